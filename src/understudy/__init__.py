@@ -1,0 +1,1 @@
+"""Understudy: differentially private stand-ins for sensitive tables."""

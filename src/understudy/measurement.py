@@ -1,0 +1,63 @@
+"""A noisy marginal: all that is ever learned from the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.errors import InputError
+
+if TYPE_CHECKING:  # scipy is imported where it is used: it costs a third of a second
+    from scipy.sparse import csr_array
+    from scipy.sparse.linalg import LinearOperator
+
+Query: TypeAlias = "NDArray[np.float64] | csr_array[Any] | LinearOperator[Any]"
+"""A linear query on a clique's flattened cells: anything with ``query @ cells`` and ``query.T @ values``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Measurement:
+    """``query @ marginal + noise``: a clique, its noisy values and the noise's standard deviation.
+
+    Attributes:
+        clique: the columns, in the order of the table's axes.
+        values: the noisy answers, flat; for the identity query the clique's cells in C order.
+        sigma: standard deviation of the noise on each value (for the discrete Gaussian: its parameter).
+        query: None for the identity, else the linear query that was answered (a re-expressed measurement).
+        noise: the law of the noise.
+
+    **Privacy.** Plain data, already noisy: everything computed from it is post-processing.
+    """
+
+    clique: Clique
+    values: NDArray[np.int64] | NDArray[np.float64]
+    sigma: float
+    query: Query | None = None
+    noise: Literal["gaussian", "laplace"] = "gaussian"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clique", tuple(self.clique))
+        values = np.asarray(self.values).reshape(-1)
+        object.__setattr__(self, "values", values)
+        object.__setattr__(self, "sigma", float(self.sigma))
+        if not (np.isfinite(self.sigma) and self.sigma > 0):
+            raise InputError(f"measurement of {self.clique}: sigma must be a positive, finite number")
+        if not np.issubdtype(values.dtype, np.number) or not np.isfinite(values).all():
+            raise InputError(f"measurement of {self.clique}: values must be finite numbers")
+
+    def check(self, domain: Domain) -> None:
+        """Refuse a measurement that does not fit the domain.
+
+        Raises:
+            InputError: naming the clique and the two lengths that disagree.
+        """
+        cells = domain.cells(domain.check(self.clique))
+        rows, columns = (cells, cells) if self.query is None else self.query.shape
+        if columns != cells:
+            raise InputError(f"measurement of {self.clique}: the query has {columns} columns, the table {cells} cells")
+        if len(self.values) != rows:
+            raise InputError(f"measurement of {self.clique}: {len(self.values)} values for {rows} answers")
