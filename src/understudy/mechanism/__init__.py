@@ -1,0 +1,1 @@
+"""One file per published mechanism, reading like its pseudocode."""

@@ -1,0 +1,1 @@
+"""Post-processing only: what can be made of noisy marginals."""

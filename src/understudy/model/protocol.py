@@ -1,0 +1,56 @@
+"""What every model is: a distribution over the coded domain that answers, samples and can be written down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+
+
+class Model(Protocol):
+    """A distribution over the coded domain, scaled to an (estimated) number of rows.
+
+    **Privacy.** Post-processing: a model is made of measurements alone and this layer cannot import the rows or the gate.
+    """
+
+    kind: ClassVar[str]
+    """The name under which a release stores the model."""
+
+    @property
+    def domain(self) -> Domain:
+        """The columns it is about, coded."""
+        ...
+
+    @property
+    def total(self) -> float:
+        """The number of rows its expected counts add up to; never the true one unless that was declared public."""
+        ...
+
+    def project(self, clique: Clique) -> NDArray[np.float64]:
+        """Expected counts of a clique's cells, shaped by the domain in the order asked."""
+        ...
+
+    def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
+        """The same for many cliques, sharing the work."""
+        ...
+
+    def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        """Coded columns of synthetic rows; the same generator state gives the same rows."""
+        ...
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Everything needed to build it again, as plain arrays."""
+        ...
+
+    @classmethod
+    def from_arrays(cls, domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The model that `to_arrays` wrote down.
+
+        Raises:
+            ReleaseError: when the arrays do not fit the domain.
+        """
+        ...

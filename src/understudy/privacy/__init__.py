@@ -1,0 +1,1 @@
+"""The only door to private counts: budget, noise, selection, the gate, the receipt and the book."""

@@ -1,0 +1,1 @@
+"""PRIVATE rows, wherever they live, behind one protocol: exact counts of the cells of a set of columns."""
