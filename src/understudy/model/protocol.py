@@ -14,7 +14,7 @@ from understudy.domain import Clique, Domain
 class Model(Protocol):
     """A distribution over the coded domain, scaled to an (estimated) number of rows.
 
-    **Privacy.** Post-processing: a model is made of measurements alone and this layer cannot import the rows or the gate.
+    **Privacy.** Post-processing: made of measurements alone; this layer cannot import the rows or the gate.
     """
 
     kind: ClassVar[str]
