@@ -1,0 +1,163 @@
+"""Recodings: codes merged into coarser ones, as plain arrays. Applied inside the gate, undone by the release."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Domain
+from understudy.errors import InputError, SchemaError
+
+
+class Recoding:
+    """Per column an array ``code -> merged code``; columns without an array are left alone.
+
+    **Privacy.** A recoding is public: it is made of declared facts or of released (noisy) measurements. Applying it to
+    rows happens inside the gate; undoing it is post-processing.
+
+    >>> import numpy as np
+    >>> recoding = Recoding({"city": np.array([0, 1, 1, 1])})
+    >>> recoding.recode(Domain({"city": 4, "sex": 2}))
+    Domain({'city': 2, 'sex': 2})
+    >>> recoding.merged("city")
+    [[0], [1, 2, 3]]
+    """
+
+    __slots__ = ("_maps",)
+
+    def __init__(self, maps: Mapping[str, NDArray[Any]]) -> None:
+        self._maps = {column: _checked(column, array) for column, array in maps.items()}
+
+    @classmethod
+    def identity(cls) -> Recoding:
+        """The recoding that merges nothing."""
+        return cls({})
+
+    @property
+    def maps(self) -> dict[str, NDArray[np.int64]]:
+        """A copy of the arrays, by column."""
+        return {column: array.copy() for column, array in self._maps.items()}
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that have an array."""
+        return tuple(self._maps)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Recoding) or self._maps.keys() != other._maps.keys():
+            return False
+        return all(np.array_equal(array, other._maps[column]) for column, array in self._maps.items())
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted((column, array.tobytes()) for column, array in self._maps.items())))
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{column}: {len(array)} -> {_size(array)}" for column, array in self._maps.items())
+        return f"Recoding({sizes})"
+
+    def recode(self, domain: Domain) -> Domain:
+        """The domain after merging.
+
+        Raises:
+            SchemaError: when an array does not fit the domain.
+        """
+        for column, array in self._maps.items():
+            if column not in domain:
+                raise SchemaError(f"recoding: the domain has no column {column!r}; recode declared columns only")
+            if len(array) != domain[column]:
+                raise SchemaError(
+                    f"recoding of column {column!r}: {len(array)} entries for {domain[column]} codes; give one per code"
+                )
+        return Domain({c: _size(self._maps[c]) if c in self._maps else size for c, size in domain.items()})
+
+    def apply(self, column: str, codes: NDArray[Any]) -> NDArray[Any]:
+        """Merged codes of one column's codes; the array itself when the column is left alone."""
+        array = self._maps.get(column)
+        return codes if array is None else array.astype(_compact(_size(array)))[codes]
+
+    def merged(self, column: str) -> list[list[int]]:
+        """For each merged code, the original codes that became it.
+
+        Raises:
+            SchemaError: when the column has no array.
+        """
+        if column not in self._maps:
+            raise SchemaError(f"recoding: column {column!r} is left alone; ask for one of {', '.join(self._maps)}")
+        array = self._maps[column]
+        return [np.flatnonzero(array == code).tolist() for code in range(_size(array))]
+
+    def undo(
+        self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator, rule: str | Mapping[str, str] = "spread"
+    ) -> dict[str, NDArray[Any]]:
+        """Original codes for merged ones, column by column.
+
+        Args:
+            codes: merged codes by column; columns without an array pass through.
+            rng: draws the original code where several were merged.
+            rule: ``"spread"`` draws uniformly among the merged originals; ``"first"`` takes the first of them (a
+                declared representative). One rule for all, or one by column.
+
+        Raises:
+            InputError: for an unknown rule.
+        """
+        rules = {column: rule if isinstance(rule, str) else rule.get(column, "spread") for column in self._maps}
+        for column, name in rules.items():
+            if name not in ("spread", "first"):
+                raise InputError(f"recoding of column {column!r}: unknown rule {name!r}; use 'spread' or 'first'")
+        return {
+            column: self._undo(column, array, rng, rules[column]) if column in self._maps else array
+            for column, array in codes.items()
+        }
+
+    def _undo(self, column: str, codes: NDArray[Any], rng: np.random.Generator, rule: str) -> NDArray[Any]:
+        array = self._maps[column]
+        order = np.argsort(array, kind="stable")
+        counts = np.bincount(array, minlength=_size(array))
+        starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
+        picked = starts[codes]
+        if rule == "spread":
+            picked = picked + (rng.random(len(codes)) * counts[codes]).astype(np.int64)
+        return order.astype(_compact(len(array)))[picked]
+
+    def then(self, other: Recoding) -> Recoding:
+        """This recoding followed by another one, as one recoding."""
+        maps = dict(self._maps)
+        for column, array in other._maps.items():
+            maps[column] = array[maps[column]] if column in maps else array
+        return Recoding(maps)
+
+    def to_dict(self) -> dict[str, list[int]]:
+        """Plain lists, fit for JSON."""
+        return {column: array.tolist() for column, array in self._maps.items()}
+
+    @classmethod
+    def from_dict(cls, maps: Mapping[str, list[int]]) -> Recoding:
+        """The recoding that `to_dict` wrote down.
+
+        Raises:
+            SchemaError: when an entry is not a list of codes.
+        """
+        return cls({column: np.asarray(array) for column, array in maps.items()})
+
+
+def _checked(column: str, array: NDArray[Any]) -> NDArray[np.int64]:
+    array = np.asarray(array)
+    if array.ndim != 1 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
+        raise SchemaError(f"recoding of column {column!r}: give a one-dimensional array of whole numbers, one per code")
+    used = np.unique(array)
+    if used[0] != 0 or used[-1] != len(used) - 1:
+        raise SchemaError(f"recoding of column {column!r}: merged codes must be 0 .. m-1 without gaps; renumber them")
+    frozen = array.astype(np.int64)
+    frozen.flags.writeable = False
+    return frozen
+
+
+def _size(array: NDArray[np.int64]) -> int:
+    return int(array.max()) + 1
+
+
+def _compact(size: int) -> type[np.unsignedinteger[Any]]:
+    return np.uint8 if size <= 1 << 8 else np.uint16 if size <= 1 << 16 else np.uint32
