@@ -1,0 +1,122 @@
+"""The random bits behind all private noise: AES-256 in counter mode, keyed by the operating system.
+
+**Privacy.** There is no seed: every thread and every process draws from a stream of its own, keyed with 256 bits from
+`os.urandom`, and a forked child never repeats its parent's bits. The one exception is `insecure`, the test mode behind
+`understudy.testing`, which whoever writes a receipt or a book detects with `is_insecure`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from numpy.typing import NDArray
+
+_BLOCK_WORDS = 1 << 13  # 64 KiB: a refill costs microseconds, and a short request almost never pays for one
+_ZEROS = memoryview(bytes(8 * _BLOCK_WORDS))
+_REKEY_WORDS = 1 << 38  # far below the 2^64 blocks at which counter mode could be told from true randomness
+
+
+class Stream:
+    """An endless stream of uniform bits. Use one stream from one thread only; `stream` sees to that.
+
+    **Guarantees.** Bits are AES-256-CTR output under a key from `os.urandom`, re-keyed in a forked child and after
+    2^38 words. No bit is handed out twice.
+    """
+
+    def __init__(self) -> None:
+        self._rekey()
+
+    def _key(self) -> bytes:
+        return os.urandom(48)
+
+    def _rekey(self) -> None:
+        key = self._key()
+        self._cipher: CipherContext = Cipher(algorithms.AES(key[:32]), modes.CTR(key[32:])).encryptor()
+        self._pid = os.getpid()
+        self._left = np.empty(0, dtype=np.uint64)
+        self._drawn = 0
+
+    def _fresh(self, words: int) -> NDArray[np.uint64]:
+        if words <= _BLOCK_WORDS:
+            return np.frombuffer(self._cipher.update(_ZEROS[: 8 * words]), dtype=np.uint64)
+        return np.frombuffer(self._cipher.update(bytes(8 * words)), dtype=np.uint64)
+
+    def words(self, n: int) -> NDArray[np.uint64]:
+        """The next `n` independent, uniform 64-bit words (a read-only array)."""
+        if self._pid != os.getpid() or self._drawn > _REKEY_WORDS:
+            self._rekey()
+        self._drawn += n
+        if n <= len(self._left):
+            taken, self._left = self._left[:n], self._left[n:]
+            return taken
+        if n >= _BLOCK_WORDS:
+            return self._fresh(n)
+        block = self._fresh(_BLOCK_WORDS)
+        taken = np.concatenate((self._left, block[: n - len(self._left)]))
+        self._left = block[n - len(self._left) :]
+        return taken
+
+    def bits(self, k: int) -> int:
+        """A uniform integer of `k` bits: each value in [0, 2^k) is equally likely."""
+        count = -(-k // 64)
+        return int.from_bytes(self.words(count).tobytes(), "little") >> (64 * count - k)
+
+
+class _SeededStream(Stream):
+    """The same generator under a known key: reproducible, and therefore worth nothing as protection."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        super().__init__()
+
+    def _key(self) -> bytes:
+        return hashlib.sha384(b"understudy insecure test mode " + str(self._seed).encode()).digest()
+
+
+_threads = threading.local()
+_seeded: ContextVar[_SeededStream | None] = ContextVar("understudy_insecure_stream", default=None)
+
+
+def _forget() -> None:
+    _threads.__dict__.clear()
+
+
+if hasattr(os, "register_at_fork"):  # the process id in Stream.words also covers forks that bypass Python
+    os.register_at_fork(after_in_child=_forget)
+
+
+def stream() -> Stream:
+    """The stream of the current thread, created at first use; inside `insecure`, the seeded one."""
+    seeded = _seeded.get()
+    if seeded is not None:
+        return seeded
+    current: Stream | None = getattr(_threads, "stream", None)
+    if current is None:
+        current = _threads.stream = Stream()
+    return current
+
+
+@contextmanager
+def insecure(seed: int) -> Iterator[None]:
+    """Draw reproducible noise within the block. For `understudy.testing` alone.
+
+    **Privacy.** None: noise drawn here can be recomputed and subtracted by anyone. It reaches only the current
+    context: threads started inside draw from secure streams of their own.
+    """
+    token = _seeded.set(_SeededStream(seed))
+    try:
+        yield
+    finally:
+        _seeded.reset(token)
+
+
+def is_insecure() -> bool:
+    """Whether noise is being drawn from the seeded test stream."""
+    return _seeded.get() is not None

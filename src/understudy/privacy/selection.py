@@ -1,0 +1,103 @@
+"""The exact exponential mechanism: a private choice that no rounding has touched.
+
+**Privacy.** With rate = epsilon / (2 Delta), for scores that move by at most Delta between neighbouring tables, the
+choice is epsilon-DP and epsilon^2/8-zCDP. That holds for the law below and no other, hence integers throughout: weights are
+enclosed in wide fixed point, and a uniform number is extended bit by bit until the enclosures prove where it falls.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import accumulate
+
+from understudy.errors import SettingError
+from understudy.privacy.fixed_point import below_exp_neg, exp_neg
+from understudy.privacy.randomness import Stream, stream
+
+_DIGIT = 8  # bits of a gap looked up at a time: tables of 256 weights
+
+
+def bernoulli_exp(x: Fraction) -> bool:
+    """True with probability exactly exp(-x), for rational x >= 0.
+
+    Raises:
+        SettingError: if x is negative.
+    """
+    if x < 0:
+        raise SettingError(f"x must not be negative, not {x}")
+    source = stream()
+    return below_exp_neg(Fraction(x), source.bits(64), 64, source)
+
+
+def exponential_mechanism(scores: Sequence[int], rate: Fraction) -> int:
+    """The index i with probability exactly exp(rate scores[i]) / sum_j exp(rate scores[j]).
+
+    **Privacy.** See the module. The scores are private and only the index may be kept; the rate is public.
+
+    Args:
+        scores: integers of any size; the public scaling that made them integers belongs into `rate`.
+        rate: what one unit of score adds to the logarithm of the weight; rational, not negative.
+
+    Raises:
+        SettingError: if there is no candidate or the rate is negative.
+    """
+    if not len(scores):
+        raise SettingError("candidates must not be empty")
+    if rate < 0:
+        raise SettingError(f"rate must not be negative, not {rate}")
+    numbers = [int(score) for score in scores]
+    top = max(numbers)
+    return invert([top - number for number in numbers], Fraction(rate), stream())
+
+
+def invert(gaps: Sequence[int], rate: Fraction, source: Stream, width: int = 64) -> int:
+    """The i with cumulative(i - 1) <= U total < cumulative(i), for a uniform U and weights exp(-rate gap).
+
+    `width` is how many bits of U are drawn first. Tests take few, so that the undecided case is common.
+    """
+    first = source.bits(width)
+    while True:
+        places = width + len(gaps).bit_length() + 16
+        weights, error = _weights(gaps, rate, places)
+        lower = list(accumulate(weights))
+        slack = error * len(gaps)  # lower[i] <= true sum <= lower[i] + slack
+        low, high = first * lower[-1] >> width, ((first + 1) * (lower[-1] + slack) >> width) + 1
+        index = min(bisect_left(lower, high), len(lower) - 1)  # U < 1 is always below the last sum
+        if index == 0 or lower[index - 1] + slack <= low:
+            return index
+        first, width = first << 64 | source.bits(64), width + 64
+
+
+def _weights(gaps: Sequence[int], rate: Fraction, places: int) -> tuple[list[int], int]:
+    """Lower bounds of exp(-rate gap) 2^places for each gap, and an error that bounds them all.
+
+    exp(-rate gap) is the product of exp(-rate d 256^j) over the digits d of the gap, each looked up.
+    """
+    if rate == 0:
+        return [1 << places] * len(gaps), 0
+    cutoff = places / rate  # beyond it, exp(-rate gap) < 2^-places: zero with an error below one unit
+    distinct = {gap for gap in gaps if gap < cutoff}
+    digits = -(-max(distinct).bit_length() // _DIGIT)
+    tables, error = [], 1
+    for j in range(digits):
+        unit, upper = exp_neg(rate * (1 << _DIGIT * j), places)
+        tables.append(_powers(unit, places))
+        error += (upper - unit + 1) * (1 << _DIGIT) + 1  # a product errs by the sum of its factors' errors and one unit
+    known = {gap: _product(gap, tables, places) for gap in distinct}
+    return [known.get(gap, 0) for gap in gaps], error
+
+
+def _powers(unit: int, places: int) -> list[int]:
+    """Lower bounds of unit^d for all digits d; each step adds the error of unit and one more unit in the last place."""
+    return list(accumulate(range(1, 1 << _DIGIT), lambda power, _: power * unit >> places, initial=1 << places))
+
+
+def _product(gap: int, tables: list[list[int]], places: int) -> int:
+    product, j = 1 << places, 0
+    while gap:
+        product = product * tables[j][gap & (1 << _DIGIT) - 1] >> places
+        gap >>= _DIGIT
+        j += 1
+    return product
