@@ -1,0 +1,127 @@
+"""Frames in and out: pandas, polars and pyarrow through narwhals; inside, arrow columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+from understudy.errors import InputError, SchemaError
+
+FrameKind: TypeAlias = Literal["arrow", "pandas", "polars"]
+
+
+def arrow_columns(frame: Any, names: Iterable[str]) -> tuple[dict[str, Any], int]:
+    """The named columns as arrow arrays, and the number of rows. Columns that are not named are never touched.
+
+    Raises:
+        SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
+        InputError: when this is no frame.
+    """
+    labels = _labels(frame)
+    wanted = list(names)
+    texts = [str(label) for label in labels]
+    if not labels:
+        raise SchemaError("the table has no columns; give a table with the schema's columns")
+    twice = [name for name, count in Counter(texts).items() if count > 1]
+    if twice:
+        raise SchemaError(f"the table has more than one column named {twice[0]!r}; rename or drop one of them")
+    missing = [name for name in wanted if name not in texts]
+    if missing:
+        raise SchemaError(
+            f"the table has no column {missing[0]!r}; it needs {', '.join(wanted)}: rename the table's column, or "
+            "correct the schema (`kind: drop` columns are never read)"
+        )
+    by_text = dict(zip(texts, labels, strict=True))
+    return {name: _arrow(_series(frame, by_text[name])) for name in wanted}, len(frame)
+
+
+def frame_kind(frame: Any) -> FrameKind:
+    """The kind of a frame: what `decode` should give back."""
+    module = type(frame).__module__.split(".")[0]
+    return "pandas" if module == "pandas" else "polars" if module == "polars" else "arrow"
+
+
+def to_frame(table: Any, kind: FrameKind) -> Any:
+    """An arrow table as the frame type asked for.
+
+    Raises:
+        InputError: when that library is not installed, or no such type is known.
+    """
+    if kind == "arrow":
+        return table
+    if kind not in ("pandas", "polars"):
+        raise InputError(f"unknown frame type {kind!r}; use 'arrow', 'pandas' or 'polars'")
+    try:
+        return _to_pandas(table) if kind == "pandas" else _to_polars(table)
+    except ImportError:
+        raise InputError(f"{kind} is not installed; install it, or ask for 'arrow'") from None
+
+
+def _to_pandas(table: Any) -> Any:
+    """Integers and booleans with nulls become pandas' nullable types, so that they stay integers and booleans."""
+    import pandas as pd
+    import pyarrow as pa
+
+    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
+    holes = {name for name in table.column_names if table[name].null_count}
+    frame = pd.DataFrame(
+        {
+            name: table[name].to_pandas(
+                types_mapper=nullable.get if name in holes else None, date_as_object=False, self_destruct=False
+            )
+            if not pa.types.is_dictionary(table[name].type)
+            else table[name].to_pandas()
+            for name in table.column_names
+        }
+    )
+    return frame
+
+
+def _to_polars(table: Any) -> Any:
+    import polars as pl
+
+    return pl.from_arrow(table)
+
+
+def _labels(frame: Any) -> list[Any]:
+    """Column labels as they are: pandas allows repeated and non-text ones."""
+    import pyarrow as pa
+
+    if isinstance(frame, pa.Table):
+        return list(frame.column_names)
+    try:
+        return list(frame.columns)
+    except (AttributeError, TypeError):
+        raise InputError("this is no table; give a pandas or polars frame, or a pyarrow table") from None
+
+
+def _series(frame: Any, label: Any) -> Any:
+    try:
+        return frame[label]
+    except Exception:  # any frame library's own error would quote data
+        raise InputError(
+            f"column {str(label)!r} cannot be read; give a pandas or polars frame, or a pyarrow table"
+        ) from None
+
+
+def _arrow(series: Any) -> Any:
+    """One column as one arrow array. Mixed objects, which arrow refuses, are read as text."""
+    import narwhals as nw
+    import pyarrow as pa
+
+    try:
+        native = series if isinstance(series, pa.ChunkedArray) else nw.from_native(series, series_only=True).to_arrow()
+    except TypeError:
+        raise InputError("this is no table; give a pandas or polars frame, or a pyarrow table") from None
+    except pa.ArrowException:
+        native = _objects_as_text(series)
+    if not isinstance(native, pa.ChunkedArray):
+        return native
+    return native.combine_chunks() if native.num_chunks != 1 else native.chunk(0)
+
+
+def _objects_as_text(series: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.array([None if cell is None or cell != cell else str(cell) for cell in series.tolist()], pa.string())

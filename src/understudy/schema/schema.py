@@ -1,0 +1,273 @@
+"""The schema: what is public about a table, how its rows become codes, and how codes become rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Domain
+from understudy.errors import SchemaError
+from understudy.schema.column import Coded, Column, Constant, Dropped, Identifier
+from understudy.schema.dialect import Dialect
+from understudy.schema.frames import FrameKind, arrow_columns, to_frame
+from understudy.schema.numeric import Numeric
+from understudy.schema.table import DROP, compact
+
+
+@dataclass(frozen=True)
+class PrivacyUnit:
+    """Who is protected: one row, or everything with one value of a column, cut to at most `max_rows` rows.
+
+    Attributes:
+        column: the column that names the unit; None means that one row is one unit.
+        max_rows: how many rows of a unit are used.
+    """
+
+    column: str | None = None
+    max_rows: int = 1
+
+    def __post_init__(self) -> None:
+        if isinstance(self.max_rows, bool) or not isinstance(self.max_rows, int) or self.max_rows < 1:
+            raise SchemaError("privacy_unit: `max_rows` must be a whole number of at least 1; correct it")
+        if self.column is None and self.max_rows != 1:
+            raise SchemaError("privacy_unit: `max_rows` goes with a `column`; name the column, or write `row`")
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """A table as codes.
+
+    **Privacy.** As private as the rows it was made of.
+
+    Attributes:
+        codes: one unsigned array by coded column, in the order of the domain.
+        keep: which rows are used; False where a cell's column says ``on_unknown: drop_row``.
+    """
+
+    codes: dict[str, NDArray[Any]]
+    keep: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Public facts about a table. Never guessed from the rows: declared, or drafted and then reviewed by a person.
+
+    Attributes:
+        columns: the table's columns, in order.
+        privacy_unit: who is protected.
+        rows: the number of rows, where it is declared public; neighbouring tables then replace one unit.
+        dialect: how text files of the table are written.
+        rules: what is known about combinations of columns.
+        title: what the table is called.
+    """
+
+    columns: tuple[Column, ...]
+    privacy_unit: PrivacyUnit = PrivacyUnit()
+    rows: int | None = None
+    dialect: Dialect = Dialect()
+    rules: tuple[Any, ...] = ()
+    title: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_columns(self)
+
+    # -- what is synthesised -------------------------------------------------------------------------------------
+
+    @cached_property
+    def coded(self) -> tuple[Coded, ...]:
+        """The columns that are synthesised through a mechanism."""
+        unit = self.privacy_unit.column
+        return tuple(c for c in self.columns if isinstance(c, Coded) and c.name != unit)
+
+    @cached_property
+    def domain(self) -> Domain:
+        """The coded columns and their sizes; a heaped amount has a second one, ``name.round``."""
+        return Domain({part: size for column in self.coded for part, size in column.parts.items()})
+
+    @cached_property
+    def needs(self) -> tuple[str, ...]:
+        """The table's columns that are read: those synthesised, and the privacy unit. Others are never touched."""
+        names = [column.name for column in self.coded]
+        unit = self.privacy_unit.column
+        if unit is None:
+            return tuple(names)
+        order = [column.name for column in self.columns if column.name in names or column.name == unit]
+        return tuple(order) if unit in order else (*order, unit)
+
+    def column(self, name: str) -> Column:
+        """The column of that name.
+
+        Raises:
+            SchemaError: naming the columns there are.
+        """
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise SchemaError(f"unknown column {name!r}; the columns are {', '.join(c.name for c in self.columns)}")
+
+    def require_reviewed(self) -> None:
+        """Refuse to go on while a column is still a draft.
+
+        Raises:
+            SchemaError: naming the columns to review.
+        """
+        drafts = [column.name for column in self.columns if column.status == "draft"]
+        if drafts:
+            raise SchemaError(
+                f"still drafts: {', '.join(drafts)}; look at each with `understudy schema review`, or change "
+                "`status: draft` to `reviewed` in an editor"
+            )
+
+    # -- encode and decode ---------------------------------------------------------------------------------------
+
+    def encode(self, frame: Any) -> Encoded:
+        """The table as codes: total, so that no cell of any row can make it fail.
+
+        **Privacy.** Each row is coded on its own, so the codes of a unit depend on that unit's rows alone. Raises for
+        structure only.
+
+        Args:
+            frame: a pandas or polars frame or a pyarrow table; columns may be typed or text.
+
+        Raises:
+            SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
+        """
+        cells, rows = arrow_columns(frame, [column.name for column in self.coded])
+        keep = np.ones(rows, dtype=np.bool_)
+        codes: dict[str, NDArray[Any]] = {}
+        for column in self.coded:
+            coded = column.encode(cells.pop(column.name), self.dialect)
+            if column.unknown_code == DROP:
+                keep &= coded[column.name] != DROP
+            codes |= column.compact(coded)
+        return Encoded(codes, keep)
+
+    def decode(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator, *, as_: FrameKind = "arrow") -> Any:
+        """Rows for codes: values drawn inside their bins, identifiers and constants added, columns in declared order.
+
+        Args:
+            codes: one array by coded column, all of one length.
+            rng: for draws inside bins; the same state gives the same rows.
+            as_: the frame type to give back.
+
+        Raises:
+            SchemaError: when a coded column is missing or holds a code outside its domain.
+        """
+        import pyarrow as pa
+
+        rows = _check_codes(codes, self.domain)
+        made: dict[str, Any] = {}
+        for column in self.columns:
+            if isinstance(column, Coded) and column.name != self.privacy_unit.column:
+                made[column.name] = column.decode({part: codes[part] for part in column.parts}, rng)
+            elif isinstance(column, Identifier | Constant):
+                made[column.name] = column.make(rows)
+        return to_frame(pa.table(made), as_)
+
+    # -- other forms ---------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_domain(cls, sizes: Mapping[str, int]) -> Schema:
+        """The schema of a table that already holds codes ``0 .. size-1``; a row with another cell is not kept.
+
+        >>> Schema.from_domain({"age": 85, "sex": 2}).domain
+        Domain({'age': 85, 'sex': 2})
+        """
+        columns = tuple(
+            Numeric(
+                name=name,
+                kind="integer",
+                minimum=0,
+                maximum=size - 1,
+                bins=size,
+                nullable=False,
+                on_unknown="drop_row",
+                outside="unknown",
+            )
+            for name, size in Domain(sizes).items()
+        )
+        return cls(columns)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Schema:
+        """The schema in a JSON or YAML file.
+
+        Raises:
+            SchemaError: naming the file, the line and the column of what is wrong.
+        """
+        from understudy.schema.file import load
+
+        return load(Path(path))
+
+    def save(self, path: str | Path) -> None:
+        """Write the schema; JSON or YAML by the file's ending.
+
+        Raises:
+            OutputError: when the file cannot be written.
+        """
+        from understudy.schema.file import save
+
+        save(self, Path(path))
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Schema:
+        """The schema that `to_dict` wrote down.
+
+        Raises:
+            SchemaError: naming the column of what is wrong.
+        """
+        from understudy.schema.file import from_dict
+
+        return from_dict(content)
+
+    def to_dict(self) -> dict[str, Any]:
+        """A Frictionless Table Schema of plain values, ours under the key ``understudy``."""
+        from understudy.schema.file import to_dict
+
+        return to_dict(self)
+
+
+def _check_columns(schema: Schema) -> None:
+    names = [column.name for column in schema.columns]
+    if not names:
+        raise SchemaError("the schema has no columns; add at least one under `fields`")
+    if len(names) > 10_000:
+        raise SchemaError("the schema has more than 10000 columns; `drop` what is not needed, or split the table")
+    parts = [part for column in schema.columns for part in ([column.name] if not column.parts else column.parts)]
+    for name, count in Counter(parts).items():
+        if count > 1:
+            raise SchemaError(f"the schema has more than one column named {name!r}; rename or remove one of them")
+    if not any(isinstance(column, Coded) for column in schema.columns):
+        raise SchemaError("the schema synthesises no column; declare at least one that is not drop, id or constant")
+    unit = schema.privacy_unit.column
+    if unit in names and not isinstance(schema.column(unit or ""), Dropped | Identifier):
+        raise SchemaError(
+            f"column {unit!r} is the privacy unit and is never synthesised; declare it `kind: id` or `drop`"
+        )
+    if schema.rows is not None and (
+        isinstance(schema.rows, bool) or not isinstance(schema.rows, int) or schema.rows < 1
+    ):
+        raise SchemaError("`rows` must be a whole number of at least 1; correct it, or remove it")
+
+
+def _check_codes(codes: Mapping[str, NDArray[Any]], domain: Domain) -> int:
+    for part, size in domain.items():
+        if part not in codes:
+            raise SchemaError(f"there are no codes for column {part!r}; give one array for each column of the domain")
+        array = np.asarray(codes[part])
+        if array.size and (array.min() < 0 or array.max() >= size):
+            raise SchemaError(f"column {part!r}: codes must be 0 .. {size - 1}; undo any recoding first")
+    lengths = {len(codes[part]) for part in domain}
+    if len(lengths) > 1:
+        raise SchemaError("the coded columns have different lengths; give arrays of one length")
+    return lengths.pop()
+
+
+__all__ = ["Encoded", "PrivacyUnit", "Schema", "compact"]

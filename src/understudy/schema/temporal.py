@@ -1,0 +1,143 @@
+"""Columns of dates, datetimes and durations: whole numbers of days or microseconds on the same kind of axis."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, datetime
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.schema.dialect import Dialect
+from understudy.schema.numeric import Bins, Measured
+from understudy.schema.text import (
+    MICROSECONDS,
+    arrow_integers,
+    date_days,
+    dates,
+    datetimes,
+    durations,
+    moment_microseconds,
+)
+
+_WIDTH = re.compile(r"^\s*([0-9]+)\s*(second|minute|hour|day|week|month|year)s?\s*$")
+
+
+class Temporal(Measured):
+    """A date, a moment or a length of time.
+
+    Attributes:
+        pattern: how text writes it, as a strptime pattern ("%d/%m/%Y"); None: ISO 8601. In a file: `format`.
+        resolution: the precision of datetimes and durations.
+    """
+
+    kind: Literal["date", "datetime", "duration"]
+    pattern: str | None = None
+    resolution: Literal["second", "minute", "hour", "day"] = "second"
+
+    @property
+    def grain(self) -> int:
+        """A day, or the resolution in microseconds."""
+        return 1 if self.kind == "date" else MICROSECONDS[self.resolution]
+
+    def unit_of(self, value: float | str, key: str) -> Any:
+        """A declared date, moment or length in days or microseconds."""
+        try:
+            if self.kind == "date":
+                return date_days(date.fromisoformat(str(value)))
+            if self.kind == "datetime":
+                return moment_microseconds(datetime.fromisoformat(str(value)))
+        except ValueError:
+            example = "2024-01-31" if self.kind == "date" else "2024-01-31T08:30:00"
+            raise ValueError(f"`{key}` is no {self.kind}; write it as {example}") from None
+        units, valid = durations(_text_array([str(value)]))
+        if not valid[0]:
+            raise ValueError(f"`{key}` is no duration; write seconds, or as P1DT2H30M")
+        return int(units[0])
+
+    def width_of(self, width: float | str) -> Any:
+        """A declared width: "7 days", "1 hour", or a number of days (dates) or seconds."""
+        match = _WIDTH.match(str(width))
+        if match and match[2] not in ("month", "year"):
+            return self._span(int(match[1]), match[2])
+        if isinstance(width, str):
+            raise ValueError('`bins.width` is no length of time; write "7 days", "1 hour" or "1 month"')
+        return self._span(1, "day" if self.kind == "date" else "second", width)
+
+    def _span(self, count: int, unit: str, times: float = 1) -> int:
+        size = MICROSECONDS["day"] * 7 if unit == "week" else MICROSECONDS[unit]
+        if self.kind != "date":
+            return round(count * size * times)
+        if size < MICROSECONDS["day"] or times != int(times):
+            raise ValueError("`bins.width` of a date is a whole number of days, weeks, months or years; correct it")
+        return count * int(times) * (size // MICROSECONDS["day"])
+
+    def _edges(self) -> NDArray[Any]:
+        width = self.bins.width if isinstance(self.bins, Bins) else None
+        match = _WIDTH.match(width) if isinstance(width, str) else None
+        if match is None or match[2] not in ("month", "year"):
+            return super()._edges()
+        if self.kind == "duration":
+            raise ValueError("`bins.width` of a duration cannot be months or years; use days or weeks")
+        return self._by_months(int(match[1]) * (12 if match[2] == "year" else 1))
+
+    def _by_months(self, months: int) -> NDArray[Any]:
+        """Bins that begin on the first of a month, so that they read as months and years."""
+        if months < 1:
+            raise ValueError("`bins.width` must be positive; give the width of a bin")
+        low, high = self.bounds
+        scale = 1 if self.kind == "date" else MICROSECONDS["day"]
+        first = np.datetime64(int(low // scale), "D").astype("datetime64[M]").astype(np.int64) // months * months
+        last = np.datetime64(int(high // scale), "D").astype("datetime64[M]").astype(np.int64)
+        starts = np.arange(first, last + 1, months).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+        return np.concatenate(([low], (starts * scale)[starts * scale > low], [high + 1]))
+
+    def units_of_text(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Times written as text."""
+        if self.kind == "duration":
+            return durations(text, dialect.decimal, dialect.group)
+        return dates(text, self.pattern) if self.kind == "date" else datetimes(text, self.pattern)
+
+    def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
+        """Dates, timestamps (those with a zone as UTC) and durations; numbers are lengths in seconds."""
+        import pyarrow as pa
+
+        kind = cells.type
+        if self.kind == "duration":
+            return self._lengths(cells)
+        if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+            return None
+        moments, valid = arrow_integers(cells.cast(pa.timestamp("us"), safe=False).cast(pa.int64()))
+        return (np.floor_divide(moments, MICROSECONDS["day"]), valid) if self.kind == "date" else (moments, valid)
+
+    def _lengths(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pa.types.is_duration(cells.type):
+            return arrow_integers(cells.cast(pa.duration("us"), safe=False).cast(pa.int64()))
+        if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
+            return None
+        seconds = np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan")))
+        valid = np.isfinite(seconds) & (np.abs(seconds) < 9e12)
+        return np.rint(np.where(valid, seconds, 0) * 1e6).astype(np.int64), valid
+
+    def from_units(self, units: NDArray[Any]) -> Any:
+        """An arrow array of dates, timestamps or durations."""
+        import pyarrow as pa
+
+        return pa.array(units.astype(np.int32) if self.kind == "date" else units).cast(self.arrow_type)
+
+    @property
+    def arrow_type(self) -> Any:
+        """date32, or microseconds."""
+        import pyarrow as pa
+
+        return {"date": pa.date32(), "datetime": pa.timestamp("us"), "duration": pa.duration("us")}[self.kind]
+
+
+def _text_array(cells: list[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(cells, pa.string())
