@@ -1,0 +1,5 @@
+"""`python -m understudy.cli`."""
+
+from understudy.cli import main
+
+main()

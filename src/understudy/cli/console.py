@@ -1,0 +1,40 @@
+"""What commands say: words for people, JSON for scripts, progress in a terminal and silence in pipes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from understudy.progress import Progress, Step, silent
+
+
+def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: bool = False) -> None:
+    """Say what a command did: `data` as one JSON object, or `words`, or nothing."""
+    if as_json:
+        sys.stdout.write(json.dumps(data, indent=2) + "\n")
+    elif not quiet:
+        sys.stdout.write(words.rstrip() + "\n")
+
+
+@contextmanager
+def progress_shown(*, quiet: bool) -> Iterator[Progress]:
+    """A progress callback that draws on a terminal's error stream and says nothing elsewhere."""
+    if quiet or not sys.stderr.isatty():
+        yield silent
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def show(step: Step) -> None:
+            bar.update(task, description=f"{step.stage}: {step.detail}"[:100], completed=step.fraction or 0)
+            bar.update(task, total=None if step.fraction is None else 1.0)
+
+        yield show

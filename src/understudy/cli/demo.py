@@ -1,0 +1,76 @@
+"""`demo`: a stand-in for a real table, from start to finish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from understudy.cli.console import progress_shown, tell
+from understudy.cli.release import write_rows
+from understudy.cli.run import Json, Quiet, summary
+from understudy.errors import InputError, OutputError
+from understudy.privacy import Book
+from understudy.schema import Schema
+from understudy.synthesis import synthesize
+
+DATASET = "demo-randhie"
+
+
+def demo(
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill; must be new.")] = Path("demo-out"),
+    epsilon: Annotated[float, typer.Option(help="Privacy budget.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Beside epsilon.")] = 1e-9,
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "independent",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Make a stand-in for 20,190 real rows of the RAND health insurance experiment."""
+    table = _real_table()
+    schema = Schema.load(Path(__file__).with_name("randhie.schema.yaml"))
+    folder = _new_folder(output)
+    path, rows = folder / "randhie.release", folder / "synthetic.csv"
+    schema.save(folder / "randhie.schema.yaml")
+    with progress_shown(quiet=quiet or as_json) as progress:
+        release = synthesize(
+            table,
+            schema,
+            epsilon=epsilon,
+            delta=delta,
+            mechanism=mechanism,
+            output=path,
+            dataset=DATASET,
+            progress=progress,
+        )
+    write_rows(release.sample(as_="arrow"), rows)
+    words = (
+        f"A stand-in for the RAND health insurance experiment (real rows, {len(schema.domain)} columns) is ready.\n"
+        f"  synthetic rows  {rows}\n"
+        f"  release         {path}      (understudy inspect {path})\n"
+        f"  schema          {folder / 'randhie.schema.yaml'}\n"
+        f"Spent now: {release.receipt.guarantee()}\n"
+        f"Spent on {DATASET!r} so far: {Book().spent(DATASET)}"
+    )
+    tell(words, summary(release, path) | {"synthetic": str(rows)}, quiet=quiet, as_json=as_json)
+
+
+def _real_table() -> Any:
+    try:
+        from statsmodels.datasets import randhie
+    except ImportError:
+        raise InputError("the demo's table comes with statsmodels: pip install 'understudy[demo]'") from None
+    return randhie.load_pandas().data
+
+
+def _new_folder(folder: Path) -> Path:
+    """The folder itself when it is new or empty, else the first free name beside it: earlier demos are kept."""
+    for number in range(1, 1000):
+        candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        if not candidate.exists() or (candidate.is_dir() and not any(candidate.iterdir())):
+            try:
+                candidate.mkdir(parents=True, exist_ok=True)
+            except OSError:
+                raise OutputError(f"the folder {candidate} cannot be made; choose another with --output") from None
+            return candidate
+    raise OutputError(f"{folder} and its neighbours are taken; choose another folder with --output")

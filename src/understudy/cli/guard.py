@@ -1,0 +1,63 @@
+"""The last line of every command: errors become one clear sentence and an exit code, never a traceback or a value."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from understudy.errors import UnderstudyError
+
+INTERRUPTED, OUR_FAULT = 130, 70
+
+
+class Guarded(TyperGroup):
+    """A command group whose commands cannot end in a traceback.
+
+    **Privacy.** An unexpected error is shown as an id, its type and a place in the code: its message, its cause and the
+    variables around it may hold values of the table and are never printed.
+    """
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command and explain what went wrong."""
+        try:
+            return super().invoke(ctx)
+        except UnderstudyError as error:
+            _explain(type(error).__name__, str(error))
+            raise typer.Exit(error.exit_code) from None
+        except KeyboardInterrupt as interrupt:
+            _explain(
+                "Interrupted", " ".join(["interrupted.", *getattr(interrupt, "__notes__", ["Nothing was spent."])])
+            )
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise typer.Exit(0) from None
+        except Exception as error:
+            if type(error).__module__.startswith(("typer", "click")):
+                raise
+            _explain("InternalError", _unexpected(error))
+            raise typer.Exit(OUR_FAULT) from None
+
+
+def _unexpected(error: Exception) -> str:
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "understudy" in Path(frame.filename).parts
+    ]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+    return (
+        f"something went wrong that we did not foresee (error {secrets.token_hex(4)}: {type(error).__name__} at "
+        f"{place}). Please report this line; it holds nothing of your table"
+    )
+
+
+def _explain(kind: str, message: str) -> None:
+    if "--json" in sys.argv:
+        sys.stderr.write(json.dumps({"error": kind, "message": message}) + "\n")
+    else:
+        sys.stderr.write(f"error: {message}\n")

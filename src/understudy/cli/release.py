@@ -1,0 +1,100 @@
+"""`sample` and `inspect`: what can be done with a release; all of it free."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from understudy.cli.console import tell
+from understudy.cli.run import Json, Quiet, summary
+from understudy.errors import OutputError, SettingError
+from understudy.release import Release
+
+
+def sample(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    rows: Annotated[int | None, typer.Option("--rows", "-n", help="How many; by default the release says.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same release and seed give the same rows.")] = None,
+    output: Annotated[str, typer.Option("--output", "-o", help="A .csv or .parquet file; - is the terminal.")] = "-",
+    force: Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Make synthetic rows from a release. Costs no privacy, however often it is done."""
+    loaded = Release.load(release)
+    if output == "-" and as_json:
+        raise SettingError("--json needs --output: rows and JSON cannot share the terminal")
+    _check_rows_output(output, force=force)
+    table = loaded.sample(rows, seed=seed, as_="arrow")
+    if output == "-":
+        write_csv(table, sys.stdout.buffer)
+        return
+    write_rows(table, Path(output))
+    words = f"Rows: {output} ({table.num_rows} synthetic rows of {table.num_columns} columns)"
+    tell(words, {"rows": table.num_rows, "output": output, "seed": seed}, quiet=quiet, as_json=as_json)
+
+
+def inspect(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    as_json: Json = False,
+) -> None:
+    """Show what a release holds: the receipt, the columns, what was measured and how noisy it is."""
+    loaded = Release.load(release)
+    measured: list[dict[str, Any]] = [
+        {"clique": list(m.clique), "cells": len(m.values), "sigma": m.sigma} for m in loaded.measurements
+    ]
+    lines = [
+        f"{release}: {loaded.mechanism}, {len(loaded.schema.domain)} columns, {loaded.default_rows} rows by default",
+        "",
+        loaded.receipt.text(),
+        "",
+        "Measured:",
+        *(f"  {' x '.join(m['clique'])}: {m['cells']} cells, sigma {m['sigma']:.4g}" for m in measured),
+    ]
+    data = summary(loaded, release) | {"receipt": loaded.receipt.to_dict(), "measured": measured}
+    tell("\n".join(lines), data, as_json=as_json)
+
+
+def write_rows(table: Any, path: Path) -> None:
+    """Write an arrow table as CSV or Parquet by the file's ending, completely or not at all.
+
+    Raises:
+        OutputError: when the file cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        if path.suffix == ".parquet":
+            import pyarrow.parquet as pq
+
+            pq.write_table(table, draft)
+        else:
+            with draft.open("wb") as file:
+                write_csv(table, file)
+        draft.replace(path)
+    except OSError as error:
+        raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_csv(table: Any, file: Any) -> None:
+    """Write an arrow table as CSV."""
+    from pyarrow import csv
+
+    csv.write_csv(table, file)
+
+
+def _check_rows_output(output: str, *, force: bool) -> None:
+    path = Path(output)
+    if output == "-":
+        return
+    if path.suffix not in (".csv", ".parquet"):
+        raise SettingError("--output: rows are written as .csv or .parquet; give the file one of these endings")
+    if path.exists() and not force:
+        raise OutputError(f"{path} is there already; choose another output or add --force")
+    if not path.parent.is_dir():
+        raise OutputError(f"the folder {path.parent} does not exist; make it first")

@@ -1,0 +1,147 @@
+"""`synthesize`, `resume`, `mechanisms`, `book`: from rows to a release."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+
+from understudy.cli.console import progress_shown, tell
+from understudy.errors import SettingError
+from understudy.mechanism.registry import mechanism_classes
+from understudy.privacy import Book
+from understudy.release import Release
+from understudy.synthesis import dataset_name
+from understudy.synthesis import resume as resume_run
+from understudy.synthesis import synthesize as make_release
+
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
+Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
+
+
+def synthesize(
+    data: Annotated[Path, typer.Argument(help="The sensitive table: .csv, .csv.gz or .parquet.")],
+    schema: Annotated[Path, typer.Option("--schema", "-s", help="What is public about its columns.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The release file to make; never overwritten.")],
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget; smaller protects more.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Beside epsilon, e.g. 1e-9; 0 is pure DP.")] = None,
+    rho: Annotated[float | None, typer.Option(help="Budget in zCDP, instead of epsilon.")] = None,
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "independent",
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A mechanism's setting; repeatable.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(help="Rows that `sample` makes by default.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Name in the book; by default the file's name.")] = None,
+    noise: Annotated[str, typer.Option(help="Noise sampler: exact or opendp.")] = "exact",
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Make a release: a private stand-in for a table.
+
+    Checks everything it can before spending anything. Example:
+
+    understudy synthesize people.csv -s people.schema.yaml --epsilon 1 --delta 1e-9 -o people.release
+    """
+    with progress_shown(quiet=quiet or as_json) as progress:
+        release = make_release(
+            data,
+            schema,
+            epsilon=epsilon,
+            delta=delta,
+            rho=rho,
+            mechanism=mechanism,
+            rows=rows,
+            progress=progress,
+            output=output,
+            dataset=dataset,
+            noise=noise,
+            **_parsed(setting or []),
+        )
+    _report(release, output, dataset or dataset_name(data), quiet=quiet, as_json=as_json)
+
+
+def resume(
+    partial: Annotated[Path, typer.Argument(help="The .partial file that the interrupted run left.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The release file to make.")] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Finish an interrupted run from what it had measured. Spends nothing and reads no rows."""
+    target = output or partial.with_name(partial.name.removesuffix(".partial"))
+    if target == partial:
+        raise SettingError("say where the release goes with --output: the file's name does not end in .partial")
+    with progress_shown(quiet=quiet or as_json) as progress:
+        release = resume_run(partial, output=target, progress=progress)
+    words = f"Release: {target}\nGuarantee: {release.receipt.guarantee()}\nNothing more was spent."
+    tell(words, summary(release, target), quiet=quiet, as_json=as_json)
+
+
+def mechanisms(as_json: Json = False) -> None:
+    """List the mechanisms and their settings."""
+    rows = {name: _described(chosen) for name, chosen in sorted(mechanism_classes().items())}
+    lines = [
+        f"{name}: {row['summary']}\n"
+        f"    pure DP: {'yes' if row['pure'] else 'no'}; settings: {', '.join(row['settings']) or 'none'}"
+        for name, row in rows.items()
+    ]
+    tell("\n".join(lines), rows, as_json=as_json)
+
+
+def book(
+    dataset: Annotated[str, typer.Argument(help="The dataset's name, as given to synthesize.")],
+    as_json: Json = False,
+) -> None:
+    """Show what the runs about one dataset have spent together."""
+    spent = Book().spent(dataset)
+    data = {"dataset": dataset, "runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon, "delta": spent.delta}
+    tell(f"{dataset}: {spent}", data, as_json=as_json)
+
+
+def summary(release: Release, path: Path) -> dict[str, Any]:
+    """What a script wants to know about a release; public facts only."""
+    receipt = release.receipt
+    return {
+        "release": str(path),
+        "mechanism": release.mechanism,
+        "guarantee": receipt.guarantee(),
+        "epsilon": receipt.epsilon,
+        "delta": receipt.delta,
+        "rho": receipt.rho,
+        "insecure": receipt.insecure,
+        "rows": release.default_rows,
+        "columns": list(release.schema.domain),
+        "measurements": len(release.measurements),
+        "charges": len(receipt.charges),
+    }
+
+
+def _report(release: Release, path: Path, dataset: str, *, quiet: bool, as_json: bool) -> None:
+    data = summary(release, path)
+    words = [f"Release: {path}", f"Guarantee: {release.receipt.guarantee()}"]
+    if not release.receipt.insecure:
+        spent = Book().spent(dataset)
+        words.append(f"Spent on {dataset!r} so far: {spent}")
+        data |= {"dataset": dataset, "book": {"runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon}}
+    words.append(f"Rows: understudy sample {path} -o rows.csv")
+    tell("\n".join(words), data, quiet=quiet, as_json=as_json)
+
+
+def _parsed(settings: list[str]) -> dict[str, Any]:
+    parsed = {}
+    for setting in settings:
+        name, mark, value = setting.partition("=")
+        if not mark or not name.isidentifier():
+            raise SettingError("--set takes NAME=VALUE, for example --set rounds=10")
+        try:
+            parsed[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise SettingError(f"--set {name}: the value cannot be read; write a number, a word or [a, b]") from None
+    return parsed
+
+
+def _described(chosen: Any) -> dict[str, Any]:
+    names = [field.name for field in fields(chosen)] if is_dataclass(chosen) else []
+    return {"summary": (chosen.__doc__ or "").strip().splitlines()[0], "pure": chosen.pure, "settings": names}

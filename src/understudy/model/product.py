@@ -1,0 +1,138 @@
+"""The product model: independent columns, each with its own distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.errors import ReleaseError
+from understudy.measurement import Measurement
+
+
+class ProductModel:
+    """Independent columns: the model of `independent`, and of anything that measured one-way marginals alone."""
+
+    kind: ClassVar[str] = "product"
+
+    def __init__(self, domain: Domain, total: float, shares: Mapping[str, NDArray[np.float64]]) -> None:
+        self._domain = domain
+        self._total = float(total)
+        self._shares = {column: shares[column] for column in domain}
+
+    @property
+    def domain(self) -> Domain:
+        """The columns, coded."""
+        return self._domain
+
+    @property
+    def total(self) -> float:
+        """The estimated number of rows."""
+        return self._total
+
+    def project(self, clique: Clique) -> NDArray[np.float64]:
+        """Expected counts of a clique's cells, in the order asked."""
+        table = np.array(self._total)
+        for column in self._domain.check(clique):
+            table = np.multiply.outer(table, self._shares[column])
+        return table
+
+    def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
+        """The same for many cliques."""
+        return {clique: self.project(clique) for clique in cliques}
+
+    def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+        """Coded columns whose one-way counts are the expected ones, rounded at random, each shuffled by itself."""
+        return {column: _column(share, rows, rng) for column, share in self._shares.items()}
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All shares end to end, and the total."""
+        return {"shares": np.concatenate(list(self._shares.values())), "total": np.array(self._total)}
+
+    @classmethod
+    def from_arrays(cls, domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Self:
+        """The model that `to_arrays` wrote.
+
+        Raises:
+            ReleaseError: when the arrays do not fit the domain.
+        """
+        sizes = list(domain.values())
+        flat = np.asarray(arrays.get("shares", ()), dtype=np.float64)
+        total = np.asarray(arrays.get("total", np.nan), dtype=np.float64)
+        if flat.shape != (sum(sizes),) or total.shape != () or not np.isfinite(total) or not (flat >= 0).all():
+            raise ReleaseError("the model's arrays do not fit the schema; the release file is damaged")
+        parts = np.split(flat, np.cumsum(sizes)[:-1])
+        return cls(domain, float(total), dict(zip(domain, parts, strict=True)))
+
+
+def product_of(domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None) -> ProductModel:
+    """The product model of one-way measurements; a column without one is uniform.
+
+    Several measurements of a column are averaged by precision; the result is projected onto non-negative counts.
+
+    Args:
+        domain: the columns.
+        measurements: identity measurements of single columns.
+        total: the number of rows where it is public; otherwise the inverse-variance mean of the tables' sums.
+    """
+    for measurement in measurements:
+        measurement.check(domain)
+    rows = noisy_total(measurements) if total is None else float(total)
+    tables: dict[str, list[Measurement]] = {column: [] for column in domain}
+    for measurement in measurements:
+        tables[measurement.clique[0]].append(measurement)
+    return ProductModel(domain, rows, {column: _share(domain[column], tables[column], rows) for column in domain})
+
+
+def noisy_total(measurements: Sequence[Measurement]) -> float:
+    """The number of rows by the inverse-variance mean of the tables' sums; at least 1, never the true one.
+
+    >>> noisy_total([Measurement(("a",), np.array([60, 41]), 1.0), Measurement(("b",), np.array([99, 0]), 1.0)])
+    100.0
+    """
+    tables = [measurement for measurement in measurements if measurement.query is None]
+    if not tables:
+        return 1.0
+    precision = np.array([1 / (table.sigma**2 * len(table.values)) for table in tables])
+    sums = np.array([float(table.values.sum()) for table in tables])
+    return max(1.0, float(precision @ sums / precision.sum()))
+
+
+def _share(size: int, tables: Sequence[Measurement], total: float) -> NDArray[np.float64]:
+    if not tables:
+        return np.full(size, 1.0 / size)
+    precision = np.array([table.sigma**-2 for table in tables])
+    mean = precision @ np.stack([table.values for table in tables]) / precision.sum()
+    counts = norm_sub(mean, total)
+    share: NDArray[np.float64] = counts / counts.sum()
+    return share
+
+
+def norm_sub(values: NDArray[Any], total: float) -> NDArray[np.float64]:
+    """Norm-Sub: the nearest non-negative vector that sums to `total` (Euclidean projection onto the scaled simplex).
+
+    >>> norm_sub(np.array([5, 3, -2, 0.5]), 6.5).tolist()
+    [4.25, 2.25, 0.0, 0.0]
+    """
+    values = np.asarray(values, dtype=np.float64)
+    falling = np.sort(values)[::-1]
+    shifts = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
+    kept = np.flatnonzero(falling > shifts)
+    projected: NDArray[np.float64] = np.maximum(values - shifts[kept[-1] if len(kept) else 0], 0.0)
+    return projected
+
+
+def _column(share: NDArray[np.float64], rows: int, rng: np.random.Generator) -> NDArray[Any]:
+    expected = share * rows
+    counts = np.floor(expected).astype(np.int64)
+    rest, missing = expected - counts, rows - int(counts.sum())
+    if missing > 0:
+        chance = np.where(rest > 0, rest, 1e-300)
+        order = np.argsort(rng.exponential(size=len(share)) / chance, kind="stable")
+        np.add.at(counts, order[np.arange(missing) % len(share)], 1)
+    codes = np.repeat(np.arange(len(share), dtype=np.min_scalar_type(len(share) - 1)), counts)
+    rng.shuffle(codes)
+    return codes[:rows]

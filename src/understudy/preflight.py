@@ -1,0 +1,60 @@
+"""What is checked before the first charge, from the schema and settings alone: a doomed run must not cost anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from understudy.errors import OutputError, SettingError
+
+
+def check_output(path: Path) -> None:
+    """Make sure that a file can be written at `path`, and that nothing is there yet.
+
+    Raises:
+        OutputError: naming the path and the remedy.
+    """
+    if path.exists():
+        raise OutputError(f"{path} is there already and a release is never overwritten; choose another output")
+    if not path.parent.is_dir():
+        raise OutputError(f"the folder {path.parent} does not exist; make it first")
+    probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
+    try:
+        probe.touch(exist_ok=False)
+        probe.unlink()
+    except OSError:
+        raise OutputError(f"{path} cannot be written; choose another output") from None
+
+
+def check_space(folder: Path, needed_bytes: int) -> None:
+    """Make sure that the folder's disk has room.
+
+    Raises:
+        OutputError: naming the folder and how much is needed.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed_bytes + (1 << 20):
+        raise OutputError(
+            f"{folder} has {_mib(free)} MiB free and the run may need {_mib(needed_bytes)} MiB; make room"
+        )
+
+
+def check_memory(needed_bytes: int) -> None:
+    """Make sure that the model and tables of a run fit in memory.
+
+    Raises:
+        SettingError: saying how much is needed and what would need less.
+    """
+    import psutil
+
+    free = psutil.virtual_memory().available
+    if free < needed_bytes:
+        raise SettingError(
+            f"this run may need {_mib(needed_bytes)} MiB of memory and {_mib(free)} MiB are free: use coarser bins, "
+            "fewer columns, or a smaller workload or model; nothing was spent"
+        )
+
+
+def _mib(size: int) -> int:
+    return -(-size // (1 << 20))

@@ -1,0 +1,138 @@
+"""The book: a plain local file per dataset name that remembers what earlier runs were allowed to spend.
+
+A run's whole budget is written down before its first answer exists, so an interrupted run counts in full. The book is
+for the custodian: it holds dataset names, times and budgets, and nothing computed from rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import OutputError, SettingError
+from understudy.privacy.budget import Budget
+from understudy.privacy.convert import epsilon_of
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the runs about one dataset may have revealed together.
+
+    Attributes:
+        runs: how many runs there were.
+        rho: their sum in zCDP.
+        epsilon: what that sum means at `delta`, or None when it cannot be said.
+        delta: the largest delta that any of them stated.
+    """
+
+    runs: int
+    rho: float
+    epsilon: float | None
+    delta: float | None
+
+    def __str__(self) -> str:
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        if self.epsilon is None:
+            return f"{runs}, rho {self.rho:.6g} in all"
+        return f"{runs}, epsilon {self.epsilon:.4g} in all at delta {self.delta:g}"
+
+
+class Book:
+    """The book of one folder.
+
+    Args:
+        folder: where its files are; by default `UNDERSTUDY_BOOK`, else the user's data folder.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self.folder = Path(folder or os.environ.get("UNDERSTUDY_BOOK") or _default_folder())
+
+    def path(self, dataset: str) -> Path:
+        """The file of a dataset.
+
+        Raises:
+            SettingError: when the name cannot name a file.
+        """
+        if not re.fullmatch(r"[\w][\w .+-]{0,99}", dataset):
+            raise SettingError("dataset: use a name of letters, digits, blanks and . _ + - (at most 100)")
+        return self.folder / f"{dataset}.jsonl"
+
+    def check(self, dataset: str) -> None:
+        """Make sure that a run could be written down.
+
+        Raises:
+            OutputError: naming the file and the remedy; nothing was spent.
+        """
+        path = self.path(dataset)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8"):
+                pass
+        except OSError:
+            raise OutputError(
+                f"the book {path} cannot be written; set UNDERSTUDY_BOOK to a folder that can. Nothing was spent"
+            ) from None
+
+    def append(self, dataset: str, budget: Budget, *, unit: str, insecure: bool = False) -> None:
+        """Write a run's budget down, durably, before its first answer exists.
+
+        Raises:
+            SettingError: for a run in test mode: seeded noise never enters the book.
+            OutputError: when the file cannot be written.
+        """
+        if insecure:
+            raise SettingError("the book refuses runs in test mode: their noise is seeded and protects nobody")
+        entry = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "proof": budget.proof,
+            "rho": str(budget.rho),
+            "epsilon": None if budget.epsilon is None else str(budget.epsilon),
+            "delta": None if budget.delta is None else str(budget.delta),
+            "protects": unit,
+        }
+        self.check(dataset)
+        try:
+            with self.path(dataset).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(entry) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            raise OutputError(f"the book {self.path(dataset)} cannot be written; nothing was read") from None
+
+    def entries(self, dataset: str) -> Iterator[dict[str, Any]]:
+        """Every run about this dataset, oldest first."""
+        path = self.path(dataset)
+        if not path.exists():
+            return
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if not line.strip():
+                continue
+            try:
+                yield json.loads(line)
+            except ValueError:
+                raise OutputError(f"the book {path} is damaged in line {number}; repair or move it") from None
+
+    def spent(self, dataset: str) -> Spent:
+        """The sum over all runs: rhos add up, and so do deltas of their own; the smaller of two valid epsilons."""
+        entries = list(self.entries(dataset))
+        rho = sum((Fraction(entry["rho"]) for entry in entries), Fraction(0))
+        deltas = [Fraction(entry["delta"]) for entry in entries if entry["delta"] is not None]
+        delta = float(max(deltas, default=Fraction(0)))
+        known = [Fraction(entry["epsilon"]) for entry in entries if entry["epsilon"] is not None]
+        if all(entry["proof"] == "pure" for entry in entries) and entries:
+            return Spent(len(entries), float(rho), float(sum(known)), 0.0)
+        epsilon = epsilon_of(float(rho), delta) if delta > 0 else None
+        return Spent(len(entries), float(rho), epsilon, delta or None)
+
+
+def _default_folder() -> Path:
+    from platformdirs import user_data_path
+
+    return user_data_path("understudy") / "book"

@@ -1,0 +1,174 @@
+"""What a run may spend, and the filter that never lets it spend more: exact rationals throughout."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Literal
+
+from understudy.errors import BudgetExceeded, SettingError
+from understudy.privacy.charge import Charge
+from understudy.privacy.convert import epsilon_of, rho_of
+
+Proof = Literal["zcdp", "pure", "pld"]
+"""Which composition theorem a budget rests on: zero-concentrated DP, pure DP, or the exact discrete-Gaussian curve."""
+
+_SLACK = Fraction(1, 10**9)
+"""A share that overshoots what is left by no more than this part is a rounding error of the caller's, and is cut."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A privacy budget: what the filter enforces (`rho`, or `epsilon` when pure) and what that guarantees.
+
+    Attributes:
+        proof: "zcdp" (charges add up as rho), "pure" (charges add up as epsilon, delta = 0), or "pld" (one batch of
+            measurements fixed in advance, certified by the discrete Gaussian's privacy-loss distribution).
+        rho: the sum that charges may reach under "zcdp" and "pld".
+        epsilon: the guarantee, or None when only rho was given.
+        delta: the guarantee's delta, or None when only rho was given.
+        purchase_delta: the part of delta set aside for purchases that have a delta of their own.
+
+    **Guarantees.** Under "zcdp" rho is the largest value whose tightest known conversion, at `delta - purchase_delta`,
+    stays within epsilon.
+    """
+
+    proof: Proof
+    rho: Fraction
+    epsilon: Fraction | None
+    delta: Fraction | None
+    purchase_delta: Fraction = Fraction(0)
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        rho: float | None = None,
+        purchase_delta: float = 0.0,
+    ) -> Budget:
+        """A budget from (epsilon, delta), from epsilon with delta = 0 (pure DP), or from rho.
+
+        >>> float(Budget.of(epsilon=1.0, delta=1e-9).rho)  # doctest: +ELLIPSIS
+        0.01497305...
+        >>> Budget.of(epsilon=1.0, delta=0).proof
+        'pure'
+
+        Raises:
+            SettingError: naming the argument that is missing, contradictory or out of range.
+        """
+        if rho is not None:
+            return cls._from_rho(rho, epsilon, delta)
+        if epsilon is None:
+            raise SettingError("no budget was given: state epsilon and delta (or rho)")
+        _check_positive("epsilon", epsilon)
+        if delta is None:
+            raise SettingError("delta: state it beside epsilon; 0 means pure DP, a usual choice is 1e-9")
+        if not (0 <= delta < 1):
+            raise SettingError("delta must be at least 0 and below 1; a usual choice is 1e-9, and 0 means pure DP")
+        if not (0 <= purchase_delta <= delta) or (purchase_delta and purchase_delta == delta):
+            raise SettingError("the delta set aside for purchases must be smaller than delta")
+        exact_epsilon, exact_delta = Fraction(epsilon), Fraction(delta)
+        if delta == 0:
+            return cls("pure", exact_epsilon**2 / 2, exact_epsilon, exact_delta)
+        rest = math.nextafter(delta - purchase_delta, 0.0) if purchase_delta else delta
+        return cls("zcdp", Fraction(rho_of(epsilon, rest)), exact_epsilon, exact_delta, Fraction(purchase_delta))
+
+    @classmethod
+    def _from_rho(cls, rho: float, epsilon: float | None, delta: float | None) -> Budget:
+        if epsilon is not None:
+            raise SettingError("rho and epsilon were both given; state one of them (delta may accompany rho)")
+        _check_positive("rho", rho)
+        if delta is None:
+            return cls("zcdp", Fraction(rho), None, None)
+        if not (0 < delta < 1):
+            raise SettingError("delta beside rho must be above 0 and below 1: a rho budget is never pure DP")
+        return cls("zcdp", Fraction(rho), Fraction(epsilon_of(rho, delta)), Fraction(delta))
+
+    @property
+    def pure(self) -> bool:
+        """Whether charges add up as epsilon, with delta = 0."""
+        return self.proof == "pure"
+
+    @property
+    def capacity(self) -> Fraction:
+        """What mechanisms divide among their steps: epsilon of a pure budget, rho of any other."""
+        return self.epsilon if self.pure and self.epsilon is not None else self.rho
+
+    def certified(self, rho: Fraction) -> Budget:
+        """The same guarantee for a batch fixed in advance whose exact curve was computed; its charges sum to rho."""
+        return replace(self, proof="pld", rho=rho)
+
+
+def _check_positive(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value > 0):
+        raise SettingError(f"{name} must be a positive, finite number")
+
+
+class Account:
+    """The privacy filter of one run: it adds up charges exactly and refuses the one that would pass the budget.
+
+    **Guarantees.** The charges it has accepted never sum to more than the budget, in rho, in delta and (pure budgets)
+    in epsilon. There is no refund.
+    """
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self._charges: list[Charge] = []
+
+    @property
+    def charges(self) -> tuple[Charge, ...]:
+        """Every accepted charge, in order."""
+        return tuple(self._charges)
+
+    @property
+    def spent(self) -> Fraction:
+        """What the charges sum to, in the budget's own currency."""
+        return self._cost(self._charges)
+
+    @property
+    def remaining(self) -> Fraction:
+        """What is left, in the budget's own currency."""
+        return self.budget.capacity - self.spent
+
+    def _cost(self, charges: Iterable[Charge]) -> Fraction:
+        if self.budget.pure:
+            return sum((charge.epsilon or Fraction(0) for charge in charges), Fraction(0))
+        return sum((charge.rho for charge in charges), Fraction(0))
+
+    def share(self, amount: float | Fraction) -> Fraction:
+        """The exact amount that a call may spend when it asks for `amount`.
+
+        A request that overshoots by a rounding error (a billionth of the budget) gets exactly what is left.
+
+        Raises:
+            SettingError: when the amount is not positive.
+            BudgetExceeded: when it is more than what is left.
+        """
+        if not amount > 0 or amount == math.inf:
+            raise SettingError("a share of the budget must be a positive, finite number")
+        exact, left = Fraction(amount), self.remaining
+        if exact > left + self.budget.capacity * _SLACK or left <= 0:
+            raise BudgetExceeded(
+                f"this step asks for {float(exact):.6g} and {float(max(left, Fraction(0))):.6g} of the budget "
+                f"{float(self.budget.capacity):.6g} is left; nothing was read"
+            )
+        return min(exact, left)
+
+    def pay(self, charges: Iterable[Charge]) -> None:
+        """Accept these charges together, or none of them.
+
+        Raises:
+            BudgetExceeded: when rho, delta or epsilon would pass the budget.
+        """
+        charges = tuple(charges)
+        if self.budget.pure and any(charge.epsilon is None or charge.delta for charge in charges):
+            raise BudgetExceeded("a pure-DP budget (delta = 0) cannot pay for this noise; give a delta above 0")
+        if self._cost(charges) > self.remaining:
+            raise BudgetExceeded("these charges would pass the budget; nothing was read")
+        if sum((charge.delta for charge in (*self._charges, *charges)), Fraction(0)) > self.budget.purchase_delta:
+            raise BudgetExceeded("these charges would pass the delta set aside for purchases; nothing was read")
+        self._charges.extend(charges)

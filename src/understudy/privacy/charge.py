@@ -1,0 +1,100 @@
+"""One payment as data, and what each kind of noise costs: sigma rounded up, epsilon rounded down, the cost exact."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Literal
+
+from understudy.domain import Clique
+from understudy.privacy.exact import float_above, float_below, sqrt_above, sqrt_below
+
+What = Literal["measure", "select", "dependence"]
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One payment: what it bought and what it costs, all of it public.
+
+    Attributes:
+        what: the call on the gate.
+        about: the cliques it was about (of a selection: the candidates).
+        noise: the law of the noise.
+        sensitivity: how far one unit moves the answer, in the norm the noise needs, as a float for reading.
+        scale: sigma of a Gaussian, scale of a Laplace, epsilon of an exponential mechanism.
+        rho: the exact cost in zCDP.
+        epsilon: the exact cost in pure DP, or None where the noise has none.
+        delta: the exact cost in delta, of purchases that have one.
+    """
+
+    what: What
+    about: tuple[Clique, ...]
+    noise: Literal["gaussian", "laplace", "exponential"]
+    sensitivity: float
+    scale: float
+    rho: Fraction
+    epsilon: Fraction | None = None
+    delta: Fraction = Fraction(0)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, fractions as text, so that it survives JSON exactly."""
+        return {
+            "what": self.what,
+            "about": [list(clique) for clique in self.about],
+            "noise": self.noise,
+            "sensitivity": self.sensitivity,
+            "scale": self.scale,
+            "rho": str(self.rho),
+            "epsilon": None if self.epsilon is None else str(self.epsilon),
+            "delta": str(self.delta),
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Charge:
+        """What `to_dict` wrote."""
+        return cls(
+            what=data["what"],
+            about=tuple(tuple(clique) for clique in data["about"]),
+            noise=data["noise"],
+            sensitivity=float(data["sensitivity"]),
+            scale=float(data["scale"]),
+            rho=Fraction(data["rho"]),
+            epsilon=None if data["epsilon"] is None else Fraction(data["epsilon"]),
+            delta=Fraction(data["delta"]),
+        )
+
+
+def gaussian(what: What, about: tuple[Clique, ...], squared: int, *, share: Fraction) -> Charge:
+    """Discrete Gaussian noise for at most `share` of rho, on an answer of L2 sensitivity sqrt(`squared`).
+
+    **Privacy.** The discrete Gaussian of parameter sigma on integers is D^2 / (2 sigma^2)-zCDP, like the continuous one
+    (Canonne, Kamath and Steinke 2020, Theorem 4).
+    """
+    return planned(what, about, squared, sigma=sqrt_above(squared / (2 * share)))
+
+
+def planned(what: What, about: tuple[Clique, ...], squared: int, *, sigma: float) -> Charge:
+    """Discrete Gaussian noise whose sigma was fixed in advance."""
+    rho = squared / (2 * Fraction(sigma) ** 2)
+    return Charge(what, about, "gaussian", math.sqrt(squared), sigma, rho)
+
+
+def laplace(what: What, about: tuple[Clique, ...], sensitivity: int, *, share: Fraction) -> Charge:
+    """Discrete Laplace noise for at most `share` of epsilon, on an answer of this L1 sensitivity.
+
+    **Privacy.** sensitivity / scale in pure DP; epsilon-DP implies epsilon^2 / 2-zCDP.
+    """
+    scale = float_above(sensitivity / share)
+    epsilon = sensitivity / Fraction(scale)
+    return Charge(what, about, "laplace", float(sensitivity), scale, epsilon**2 / 2, epsilon)
+
+
+def exponential(about: tuple[Clique, ...], sensitivity: Fraction, *, share: Fraction, pure: bool) -> Charge:
+    """An exponential mechanism with weights exp(epsilon q / (2 sensitivity)), for at most `share`.
+
+    **Privacy.** epsilon-DP, and by its bounded range epsilon^2 / 8-zCDP (Cesar and Rogers 2021).
+    """
+    epsilon = float_below(share) if pure else sqrt_below(8 * share)
+    exact = Fraction(epsilon)
+    return Charge("select", about, "exponential", float(sensitivity), epsilon, exact**2 / 8, exact)

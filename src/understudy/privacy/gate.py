@@ -1,0 +1,285 @@
+"""The gate: the only place where something computed from the rows is released, always paid for first.
+
+Each call does, in this order: check its arguments (public), work out its exact cost, pay (or refuse), write the charge
+down, and only then read counts, add integer noise or choose, write the answer down, and return it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from understudy.domain import Clique
+from understudy.errors import BudgetExceeded, SettingError
+from understudy.measurement import Measurement
+from understudy.privacy.budget import Account, Budget
+from understudy.privacy.charge import Charge, exponential, gaussian, laplace, planned
+from understudy.privacy.exact import distance, dyadic, float_above, float_below, indif, merged, sqrt_above
+from understudy.privacy.journal import Forgetful, Journal
+from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.noise import NOISES, Noise
+from understudy.privacy.selection import exponential_mechanism
+from understudy.schema import Recoding
+from understudy.source import Source
+
+T = TypeVar("T")
+
+LARGEST_TABLE = 1 << 28
+"""A noisy table covers every cell of its clique; one of more cells than this (2 GiB) is refused before it is paid."""
+
+
+class PrivateTable:
+    """Private rows behind the gate, with a budget.
+
+    **Privacy.** Whatever calls are made, chosen adaptively from earlier answers, the answers together satisfy the
+    budget's guarantee for the source's neighbour relation: rho-zCDP by the privacy filter over exact charges (or
+    epsilon-DP for a pure budget). Counts are integers, noise is integer and exact, no floating point decides an answer.
+    Exact counts may be kept inside; nothing returned, raised or printed shows them.
+
+    In a pure-DP run the currency of `rho=` is epsilon: mechanisms divide what they are given and pass it on, and need
+    not know which it is. Noise is then the discrete Laplace instead of the discrete Gaussian.
+
+    Args:
+        source: the rows.
+        budget: what may be spent.
+        noise: "exact" (ours) or "opendp", or an object with the same two methods.
+        journal: where payments and measurements are written the moment they exist.
+        plan: sigma of each measurement, for a run that fixed all of them in advance under a "pld" budget; each may be
+            made once, and nothing else.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        budget: Budget,
+        *,
+        noise: str | Noise = "exact",
+        journal: Journal | None = None,
+        plan: Mapping[Clique, float] | None = None,
+    ) -> None:
+        self.__source = source
+        self.__account = Account(budget)
+        self.__noise = _noise_named(noise)
+        self.__journal = journal or Forgetful()
+        self.__recoding = Recoding.identity()
+        self.__plan = None if plan is None else dict(plan)
+        self.domain = source.domain
+        self.neighbours = Neighbours(source.unit.column, source.unit.max_rows, source.rows_public is not None)
+        self.rows_public = source.rows_public
+
+    def __repr__(self) -> str:
+        return f"PrivateTable({len(self.domain)} columns, {float(self.__account.remaining):.6g} of the budget left)"
+
+    def __reduce__(self) -> str:
+        raise TypeError("private rows are never serialised")
+
+    @property
+    def account(self) -> Account:
+        """The charges so far and what is left; public."""
+        return self.__account
+
+    @property
+    def remaining(self) -> float:
+        """What is left of the budget, rounded down."""
+        return float_below(self.__account.remaining)
+
+    def recoded(self, recoding: Recoding) -> PrivateTable:
+        """The same rows with codes merged: one budget, one account; the merging happens inside the gate.
+
+        **Privacy.** Merging codes acts row by row, so sensitivities stay as they are.
+        """
+        if self.__plan is not None:
+            raise SettingError("codes cannot be merged in a run whose measurements were fixed in advance")
+        view = object.__new__(PrivateTable)
+        view.__dict__.update(self.__dict__)
+        view.__recoding = recoding
+        view.domain = recoding.recode(self.__source.domain)
+        return view
+
+    def sigma(self, rho: float) -> float:
+        """The standard deviation of the noise on each cell of one marginal measured with this share of the budget."""
+        share = self.__account.share(rho)
+        if self.__account.budget.pure:
+            return _laplace_sd(float_above(self.neighbours.marginal_l1 / share))
+        return sqrt_above(self.neighbours.marginal_l2_squared / (2 * share))
+
+    def measure(
+        self, cliques: Iterable[Clique], *, rho: float, weights: Mapping[Clique, float] | None = None
+    ) -> list[Measurement]:
+        """Noisy marginals of these cliques, for `rho` in all.
+
+        Args:
+            cliques: the cliques, each measured once.
+            rho: the share of the budget for all of them.
+            weights: relative weights; a clique's sigma is inversely proportional to its weight. Equal by default.
+
+        **Privacy.** Costs at most `rho`: the sum of sensitivity^2 / (2 sigma^2) over the cliques, sigma rounded up.
+
+        Raises:
+            SettingError: unknown columns, repeated cliques, weights that are not positive.
+            BudgetExceeded: before a row is read.
+        """
+        wanted = self._checked(cliques)
+        if not wanted:
+            return []
+        shares = _shares(wanted, weights, self.__account.share(rho), squared=not self.__account.budget.pure)
+        charges = [self._measure_charge(clique, share) for clique, share in shares.items()]
+        self._pay(charges)
+        if self.__plan is not None:
+            for clique in wanted:
+                del self.__plan[clique]
+        paid = {charge.about[0]: charge for charge in charges}
+        measured: dict[Clique, Measurement] = {}
+        for clique, counts in self._counts(wanted):
+            measured[clique] = self._noisy(clique, counts, paid[clique])
+            self.__journal.measured(measured[clique], self.__recoding)
+        return [measured[clique] for clique in wanted]
+
+    def select(
+        self,
+        candidates: Iterable[Clique],
+        *,
+        against: Mapping[Clique, ArrayLike],
+        rho: float,
+        weights: Mapping[Clique, float] | None = None,
+        offsets: Mapping[Clique, float] | None = None,
+    ) -> Clique:
+        """One candidate, privately, preferring those whose true marginal is far from the given one.
+
+        The score of r is `weights[r] * (||M_r - against[r]||_1 - offsets[r])`; r is chosen with probability exactly
+        proportional to exp(epsilon score / (2 sensitivity)). Public inputs are rounded to dyadic rationals first.
+
+        **Privacy.** Costs epsilon^2 / 8 <= `rho` in zCDP (epsilon in pure DP), epsilon rounded down; the scores are not
+        monotone, hence the 2.
+
+        Raises:
+            SettingError: unknown columns, a marginal of the wrong size, weights that are negative or all zero.
+            BudgetExceeded: before a row is read.
+        """
+        wanted = self._checked(candidates)
+        if not wanted:
+            raise SettingError("select needs at least one candidate")
+        given = {clique: dyadic(against[clique], self.domain.cells(clique), clique) for clique in wanted}
+        weight = {clique: Fraction(1.0 if weights is None else weights[clique]) for clique in wanted}
+        offset = {clique: Fraction(0.0 if offsets is None else offsets[clique]) for clique in wanted}
+        if min(weight.values()) < 0 or max(weight.values()) <= 0:
+            raise SettingError("select: weights must not be negative, and one must be positive")
+        sensitivity = self.neighbours.score(max(weight.values()))
+        self._refuse_if_planned()
+        pure = self.__account.budget.pure
+        charge = exponential(tuple(wanted), sensitivity, share=self.__account.share(rho), pure=pure)
+        self._pay([charge])
+        scores = {
+            clique: weight[clique] * (distance(counts, given[clique]) - offset[clique])
+            for clique, counts in self._counts(wanted)
+        }
+        rate = Fraction(charge.scale) / (2 * sensitivity)
+        ordered = [scores[clique] for clique in wanted]
+        unit = math.lcm(*(score.denominator for score in ordered))
+        chosen = exponential_mechanism([int(score * unit) for score in ordered], rate / unit)
+        return self._released(wanted[chosen])
+
+    def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
+        """Noisy InDif scores: how far each pair's table is from the product of its one-ways, in rows.
+
+        **Privacy.** Costs at most `rho`: m scores of sensitivity D = `neighbours.indif` each are a vector of L2
+        sensitivity D sqrt(m) (L1: D m). The true number of rows enters the score only, under that sensitivity.
+
+        Raises:
+            SettingError: a clique that is not a pair of known columns.
+            BudgetExceeded: before a row is read.
+        """
+        wanted = self._checked(pairs)
+        if not wanted:
+            return {}
+        if any(len(pair) != 2 for pair in wanted):
+            raise SettingError("dependence is about pairs of columns: give cliques of two")
+        self._refuse_if_planned()
+        share, m = self.__account.share(rho), len(wanted)
+        if self.__account.budget.pure:
+            charge = laplace("dependence", tuple(wanted), self.neighbours.indif * m, share=share)
+        else:
+            charge = gaussian("dependence", tuple(wanted), self.neighbours.indif**2 * m, share=share)
+        self._pay([charge])
+        noise = self._draw(charge, len(wanted))
+        exact = {pair: indif(counts, self.domain.shape(pair)) for pair, counts in self._counts(wanted)}
+        return self._released({pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)})
+
+    def _checked(self, cliques: Iterable[Clique]) -> list[Clique]:
+        wanted = [self.domain.check(clique) for clique in cliques]
+        if len({frozenset(clique) for clique in wanted}) != len(wanted):
+            raise SettingError("the same set of columns is named twice in one call; name it once")
+        for clique in wanted:
+            if self.domain.cells(clique) > LARGEST_TABLE:
+                raise SettingError(
+                    f"the table of {clique} has {self.domain.cells(clique)} cells, more than {LARGEST_TABLE}: "
+                    "use fewer columns, or coarser ones; nothing was spent"
+                )
+        return wanted
+
+    def _pay(self, charges: Sequence[Charge]) -> None:
+        self.__account.pay(charges)
+        self.__journal.charged(charges)
+
+    def _measure_charge(self, clique: Clique, share: Fraction) -> Charge:
+        if self.__plan is not None:
+            if clique not in self.__plan:
+                raise BudgetExceeded(f"{clique} is not among the measurements fixed in advance; nothing was read")
+            return planned("measure", (clique,), self.neighbours.marginal_l2_squared, sigma=self.__plan[clique])
+        if self.__account.budget.pure:
+            return laplace("measure", (clique,), self.neighbours.marginal_l1, share=share)
+        return gaussian("measure", (clique,), self.neighbours.marginal_l2_squared, share=share)
+
+    def _refuse_if_planned(self) -> None:
+        if self.__plan is not None:
+            raise BudgetExceeded("this run fixed its measurements in advance: nothing is left for other questions")
+
+    def _counts(self, cliques: Sequence[Clique]) -> Iterator[tuple[Clique, NDArray[np.int64]]]:
+        maps = self.__recoding.maps
+        for clique, counts in self.__source.counts(cliques):
+            axes = [maps.get(column) for column in clique]
+            yield clique, merged(counts, self.__source.domain.shape(clique), axes)
+
+    def _draw(self, charge: Charge, size: int) -> NDArray[np.int64]:
+        draw = self.__noise.gaussian if charge.noise == "gaussian" else self.__noise.laplace
+        return draw(charge.scale, size)
+
+    def _noisy(self, clique: Clique, counts: NDArray[np.int64], charge: Charge) -> Measurement:
+        values = counts + self._draw(charge, len(counts))
+        if charge.noise == "gaussian":
+            return self._released(Measurement(clique, values, charge.scale))
+        return self._released(Measurement(clique, values, _laplace_sd(charge.scale), noise="laplace"))
+
+    def _released(self, answer: T) -> T:
+        """Every answer passes here on its way out, so that a test can record or replace all of them."""
+        return answer
+
+
+def _noise_named(noise: str | Noise) -> Noise:
+    if not isinstance(noise, str):
+        return noise
+    if noise not in NOISES:
+        raise SettingError(f"noise: {noise!r} is unknown; the choices are {', '.join(NOISES)}")
+    return NOISES[noise]
+
+
+def _shares(
+    cliques: Sequence[Clique], weights: Mapping[Clique, float] | None, share: Fraction, *, squared: bool
+) -> dict[Clique, Fraction]:
+    weight = {clique: Fraction(1.0 if weights is None else weights.get(clique, 0.0)) for clique in cliques}
+    if any(value <= 0 for value in weight.values()):
+        raise SettingError("measure: every clique needs a positive weight")
+    power = {clique: value**2 if squared else value for clique, value in weight.items()}
+    total = sum(power.values(), Fraction(0))
+    return {clique: share * value / total for clique, value in power.items()}
+
+
+def _laplace_sd(scale: float) -> float:
+    """Standard deviation of the discrete Laplace, whose variance is 2 q / (1 - q)^2 with q = exp(-1/scale)."""
+    q = math.exp(-1 / scale)
+    return max(math.sqrt(2 * q) / -math.expm1(-1 / scale), 1e-9)

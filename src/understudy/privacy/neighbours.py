@@ -1,0 +1,76 @@
+"""Who is protected, and how far one of them can move what is measured: the sensitivities, in exact integers.
+
+Two tables are neighbours when they differ in the rows of one *unit* (a row, or all rows that share a value of the unit
+column, at most k of which the source keeps):
+
+* **add/remove**: one table has the unit, the other has not;
+* **replace-one**: both have it, with other rows. Used when the number of rows is declared public.
+
+| what | add/remove | replace-one |
+|---|---|---|
+| one marginal, L2 | k | sqrt(2) k |
+| one marginal, L1 | k | 2 k |
+| weighted L1-distance score | k max w | 2 k max w |
+| InDif score of one pair | 4 k | 8 k |
+
+*Why.* A row lies in one cell of a marginal, so a unit's k rows change it by a vector of non-negative entries that sum
+to at most k: L1 and L2 norm at most k. Replacing subtracts one such vector x and adds another y: L1 at most 2k, and
+||y - x||^2 <= ||x||^2 + ||y||^2 <= 2 k^2 because x and y are non-negative. The L1 distance to a fixed marginal moves by
+at most the L1 change, times its weight. One row moves InDif by less than 4, so k rows by less than 4 k (a replacement:
+8 k), and rounding two numbers less than an integer apart keeps them at most that integer apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from understudy.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The neighbour relation of a run.
+
+    Attributes:
+        unit: the unit column, or None when each row is a unit.
+        max_rows: k, the most rows of one unit that are kept.
+        replace_one: whether the number of rows is public, so that neighbours replace a unit instead of adding one.
+    """
+
+    unit: str | None = None
+    max_rows: int = 1
+    replace_one: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_rows < 1:
+            raise SettingError("max_rows must be at least 1: a unit with no rows would not be in the table")
+
+    @property
+    def marginal_l2_squared(self) -> int:
+        """The square of the L2 sensitivity of one marginal (the square, because sqrt(2) k is not rational)."""
+        return self.max_rows**2 * (2 if self.replace_one else 1)
+
+    @property
+    def marginal_l1(self) -> int:
+        """The L1 sensitivity of one marginal."""
+        return self.max_rows * (2 if self.replace_one else 1)
+
+    def score(self, max_weight: Fraction) -> Fraction:
+        """The sensitivity of scores `weight * (L1 distance - offset)`; offsets are public and cancel."""
+        return self.marginal_l1 * max_weight
+
+    @property
+    def indif(self) -> int:
+        """The sensitivity of one pair's InDif score, rounded to an integer."""
+        return 4 * self.marginal_l1
+
+    def describe(self) -> str:
+        """Who is protected, in words."""
+        if self.unit is None:
+            who = "one row of the table"
+        else:
+            kept = "one row" if self.max_rows == 1 else f"at most {self.max_rows} rows"
+            who = f"everything that shares one value of column {self.unit!r} ({kept} of each used)"
+        how = "having other content (the number of rows is public)" if self.replace_one else "being in the table or not"
+        return f"{who}; the guarantee compares its {how}"

@@ -1,0 +1,140 @@
+"""The receipt: what was promised to whom, what it rests on, and every charge, as data and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from understudy.privacy.budget import Budget
+from understudy.privacy.charge import Charge
+from understudy.privacy.neighbours import Neighbours
+
+_PROOFS = {
+    "zcdp": "charges add up as rho of zero-concentrated differential privacy, converted once by the tightest rule",
+    "pld": "all measurements were fixed in advance; their privacy-loss distribution was computed, rounded upwards",
+    "pure": "charges add up as epsilon; there is no delta",
+}
+
+NOT_PROMISED = (
+    "how long the run took, and anything else learned by watching the machine while it ran",
+    "protection against a custodian who means harm, or who declares private facts as public in the schema",
+    "protection of more than the unit stated above, such as a household or a class, beyond what composition gives",
+    "that statistics true of the population, and of no one in particular, stay unknown",
+)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The account of a run's privacy; part of the release, all of it public.
+
+    Attributes:
+        budget: what the run was allowed, with the guarantee it stands for.
+        charges: every payment, exact.
+        neighbours: who is protected, and the neighbour relation.
+        facts: for each column, what its declared facts rest on: public, reviewed, bought.
+        noise: which sampler drew the noise.
+        insecure: True when the run used seeded noise for a test; such a release protects nobody.
+
+    **Guarantees.** The release satisfies the budget's (epsilon, delta) whatever the adaptive choices made on the way:
+    the filter bounds the charges by the budget, and the stated guarantee is the budget's, not the possibly smaller sum.
+    """
+
+    budget: Budget
+    charges: tuple[Charge, ...]
+    neighbours: Neighbours
+    facts: Mapping[str, str] = field(default_factory=dict)
+    noise: str = "exact"
+    insecure: bool = False
+
+    @property
+    def rho(self) -> float:
+        """What the charges sum to, in zCDP."""
+        return float(self.exact_rho)
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """The same, exactly."""
+        return sum((charge.rho for charge in self.charges), Fraction(0))
+
+    @property
+    def epsilon(self) -> float | None:
+        """The guaranteed epsilon, or None for a budget stated as rho alone."""
+        return None if self.budget.epsilon is None else float(self.budget.epsilon)
+
+    @property
+    def delta(self) -> float | None:
+        """The guaranteed delta, or None for a budget stated as rho alone."""
+        return None if self.budget.delta is None else float(self.budget.delta)
+
+    def guarantee(self) -> str:
+        """The guarantee in one line."""
+        if self.insecure:
+            return "NONE: made in test mode with seeded noise; it protects nobody and must not be released"
+        if self.epsilon is None:
+            return f"{float(self.budget.rho):.6g}-zCDP"
+        if self.budget.pure:
+            return f"epsilon = {self.epsilon:g} (pure differential privacy, delta = 0)"
+        return f"(epsilon = {self.epsilon:g}, delta = {self.delta:g})-differential privacy"
+
+    def text(self) -> str:
+        """The receipt in words that a lawyer can read."""
+        spent = f"{self.rho:.6g} of {float(self.budget.rho):.6g} in rho, in {len(self.charges)} charges"
+        facts = sorted(set(self.facts.values()))
+        lines = [
+            f"Guarantee: {self.guarantee()}.",
+            f"Who is protected: {self.neighbours.describe()}.",
+            f"Why it holds: {_PROOFS[self.budget.proof]}; the noise is integer and drawn exactly ({self.noise}).",
+            f"Spent: {spent}.",
+            *(f"Facts taken as {origin}: {_names(self.facts, origin)}." for origin in facts),
+            "It covers this run alone. Other releases about the same people add up: their epsilons and deltas add.",
+            "Not promised: " + "; ".join(NOT_PROMISED) + ".",
+        ]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; fractions as text."""
+        budget, neighbours = self.budget, self.neighbours
+        return {
+            "guarantee": self.guarantee(),
+            "budget": {
+                "proof": budget.proof,
+                "rho": str(budget.rho),
+                "epsilon": None if budget.epsilon is None else str(budget.epsilon),
+                "delta": None if budget.delta is None else str(budget.delta),
+                "purchase_delta": str(budget.purchase_delta),
+            },
+            "neighbours": {
+                "unit": neighbours.unit,
+                "max_rows": neighbours.max_rows,
+                "replace_one": neighbours.replace_one,
+            },
+            "facts": dict(self.facts),
+            "noise": self.noise,
+            "insecure": self.insecure,
+            "charges": [charge.to_dict() for charge in self.charges],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
+        """What `to_dict` wrote."""
+        budget = data["budget"]
+        return cls(
+            budget=Budget(
+                proof=budget["proof"],
+                rho=Fraction(budget["rho"]),
+                epsilon=None if budget["epsilon"] is None else Fraction(budget["epsilon"]),
+                delta=None if budget["delta"] is None else Fraction(budget["delta"]),
+                purchase_delta=Fraction(budget["purchase_delta"]),
+            ),
+            charges=tuple(Charge.from_dict(charge) for charge in data["charges"]),
+            neighbours=Neighbours(**data["neighbours"]),
+            facts=dict(data["facts"]),
+            noise=data["noise"],
+            insecure=bool(data["insecure"]),
+        )
+
+
+def _names(facts: Mapping[str, str], origin: str) -> str:
+    return ", ".join(column for column, value in facts.items() if value == origin)

@@ -1,0 +1,117 @@
+"""The release file: a zip of one JSON page and plain arrays. No pickle, and nothing runs by opening it.
+
+The same content always gives the same bytes: fixed member order, fixed dates, no wall-clock time. Every member's
+SHA-256 is in the manifest and the manifest's own beside it, so damage and careless edits are noticed. (Someone who
+rewrites the digests too is not stopped: a digest is not a signature.)
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import OutputError, ReleaseError
+
+FORMAT = 1
+"""The format this version writes. A reader keeps reading every older one."""
+
+_MANIFEST, _DIGEST = "release.json", "release.sha256"
+_LARGEST_MEMBER = 1 << 34
+
+
+def write_archive(path: Path, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write a release file in one piece: it is complete or it is not there.
+
+    Raises:
+        OutputError: when the file cannot be written.
+    """
+    members = {f"{name}.npy": _array_bytes(array) for name, array in arrays.items()}
+    digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+    page = json.dumps({"format": FORMAT, "members": digests, **manifest}, indent=1, sort_keys=True).encode()
+    members = {_MANIFEST: page, _DIGEST: hashlib.sha256(page).hexdigest().encode(), **members}
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with draft.open("wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, data in members.items():
+                    archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """The manifest and the arrays of a release file.
+
+    Raises:
+        ReleaseError: when it is missing, no release, damaged, altered, or of a newer format.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = _members(archive, path)
+    except FileNotFoundError:
+        raise ReleaseError(f"{path}: there is no such file") from None
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+        raise ReleaseError(f"{path} is not a release file, or it is damaged; ask for a fresh copy") from None
+    manifest = _manifest(members, path)
+    digests = manifest["members"]
+    if set(digests) != set(members) - {_MANIFEST, _DIGEST}:
+        raise ReleaseError(f"{path}: its parts do not match its list of parts; ask for a fresh copy")
+    for name, digest in digests.items():
+        if hashlib.sha256(members[name]).hexdigest() != digest:
+            raise ReleaseError(f"{path}: part {name} was damaged or altered; ask for a fresh copy")
+    return manifest, {name.removesuffix(".npy"): _array(members[name], path) for name in digests}
+
+
+def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
+    infos = archive.infolist()
+    if len({info.filename for info in infos}) != len(infos) or any(i.file_size > _LARGEST_MEMBER for i in infos):
+        raise ReleaseError(f"{path} is not a release file, or it is damaged; ask for a fresh copy")
+    return {info.filename: archive.read(info) for info in infos}
+
+
+def _manifest(members: Mapping[str, bytes], path: Path) -> dict[str, Any]:
+    page = members.get(_MANIFEST)
+    if page is None:
+        raise ReleaseError(f"{path} is a zip file but not a release: it has no {_MANIFEST}")
+    try:
+        manifest = json.loads(page)
+        number = int(manifest["format"])
+    except (ValueError, KeyError, TypeError):
+        raise ReleaseError(f"{path}: {_MANIFEST} cannot be read; ask for a fresh copy") from None
+    if number > FORMAT:
+        raise ReleaseError(
+            f"{path} has format {number} and this version reads up to {FORMAT}: install a newer understudy"
+        )
+    if members.get(_DIGEST, b"").decode(errors="replace") != hashlib.sha256(page).hexdigest():
+        raise ReleaseError(f"{path}: {_MANIFEST} was damaged or altered; ask for a fresh copy")
+    if not isinstance(manifest.get("members"), dict):
+        raise ReleaseError(f"{path}: {_MANIFEST} lists no parts; ask for a fresh copy")
+    return dict(manifest)
+
+
+def _array_bytes(array: NDArray[Any]) -> bytes:
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _array(data: bytes, path: Path) -> NDArray[Any]:
+    try:
+        return np.asarray(np.lib.format.read_array(io.BytesIO(data), allow_pickle=False))
+    except (ValueError, EOFError, OSError, MemoryError):
+        raise ReleaseError(f"{path}: an array cannot be read; ask for a fresh copy") from None

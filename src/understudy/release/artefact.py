@@ -1,0 +1,164 @@
+"""The release: everything that may leave the building."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import ReleaseError, SettingError, UnderstudyError
+from understudy.measurement import Measurement
+from understudy.mechanism import Fit
+from understudy.model.protocol import Model
+from understudy.model.registry import MODELS
+from understudy.privacy import Receipt
+from understudy.release.archive import read_archive, write_archive
+from understudy.release.pack import measurement_data, measurement_from, pack, unpack
+from understudy.schema import Recoding, Schema
+
+Frame = Literal["arrow", "pandas", "polars"]
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """A stand-in for a table: schema, measurements, model and privacy receipt.
+
+    Attributes:
+        schema: the public facts about the columns.
+        mechanism: the mechanism's name.
+        settings: its settings.
+        model: the distribution rows are drawn from.
+        measurements: the noisy marginals: all that was learned from the rows.
+        receipt: the account of the privacy spent.
+        recoding: codes that were merged; undone when rows are made.
+        rounds: what error bounds need of an adaptive mechanism.
+        default_rows: how many rows `sample` makes unless told.
+        frame: the kind of frame `sample` makes unless told: the kind that went in, arrow after loading.
+
+    **Privacy.** Made of declared facts and paid-for answers only; anything done with it is post-processing and free.
+    """
+
+    schema: Schema
+    mechanism: str
+    settings: Mapping[str, Any]
+    model: Model
+    measurements: Sequence[Measurement]
+    receipt: Receipt
+    recoding: Recoding = field(default_factory=Recoding.identity)
+    rounds: Sequence[Mapping[str, Any]] = ()
+    default_rows: int = 1
+    frame: Frame = "arrow"
+
+    @classmethod
+    def of(
+        cls,
+        fit: Fit,
+        schema: Schema,
+        receipt: Receipt,
+        *,
+        mechanism: str,
+        settings: Mapping[str, Any],
+        rows: int | None = None,
+        frame: Frame = "arrow",
+    ) -> Release:
+        """The release of a mechanism's fit; rows default to the declared number, else to the noisy total."""
+        default = rows or schema.rows or max(1, round(fit.model.total))
+        return cls(
+            schema=schema,
+            mechanism=mechanism,
+            settings=settings,
+            model=fit.model,
+            measurements=fit.measurements,
+            receipt=receipt,
+            recoding=fit.recoding,
+            rounds=fit.rounds,
+            default_rows=default,
+            frame=frame,
+        )
+
+    def sample(self, rows: int | None = None, *, seed: int | None = None, as_: Frame | None = None) -> Any:
+        """Synthetic rows, as a frame of the kind that went in (arrow after loading).
+
+        Args:
+            rows: how many; by default the declared number of rows, else the noisy total.
+            seed: the same release and seed give the same rows; without it they are fresh each time.
+            as_: "arrow", "pandas" or "polars".
+
+        **Privacy.** Post-processing: costs nothing, however often it is called.
+
+        Raises:
+            SettingError: when rows or seed is negative, or the frame library is unknown.
+        """
+        rows = self.default_rows if rows is None else rows
+        if rows < 0 or (seed is not None and seed < 0):
+            raise SettingError("rows and seed must not be negative")
+        if as_ not in (None, "arrow", "pandas", "polars"):
+            raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas' or 'polars'")
+        rng = np.random.default_rng(seed)
+        codes = self.recoding.undo(self.model.sample(rows, rng), rng)
+        return self.schema.decode(codes, rng, as_=as_ or self.frame)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the release to one file, completely or not at all.
+
+        Raises:
+            OutputError: when the file cannot be written.
+        """
+        arrays: dict[str, NDArray[Any]] = {}
+        manifest = {
+            "schema": self.schema.to_dict(),
+            "mechanism": self.mechanism,
+            "settings": pack(dict(self.settings), arrays, "settings"),
+            "receipt": self.receipt.to_dict(),
+            "recoding": self.recoding.to_dict(),
+            "rounds": pack(list(self.rounds), arrays, "rounds"),
+            "default_rows": self.default_rows,
+            "measurements": pack([measurement_data(m) for m in self.measurements], arrays, "measurements"),
+            "model": {"kind": self.model.kind, "arrays": pack(self.model.to_arrays(), arrays, "model")},
+        }
+        write_archive(Path(path), manifest, arrays)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Release:
+        """Read a release file; nothing in it is run.
+
+        Raises:
+            ReleaseError: when it is missing, damaged, altered, or of a newer format.
+        """
+        manifest, arrays = read_archive(Path(path))
+        try:
+            return cls._from(manifest, arrays)
+        except ReleaseError:
+            raise
+        except (UnderstudyError, KeyError, TypeError, ValueError, AttributeError):
+            raise ReleaseError(f"{path}: its content contradicts itself; ask for a fresh copy") from None
+
+    @classmethod
+    def _from(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
+        schema = Schema.from_dict(manifest["schema"])
+        recoding = Recoding.from_dict(manifest["recoding"])
+        domain = recoding.recode(schema.domain)
+        kind = manifest["model"]["kind"]
+        if kind not in MODELS:
+            raise ReleaseError(f"the release holds a model of kind {kind!r}, which this version does not know")
+        measurements = [measurement_from(data) for data in unpack(manifest["measurements"], arrays)]
+        rows = manifest["default_rows"]
+        if not isinstance(rows, int) or not 0 <= rows < math.inf:
+            raise ValueError("rows")
+        return cls(
+            schema=schema,
+            mechanism=manifest["mechanism"],
+            settings=unpack(manifest["settings"], arrays),
+            model=MODELS[kind].from_arrays(domain, unpack(manifest["model"]["arrays"], arrays)),
+            measurements=measurements,
+            receipt=Receipt.from_dict(manifest["receipt"]),
+            recoding=recoding,
+            rounds=unpack(manifest["rounds"], arrays),
+            default_rows=rows,
+        )

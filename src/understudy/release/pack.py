@@ -1,0 +1,83 @@
+"""Plain data with arrays inside, as JSON plus named arrays; and measurements in that form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import ReleaseError
+from understudy.measurement import Measurement, Query
+
+_REFERENCE = "@array"
+
+
+def pack(value: Any, arrays: MutableMapping[str, NDArray[Any]], name: str) -> Any:
+    """The value with every array moved to `arrays` under a name that starts with `name`.
+
+    >>> arrays = {}
+    >>> pack({"a": [np.arange(2), 3]}, arrays, "x"), list(arrays)
+    ({'a': [{'@array': 'x/a/0'}, 3]}, ['x/a/0'])
+    """
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {_REFERENCE: name}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): pack(item, arrays, f"{name}/{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [pack(item, arrays, f"{name}/{i}") for i, item in enumerate(value)]
+    return value
+
+
+def unpack(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """What `pack` was given, tuples as lists.
+
+    Raises:
+        ReleaseError: when an array is missing.
+    """
+    if isinstance(value, dict):
+        if set(value) == {_REFERENCE}:
+            if value[_REFERENCE] not in arrays:
+                raise ReleaseError("an array that the release mentions is missing; ask for a fresh copy")
+            return arrays[value[_REFERENCE]]
+        return {key: unpack(item, arrays) for key, item in value.items()}
+    if isinstance(value, list):
+        return [unpack(item, arrays) for item in value]
+    return value
+
+
+def measurement_data(measurement: Measurement) -> dict[str, Any]:
+    """A measurement as plain data with arrays."""
+    return {
+        "clique": list(measurement.clique),
+        "values": measurement.values,
+        "sigma": measurement.sigma,
+        "noise": measurement.noise,
+        "query": None if measurement.query is None else _query_data(measurement.query),
+    }
+
+
+def measurement_from(data: Mapping[str, Any]) -> Measurement:
+    """What `measurement_data` wrote."""
+    query = None if data["query"] is None else _query_from(data["query"])
+    return Measurement(tuple(data["clique"]), data["values"], data["sigma"], query, data["noise"])
+
+
+def _query_data(query: Query) -> dict[str, Any]:
+    from scipy.sparse import coo_array, issparse
+
+    if not isinstance(query, np.ndarray) and not issparse(query):
+        query = query @ np.eye(query.shape[1])
+    sparse = coo_array(query)
+    rows, columns = sparse.coords
+    return {"shape": list(sparse.shape), "rows": rows, "columns": columns, "values": sparse.data}
+
+
+def _query_from(data: Mapping[str, Any]) -> Query:
+    from scipy.sparse import csr_array
+
+    return csr_array((data["values"], (data["rows"], data["columns"])), shape=tuple(data["shape"]))

@@ -1,0 +1,187 @@
+"""The partial release: what a run has paid for, written the moment it exists, so that nothing paid for is lost.
+
+A text file of JSON lines: the run, then each charge before a row is read for it, then each measurement. The file is
+given its expected size at the start and filled in place, so a disk that fills up later cannot stop it. A line cut short
+by a crash is ignored when the file is read.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import OutputError, ReleaseError
+from understudy.measurement import Measurement
+from understudy.privacy.charge import Charge
+from understudy.release.pack import measurement_data, measurement_from
+from understudy.schema import Recoding
+
+_LARGEST_RESERVE = 1 << 28
+
+
+class PartialWriter:
+    """The journal of a run: charges and measurements go to disk before anything else happens with them.
+
+    Args:
+        path: the partial file; its folder exists.
+        run: plain data from which the run can be finished: schema, mechanism, settings, receipt without charges.
+        reserve_bytes: how much room to take at once.
+
+    Raises:
+        OutputError: when the file cannot be made, or is there already. Nothing was spent.
+    """
+
+    def __init__(self, path: Path, run: Mapping[str, Any], *, reserve_bytes: int = 1 << 16) -> None:
+        self.path = path
+        first = _line({"run": run})
+        try:
+            self._file: BinaryIO = path.open("xb")
+            self._file.write(b"\n" * (len(first) + min(reserve_bytes, _LARGEST_RESERVE)))
+            self._file.seek(0)
+            self._put(first)
+        except FileExistsError:
+            raise unfinished(path) from None
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise OutputError(f"{path} cannot be written; choose another output. Nothing was spent") from None
+
+    def charged(self, charges: Sequence[Charge]) -> None:
+        """Write charges down.
+
+        Raises:
+            OutputError: when that fails; no row was read for them.
+        """
+        try:
+            self._put(b"".join(_line({"charge": charge.to_dict()}) for charge in charges))
+        except OSError:
+            raise OutputError(f"{self.path} cannot be written any more; the run stops before reading rows") from None
+
+    def measured(self, measurement: Measurement, recoding: Recoding) -> None:
+        """Write a measurement down; if the disk refuses, continue in another folder rather than lose what was paid."""
+        line = _line({"measurement": _portable(measurement_data(measurement)), "recoding": recoding.to_dict()})
+        try:
+            self._put(line)
+        except OSError:
+            self._move()
+            self._put(line)
+
+    def close(self, *, keep: bool) -> None:
+        """Stop writing; `keep` leaves the file, cut to what was written, for `understudy resume`."""
+        if not self._file.closed:
+            self._file.truncate()
+            self._file.close()
+        if not keep:
+            self.path.unlink(missing_ok=True)
+
+    def _put(self, data: bytes) -> None:
+        self._file.write(data)
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _move(self) -> None:
+        written = self.path.read_bytes()[: self._file.tell()]
+        handle, name = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=".partial")
+        self._file = os.fdopen(handle, "wb")
+        self.path = Path(name)
+        self._file.write(written)
+
+
+def unfinished(path: Path) -> OutputError:
+    """The refusal to run over what an interrupted run had paid for."""
+    return OutputError(
+        f"{path} is there already: an interrupted run that was paid for. Finish it with `understudy resume {path}`, "
+        "or delete it; nothing was spent now"
+    )
+
+
+@dataclass(frozen=True)
+class Partial:
+    """What a partial file holds.
+
+    Attributes:
+        run: the run's plain data.
+        charges: what was paid.
+        measurements: what was measured before the run stopped.
+        recoding: the merged codes in force for the last measurement.
+    """
+
+    run: Mapping[str, Any]
+    charges: tuple[Charge, ...]
+    measurements: tuple[Measurement, ...]
+    recoding: Recoding
+
+
+def read_partial(path: str | PathLike[str]) -> Partial:
+    """Read a partial file; a last line cut short by a crash is ignored.
+
+    Raises:
+        ReleaseError: when the file is missing, or not a partial release.
+    """
+    try:
+        lines = [line for line in Path(path).read_bytes().split(b"\n") if line.strip(b"\0 \r")]
+    except OSError:
+        raise ReleaseError(f"{path}: there is no such file, or it cannot be read") from None
+    records = [_parsed(line, last=i == len(lines) - 1, path=path) for i, line in enumerate(lines)]
+    try:
+        run = records[0]["run"]
+        recodings = [record["recoding"] for record in records if "recoding" in record]
+        return Partial(
+            run=run,
+            charges=tuple(Charge.from_dict(record["charge"]) for record in records if "charge" in record),
+            measurements=tuple(_measurement(record["measurement"]) for record in records if "measurement" in record),
+            recoding=Recoding.from_dict(recodings[-1]) if recodings else Recoding.identity(),
+        )
+    except (IndexError, KeyError, TypeError, ValueError, zlib.error):
+        raise ReleaseError(f"{path} is not a partial release, or it is damaged") from None
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode() + b"\n"
+
+
+def _parsed(line: bytes, *, last: bool, path: str | PathLike[str]) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        if last:
+            return {}
+        raise ReleaseError(f"{path} is not a partial release, or it is damaged") from None
+    return record if isinstance(record, dict) else {}
+
+
+def _portable(data: Any) -> Any:
+    if isinstance(data, np.ndarray):
+        packed = base64.b64encode(zlib.compress(np.ascontiguousarray(data).tobytes(), 1)).decode()
+        return {"dtype": data.dtype.str, "data": packed}
+    if isinstance(data, dict):
+        return {key: _portable(value) for key, value in data.items()}
+    return data
+
+
+def _measurement(data: dict[str, Any]) -> Measurement:
+    return measurement_from({key: _array(value) for key, value in data.items()})
+
+
+def _array(value: Any) -> Any:
+    if isinstance(value, dict) and set(value) == {"dtype", "data"}:
+        return _bytes_array(value["data"], np.dtype(value["dtype"]))
+    if isinstance(value, dict):
+        return {key: _array(item) for key, item in value.items()}
+    return value
+
+
+def _bytes_array(data: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    if dtype.hasobject:
+        raise ValueError("objects are never read")
+    return np.frombuffer(zlib.decompress(base64.b64decode(data)), dtype=dtype).copy()

@@ -1,0 +1,265 @@
+"""The one road from rows to a release: check everything that can be checked, then spend, then finish."""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from fractions import Fraction
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+
+from understudy.domain import Clique
+from understudy.errors import Paid, ReleaseError, SettingError, UnderstudyError
+from understudy.measurement import Measurement
+from understudy.mechanism import Mechanism, mechanism_named
+from understudy.preflight import check_memory, check_output, check_space
+from understudy.privacy import Book, Budget, PrivateTable, Receipt
+from understudy.privacy.calibrate import planned_sigma, spread
+from understudy.privacy.charge import Charge, planned
+from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.randomness import is_insecure
+from understudy.progress import Progress, Step, silent
+from understudy.release import Release, read_partial
+from understudy.release.artefact import Frame
+from understudy.release.partial import PartialWriter, unfinished
+from understudy.schema import Recoding, Schema
+from understudy.source import open_source
+
+
+def synthesize(
+    data: Any,
+    schema: Schema | str | PathLike[str],
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    mechanism: str | Mechanism = "independent",
+    rows: int | None = None,
+    progress: Progress | None = None,
+    output: str | PathLike[str] | None = None,
+    dataset: str | None = None,
+    noise: str = "exact",
+    **settings: Any,
+) -> Release:
+    """Make a differentially private stand-in for a table.
+
+    Args:
+        data: a pandas, polars or pyarrow frame, or the path of a CSV or Parquet file.
+        schema: what is public about the columns, or the path of its file.
+        epsilon: with `delta`, the privacy budget; with `delta=0`, pure DP.
+        delta: see `epsilon`.
+        rho: the budget in zCDP, instead of epsilon.
+        mechanism: a mechanism's name or the mechanism itself.
+        rows: how many rows `release.sample()` makes by default; else the declared or the noisy number.
+        progress: called with each `Step`.
+        output: where to save the release; checked before anything is spent.
+        dataset: the name under which the book adds up what was spent about the same people.
+        noise: "exact" (ours) or "opendp".
+        settings: the mechanism's settings, when it is given by name.
+
+    **Privacy.** The release satisfies the stated guarantee for the schema's privacy unit. The budget is written into
+    the book before a row is counted; every charge and answer is written to a partial release the moment it exists.
+
+    Raises:
+        InputError: the table, the schema or a setting cannot be used. Nothing was spent.
+        OutputError: something cannot be written. Nothing was spent.
+        Paid: it failed after spending; the message says where what was paid for is kept.
+    """
+    run = _prepare(data, schema, Budget.of(epsilon=epsilon, delta=delta, rho=rho), mechanism, settings, noise, rows)
+    progress = progress or silent
+    journal = _Journal(run, Book(), dataset or dataset_name(data), output)
+    progress(Step("read", None, "the table"))
+    try:
+        source = open_source(data, run.schema)
+        table = PrivateTable(source, run.budget, noise=noise, journal=journal, plan=run.plan)
+        fit = run.mechanism.fit(table, rho=float(run.budget.capacity), progress=progress)
+        receipt = run.receipt(table.account.charges)
+        release = Release.of(fit, run.schema, receipt, **run.label())
+        if output is not None:
+            progress(Step("write", None, str(output)))
+            release.save(output)
+    except BaseException as error:
+        raise journal.failed(error) from None
+    journal.close(keep=False)
+    return release
+
+
+def resume(
+    partial: str | PathLike[str], *, output: str | PathLike[str] | None = None, progress: Progress | None = None
+) -> Release:
+    """Finish an interrupted run from what it had measured. Costs nothing: rows are not needed and not read.
+
+    Args:
+        partial: the file that the interrupted run left.
+        output: where to save the release; the partial file is removed once that is done.
+        progress: called with each `Step`.
+
+    Raises:
+        ReleaseError: the file is not a partial release, or nothing had been measured yet.
+        OutputError: the release cannot be written; the partial file stays.
+    """
+    if output is not None:
+        check_output(Path(output))
+    held = read_partial(partial)
+    if not held.measurements:
+        raise ReleaseError(
+            f"{partial}: the run stopped before its first measurement, so there is nothing to finish. "
+            f"{len(held.charges)} charges were made and stand"
+        )
+    schema = Schema.from_dict(held.run["schema"])
+    mechanism = mechanism_named(held.run["mechanism"], **held.run["settings"])
+    fit = mechanism.finish(
+        schema.domain, held.measurements, recoding=held.recoding, total=schema.rows, progress=progress or silent
+    )
+    receipt = Receipt.from_dict({**held.run["receipt"], "charges": [charge.to_dict() for charge in held.charges]})
+    label = {key: held.run[key] for key in ("mechanism", "settings", "rows")}
+    release = Release.of(fit, schema, receipt, **label)
+    if output is not None:
+        release.save(output)
+        Path(partial).unlink(missing_ok=True)
+    return release
+
+
+class _Run:
+    """Everything about a run that is known before a row is read: all of it public."""
+
+    def __init__(
+        self, schema: Schema, budget: Budget, mechanism: Mechanism, noise: str, rows: int | None, frame: Frame
+    ) -> None:
+        self.schema, self.mechanism, self.noise, self.rows, self.frame = schema, mechanism, noise, rows, frame
+        unit = schema.privacy_unit
+        self.neighbours = Neighbours(unit.column, unit.max_rows, schema.rows is not None)
+        self.plan, self.budget = _planned(mechanism, schema, budget, self.neighbours)
+
+    def receipt(self, charges: Sequence[Charge]) -> Receipt:
+        facts = {column.name: column.origin for column in self.schema.columns}
+        return Receipt(self.budget, tuple(charges), self.neighbours, facts, self.noise, is_insecure())
+
+    def label(self) -> dict[str, Any]:
+        return {"mechanism": self.mechanism.name, "settings": _settings(self.mechanism), "rows": self.rows} | (
+            {"frame": self.frame}
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"schema": self.schema.to_dict(), "receipt": self.receipt(()).to_dict(), **self.label()}
+
+
+class _Journal:
+    """Writes the book at the first charge, and the partial release from then on."""
+
+    def __init__(self, run: _Run, book: Book, dataset: str, output: str | PathLike[str] | None) -> None:
+        self._run, self._book, self._dataset = run, book, dataset
+        self._writer: PartialWriter | None = None
+        self._spent = False
+        footprint = run.mechanism.footprint(run.schema.domain)
+        check_memory(footprint.memory_bytes)
+        if not is_insecure():
+            book.check(dataset)
+        if output is not None:
+            check_output(Path(output))
+        self._reserve = footprint.disk_bytes
+        self._path = _partial_path(output)
+        if self._path.exists():
+            raise unfinished(self._path)
+        check_space(self._path.parent, 2 * footprint.disk_bytes)
+
+    def charged(self, charges: Sequence[Charge]) -> None:
+        if self._writer is None:
+            self._writer = PartialWriter(self._path, self._run.to_dict(), reserve_bytes=self._reserve)
+        if not self._spent and not is_insecure():
+            self._book.append(self._dataset, self._run.budget, unit=self._run.neighbours.describe())
+        self._spent = True
+        self._writer.charged(charges)
+
+    def measured(self, measurement: Measurement, recoding: Recoding) -> None:
+        assert self._writer is not None  # noqa: S101 - the gate charges before it measures
+        self._writer.measured(measurement, recoding)
+
+    def close(self, *, keep: bool) -> None:
+        if self._writer is not None:
+            self._writer.close(keep=keep)
+
+    def failed(self, error: BaseException) -> BaseException:
+        """What to raise instead: the error itself while nothing was spent, else one that says what is kept where."""
+        self.close(keep=self._spent)
+        if not self._spent or self._writer is None:
+            return error.with_traceback(None) if isinstance(error, UnderstudyError) else error
+        words = str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {_place(error)}"
+        kept = (
+            f"The charge stands. What was paid for is kept in {self._writer.path}; "
+            f"finish at no cost with `understudy resume {self._writer.path} -o RELEASE`"
+        )
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            error.add_note(kept)
+            return error.with_traceback(None)
+        return Paid(f"{words}. {kept}")
+
+
+def _prepare(
+    data: Any,
+    schema: Schema | str | PathLike[str],
+    budget: Budget,
+    mechanism: str | Mechanism,
+    settings: Mapping[str, Any],
+    noise: str,
+    rows: int | None,
+) -> _Run:
+    schema = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
+    schema.require_reviewed()
+    if not schema.domain:
+        raise SettingError("the schema has no column to synthesise; declare at least one")
+    if rows is not None and rows < 1:
+        raise SettingError("rows must be at least 1")
+    chosen = mechanism_named(mechanism, **settings)
+    if budget.pure and not chosen.pure:
+        raise SettingError(
+            f"{chosen.name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)"
+        )
+    return _Run(schema, budget, chosen, noise, rows, _frame_kind(data))
+
+
+def _planned(
+    mechanism: Mechanism, schema: Schema, budget: Budget, neighbours: Neighbours
+) -> tuple[dict[Clique, float] | None, Budget]:
+    """The sigmas of a run whose measurements are fixed in advance, and its budget certified by their exact curve."""
+    plan = getattr(mechanism, "plan", None)
+    if plan is None or budget.proof != "zcdp" or budget.epsilon is None or budget.purchase_delta:
+        return None, budget
+    if neighbours.max_rows != 1 or budget.delta is None:
+        return None, budget
+    weights: dict[Clique, float] = plan(schema.domain)
+    relative = list(weights.values())
+    common = planned_sigma(relative, float(budget.epsilon), float(budget.delta), replace_one=neighbours.replace_one)
+    sigmas = dict(zip(weights, spread(common, relative), strict=True))
+    squared = neighbours.marginal_l2_squared
+    charges = [planned("measure", (clique,), squared, sigma=value) for clique, value in sigmas.items()]
+    return sigmas, budget.certified(sum((charge.rho for charge in charges), Fraction(0)))
+
+
+def _settings(mechanism: Mechanism) -> dict[str, Any]:
+    return asdict(cast(Any, mechanism)) if is_dataclass(mechanism) else {}
+
+
+def _frame_kind(data: Any) -> Frame:
+    module = type(data).__module__.partition(".")[0]
+    return module if module in ("pandas", "polars") else "arrow"  # type: ignore[return-value]
+
+
+def dataset_name(data: Any) -> str:
+    """The book's name for a table that was given none: the file's name without endings, else "unnamed"."""
+    return Path(data).name.split(".")[0] or "unnamed" if isinstance(data, str | PathLike) else "unnamed"
+
+
+def _partial_path(output: str | PathLike[str] | None) -> Path:
+    if output is not None:
+        return Path(output).with_name(Path(output).name + ".partial")
+    return Path(tempfile.gettempdir()) / f"understudy-{secrets.token_hex(8)}.partial"
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
