@@ -60,14 +60,14 @@ def _below(bound: int, size: int, stream: Stream) -> NDArray[np.int64]:
 def _proposals(scale: Fraction, size: int, stream: Stream, margin: float) -> NDArray[np.int64]:
     """About 0.6 x `size` draws of the discrete Laplace law."""
     unit = -(-scale.numerator // scale.denominator)
-    low = _below(unit, size, stream)
-    low = low[trials(low / float(scale), lambda i: int(low[i]) / scale, stream, margin)]
+    uniform = _below(unit, size, stream)
+    low = uniform[trials(uniform / float(scale), lambda i: int(uniform[i]) / scale, stream, margin)]
     high = table(Geometric(unit / scale)).draw(len(low), stream)
     if high.size and int(high.max()) >= _LARGEST // unit:
         raise SettingError("sigma or scale: a draw of the noise does not fit a 64-bit integer; choose a smaller one")
     magnitude: NDArray[np.int64] = low + unit * high
     negative = (stream.words(len(low)) & np.uint64(1)).astype(np.bool_)
-    kept = ~(negative & (magnitude == 0))  # or zero would count twice
+    kept: NDArray[np.bool_] = ~(negative & (magnitude == 0))  # or zero would count twice
     signed: NDArray[np.int64] = np.where(negative, -magnitude, magnitude)
     return signed[kept]
 

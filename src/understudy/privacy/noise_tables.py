@@ -2,8 +2,8 @@
 
 A `Law` encloses its distribution function F at any precision asked for. A `Table` keeps, for each value x, the integer
 T[x] with T[x] <= 2^64 F(x) <= T[x] + 1. A uniform number U is drawn bit by bit, 64 bits u first; the sample is the x
-with F(x - 1) <= U < F(x). If u < T[x] then U < F(x), and if u > T[x] then U >= F(x): only u = T[x] leaves the comparison
-open, and then `settle` draws more bits of U and encloses F more closely until it is decided. Nothing is ever rounded,
+with F(x - 1) <= U < F(x). If u < T[x] then U < F(x), and if u > T[x] then U >= F(x): only u = T[x] leaves it open, and
+then `settle` draws more bits of U and encloses F more closely until it is decided. Nothing is ever rounded,
 so the law of the sample is exactly the law asked for, tails included. The proof is in docs/decisions/exact-noise.md.
 """
 

@@ -1,8 +1,8 @@
 """The exact exponential mechanism: a private choice that no rounding has touched.
 
 **Privacy.** With rate = epsilon / (2 Delta), for scores that move by at most Delta between neighbouring tables, the
-choice is epsilon-DP and epsilon^2/8-zCDP. That holds for the law below and no other, hence integers throughout: weights are
-enclosed in wide fixed point, and a uniform number is extended bit by bit until the enclosures prove where it falls.
+choice is epsilon-DP and epsilon^2/8-zCDP. That holds for the law below and no other, hence integers throughout: weights
+are enclosed in wide fixed point, and a uniform number is extended bit by bit until the enclosures prove where it falls.
 """
 
 from __future__ import annotations
