@@ -89,7 +89,8 @@ class Axis:
         """Codes of finite values (whole units on a grid); values outside the bounds are clipped into them."""
         if len(values) < 1000 or self._lookup is None:  # building the table costs more than a few searches
             return self._search(np.clip(values, self.first, self.last))
-        return self._lookup[np.clip(values, self.first, self.last) - self.first]
+        codes: NDArray[np.int32] = self._lookup[np.clip(values, self.first, self.last) - self.first]
+        return codes
 
     def _search(self, values: Array) -> NDArray[np.int32]:
         codes = np.zeros(len(values), dtype=np.int32)
@@ -107,9 +108,9 @@ class Axis:
         share = rng.random(len(codes)) if draw == "uniform" else np.full(len(codes), 0.5)
         values = self._on_grid(codes, share) if self.grain else self._on_line(codes, share)
         if self.points is not None:
-            values = self._at_points(values, codes, share)
+            values = self._at_points(self.points, values, codes, share)
         if self.top is not None and not self.spike[-1]:
-            self._at_top(values, codes, share)
+            self._at_top(self.top, values, codes, share)
         return values
 
     @cached_property
@@ -121,13 +122,13 @@ class Axis:
         return count
 
     def _holds(self, single: Any) -> NDArray[np.bool_]:
-        held = (self.lower <= single) & (single < self.upper)
+        held: NDArray[np.bool_] = (self.lower <= single) & (single < self.upper)
         return held & ((single - self.lower) % self.grain == 0) if self.grain else held
 
     def _on_grid(self, codes: Array, share: NDArray[np.float64]) -> Array:
         free = self._free[codes]
         step = np.minimum((share * free).astype(np.int64), free - 1)
-        values = self.lower[codes] + step * self.grain
+        values: Array = self.lower[codes] + step * self.grain
         for single in self._spikes[0]:  # ascending: each spike at or below the value pushes it one point up
             pushed = (self._holds(single) & ~self.spike)[codes] & (values >= single)
             values[pushed] += self.grain
@@ -135,29 +136,27 @@ class Axis:
 
     def _on_line(self, codes: Array, share: NDArray[np.float64]) -> Array:
         lower, upper = self.lower[codes], self.upper[codes]
-        values = np.minimum(lower + share * (upper - lower), np.nextafter(upper, lower))
+        values: Array = np.minimum(lower + share * (upper - lower), np.nextafter(upper, lower))
         for single in self._spikes[0]:
             clash = (values == single) & ~self.spike[codes]
             values[clash] = np.nextafter(values[clash], upper[clash])
         return values
 
-    def _at_points(self, values: Array, codes: Array, share: NDArray[np.float64]) -> Array:
-        assert self.points is not None
-        owner = self._search(self.points)
+    def _at_points(self, points: Array, values: Array, codes: Array, share: NDArray[np.float64]) -> Array:
+        owner = self._search(points)
         order = np.argsort(owner, kind="stable")
         count = np.bincount(owner, minlength=self.size)
         start = np.concatenate(([0], np.cumsum(count)[:-1]))
         has = (count > 0)[codes]
         picked = start[codes] + np.minimum((share * count[codes]).astype(np.int64), np.maximum(count[codes] - 1, 0))
-        return np.where(has, self.points[order][np.where(has, picked, 0)], values)
+        return np.where(has, points[order][np.where(has, picked, 0)], values)
 
-    def _at_top(self, values: Array, codes: Array, share: NDArray[np.float64]) -> None:
-        assert self.top is not None
+    def _at_top(self, top: Top, values: Array, codes: Array, share: NDArray[np.float64]) -> None:
         at = np.flatnonzero(codes == self.size - 1)
-        if self.top.kind == "value":
-            values[at] = self.top.value
-        elif self.top.kind == "pareto":
-            lower, upper, alpha = float(self.lower[-1]), float(self.last), float(self.top.alpha or 1.0)
+        if top.kind == "value":
+            values[at] = top.value
+        elif top.kind == "pareto":
+            lower, upper, alpha = float(self.lower[-1]), float(self.last), float(top.alpha or 1.0)
             kept = 1.0 - share[at] * (1.0 - (lower / upper) ** alpha)
             drawn = np.clip(lower * kept ** (-1.0 / alpha), lower, upper)
             values[at] = np.floor(drawn) if self.grain else drawn
@@ -183,20 +182,23 @@ def build_axis(edges: Array, spikes: Array, *, grain: int, top: Top | None = Non
 def cut(minimum: float, maximum: float, bins: int | None, *, grain: int, log: bool) -> Array:
     """Edges of `bins` bins (None: the default) between the bounds, of equal width, or of equal width in logarithms."""
     if grain:
-        count = (int(maximum) - int(minimum)) // grain + 1
-        wanted = (count if count <= EXACT_UP_TO else DEFAULT_BINS) if bins is None else min(bins, count)
-        places = np.arange(wanted + 1, dtype=object) * count // wanted if not log else None
-        if places is not None:
-            inner = [int(minimum) + grain * int(place) for place in places[:-1]]
-            return np.asarray([*inner, int(maximum) + 1], dtype=np.int64)
-        inner = np.rint(_spread(minimum, maximum + 1, wanted) / grain) * grain
-        start = np.maximum(inner[1:-1].astype(np.int64), int(minimum) + grain)
-        return np.unique(np.concatenate(([int(minimum)], np.minimum(start, int(maximum)), [int(maximum) + 1])))
+        return _cut_grid(int(minimum), int(maximum), bins, grain, log)
     wanted = bins or DEFAULT_BINS
-    return _spread(minimum, maximum, wanted) if log else np.linspace(minimum, maximum, wanted + 1)
+    return _geometric(minimum, maximum, wanted) if log else np.linspace(minimum, maximum, wanted + 1)
 
 
-def _spread(minimum: float, maximum: float, bins: int) -> NDArray[np.float64]:
+def _cut_grid(minimum: int, maximum: int, bins: int | None, grain: int, log: bool) -> Array:
+    count = (maximum - minimum) // grain + 1
+    wanted = (count if count <= EXACT_UP_TO else DEFAULT_BINS) if bins is None else min(bins, count)
+    if not log:
+        starts = [minimum + grain * (place * count // wanted) for place in range(wanted)]
+        return np.asarray([*starts, maximum + 1], dtype=np.int64)
+    inner = np.rint(_geometric(minimum, maximum + 1, wanted)[1:-1] / grain).astype(np.int64) * grain
+    inner = np.clip(inner, minimum + grain, maximum)
+    return np.unique(np.concatenate(([minimum], inner[inner > minimum], [maximum + 1])))
+
+
+def _geometric(minimum: float, maximum: float, bins: int) -> NDArray[np.float64]:
     shift = 1.0 if minimum == 0 else 0.0
     edges = np.geomspace(minimum + shift, maximum + shift, bins + 1) - shift
     edges[0], edges[-1] = minimum, maximum

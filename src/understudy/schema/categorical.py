@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from understudy.schema.column import Coded, plain_text
 from understudy.schema.dialect import Dialect
@@ -31,7 +31,7 @@ class Categorical(Coded):
     kind: Literal["categorical", "ordinal"] = "categorical"
     type: Literal["string", "integer", "number"] = "string"
     values: tuple[Value, ...]
-    labels: dict[str, str] = {}
+    labels: dict[str, str] = Field(default_factory=dict)
     other: str = "other"
 
     @field_validator("values", mode="before")

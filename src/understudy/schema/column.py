@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from understudy.schema.dialect import Dialect
 from understudy.schema.table import DROP, Codes, Entry, compact
@@ -128,11 +128,9 @@ class Coded(Column):
     """
 
     nullable: bool = True
-    missing: dict[str, str | None] = {}
+    missing: dict[str, str | None] = Field(default_factory=dict)
     on_unknown: Literal["other", "null", "drop_row"] = "other"
     levels: tuple[Any, ...] = ()
-
-    _null_tokens: ClassVar[tuple[str, ...]] = ("",)
 
     @model_validator(mode="after")
     def _null_has_a_code(self) -> Coded:
@@ -181,10 +179,8 @@ class Coded(Column):
     @property
     def unknown_code(self) -> int:
         """What an unknown cell is coded as; `DROP` when its row is not kept."""
-        if self.on_unknown == "other":
-            assert self.other_code is not None
-            return self.other_code
-        return DROP if self.on_unknown == "drop_row" or self.null_code is None else self.null_code
+        code = {"other": self.other_code, "null": self.null_code, "drop_row": DROP}[self.on_unknown]
+        return DROP if code is None else code
 
     @property
     def empty_code(self) -> int:

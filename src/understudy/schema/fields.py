@@ -88,7 +88,7 @@ def field_of(column: Column) -> dict[str, Any]:
     field |= {key: getattr(column, key) for key in ("title", "description") if getattr(column, key) is not None}
     ours: dict[str, Any] = {"kind": column.kind} if column.kind in ("drop", "id", "constant") else {}
     for key in sorted(_KEYS[type(column)]):
-        if getattr(column, key) != type(column).model_fields[key].default:
+        if getattr(column, key) != type(column).model_fields[key].get_default(call_default_factory=True):
             ours[key] = _plain(getattr(column, key))
     ours |= {"status": "draft"} if column.status == "draft" else {}
     ours |= {"origin": column.origin} if column.origin != "public" else {}

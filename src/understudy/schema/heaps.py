@@ -89,4 +89,5 @@ class Heaps:
         rest = order[np.minimum(picked, self.block - 1)]
         first, last = lower // self.block, (upper - 1) // self.block
         block = first + (rng.random(len(classes)) * (last - first + 1)).astype(np.int64)
-        return np.clip(block * self.block + rest, lower, upper - 1)
+        amounts: NDArray[np.int64] = np.clip(block * self.block + rest, lower, upper - 1)
+        return amounts

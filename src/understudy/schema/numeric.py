@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from understudy.schema.axis import Axis, Top, build_axis, cut
-from understudy.schema.categorical import _plain_number, as_text
+from understudy.schema.categorical import as_text
 from understudy.schema.column import Coded, plain_text
 from understudy.schema.dialect import Dialect
 from understudy.schema.heaps import Heaps
@@ -113,20 +114,16 @@ class Measured(Coded):
     def bounds(self) -> tuple[Any, Any]:
         """Minimum and maximum in units, from the bounds or from the outermost edges."""
         edges = self.bins.edges if isinstance(self.bins, Bins) and self.bins.edges else None
-        ends = []
+        ends: list[Any] = []
         for key, declared, edge in (("minimum", self.minimum, 0), ("maximum", self.maximum, -1)):
             if declared is None and edges is None:
                 raise ValueError(f"`{key}` is not declared; add it under `constraints`: bounds are never guessed")
-            end = (
-                self.unit_of(declared if edges is None or declared is None else declared, key)
-                if declared is not None
-                else None
-            )
+            end = None if declared is None else self.unit_of(declared, key)
             outer = self.unit_of(edges[edge], "bins") if edges is not None else end
             if end is not None and outer != end:
                 raise ValueError(f"`{key}` and the outermost of `bins.edges` differ; make them equal or drop one")
             ends.append(outer)
-        low, high = ends
+        low, high = ends[0], ends[1]
         if not (low < high or (low == high and self.grain)):
             raise ValueError("`minimum` is not below `maximum`; swap or correct the bounds")
         return low, high
@@ -172,9 +169,9 @@ class Measured(Coded):
         if self.bins.width is not None:
             return self._by_width(self.width_of(self.bins.width))
         edges = [self.unit_of(edge, "bins") for edge in self.bins.edges or ()]
-        if len(edges) < 2 or any(a >= b for a, b in zip(edges, edges[1:], strict=False)):
+        if len(edges) < 2 or any(a >= b for a, b in itertools.pairwise(edges)):
             raise ValueError("`bins.edges` needs at least two edges in ascending order; sort them, name each once")
-        return np.asarray(edges[:-1] + [high + 1] if self.grain else edges)
+        return np.asarray([*edges[:-1], high + 1] if self.grain else edges)
 
     def _by_width(self, width: Any) -> NDArray[Any]:
         low, high = self.bounds
@@ -336,11 +333,11 @@ class Numeric(Measured):
 
     @property
     def _factor(self) -> int:
-        return 10 ** (self.decimals or 0)
+        return int(10 ** (self.decimals or 0))
 
     def unit_of(self, value: float | str, key: str) -> Any:
         """A declared number in units of the last decimal."""
-        if isinstance(value, str) or isinstance(value, bool) or not math.isfinite(value):
+        if isinstance(value, str | bool) or not math.isfinite(value):
             raise ValueError(f"`{key}` must be a finite number; correct it")
         if not self.grain:
             return float(value)

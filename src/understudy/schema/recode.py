@@ -120,7 +120,8 @@ class Recoding:
         picked = starts[codes]
         if rule == "spread":
             picked = picked + (rng.random(len(codes)) * counts[codes]).astype(np.int64)
-        return order.astype(_compact(len(array)))[picked]
+        originals: NDArray[Any] = order.astype(_compact(len(array)))[picked]
+        return originals
 
     def then(self, other: Recoding) -> Recoding:
         """This recoding followed by another one, as one recoding."""

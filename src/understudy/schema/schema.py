@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,7 @@ class Schema:
     columns: tuple[Column, ...]
     privacy_unit: PrivacyUnit = PrivacyUnit()
     rows: int | None = None
-    dialect: Dialect = Dialect()
+    dialect: Dialect = field(default_factory=Dialect)
     rules: tuple[Any, ...] = ()
     title: str | None = None
 
