@@ -89,7 +89,7 @@ def marginals(
         if domain.cells(clique) > _LARGEST:
             raise SchemaError(f"clique {clique}: its table has more than 2**63 cells; ask for fewer columns at once")
     rows = _check_codes(codes, domain, {column for clique in asked for column in clique})
-    return _answer(codes, domain, asked, rows, min(dense_cells, DENSE_CELLS))
+    return _answer(codes, domain, asked, rows, max(1, min(dense_cells, DENSE_CELLS)))
 
 
 def _check_codes(codes: Mapping[str, NDArray[Any]], domain: Domain, used: set[str]) -> int:
@@ -171,9 +171,15 @@ def _count_dense(
         return tables
     if rows * len(cliques) >= _COMPILED_FROM or "understudy._tabulate_kernels" in sys.modules:
         return tables | _count_compiled(codes, domain, cliques, rows)
-    for clique in cliques:
-        tables[clique] = np.bincount(_flat_index(codes, domain, clique), minlength=domain.cells(clique))
-    return tables
+    return tables | _count_plain(codes, domain, cliques, rows)
+
+
+def _count_plain(
+    codes: Mapping[str, NDArray[Any]], domain: Domain, cliques: Sequence[Clique], rows: int
+) -> dict[Clique, NDArray[Any]]:
+    return {
+        clique: np.bincount(_flat_index(codes, domain, clique), minlength=domain.cells(clique)) for clique in cliques
+    }
 
 
 def _count_compiled(

@@ -1,0 +1,134 @@
+"""A frame in memory as a source: coded and bounded once, then only counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.errors import InputError, SchemaError
+from understudy.schema import PrivacyUnit, Schema
+from understudy.source.unit import bounded, new_key, unit_text
+from understudy.tabulate import Counts, marginals
+
+
+class MemorySource:
+    """A pandas, polars or pyarrow frame behind the `Source` protocol.
+
+    The frame is encoded by the schema, rows that the schema drops are dropped, at most ``max_rows`` rows of each
+    unit are kept (see `unit`), and only the coded columns stay: the frame itself is not referenced.
+
+    Args:
+        frame: a pandas, polars (eager) or pyarrow table with at least the columns that the schema needs.
+        schema: what is public about the columns.
+        key: the bounding key, 32 bytes; drawn for this run when not given. Give one only to let several engines
+            keep the same rows, or in tests; never save it.
+
+    **Privacy.** Holds exact codes. Its text form names neither rows nor their number, and it refuses to be pickled
+    or copied.
+
+    Raises:
+        InputError: for something that is no frame.
+        SchemaError: for a missing column or two columns of one name, naming them.
+    """
+
+    __slots__ = ("__codes", "__domain", "__rows_public", "__unit")
+
+    def __init__(self, frame: Any, schema: Schema, *, key: bytes | None = None) -> None:
+        units = _checked(frame, schema)
+        self.__domain = schema.domain
+        self.__unit = schema.privacy_unit
+        self.__rows_public = schema.rows
+        encoded = schema.encode(frame)
+        keep = np.asarray(encoded.keep, np.bool_)
+        codes = {column: encoded.codes[column] for column in self.__domain}
+        if units is not None:
+            keep = _bounded_among(keep, unit_text(units), codes, self.__unit.max_rows, key or new_key())
+        # Indexing copies, so no array can be a window on the caller's frame.
+        self.__codes = {column: array[keep] for column, array in codes.items()}
+
+    @property
+    def domain(self) -> Domain:
+        """The coded columns: a fact of the schema."""
+        return self.__domain
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Who is protected, and how many rows of one unit are counted at most."""
+        return self.__unit
+
+    @property
+    def rows_public(self) -> int | None:
+        """The number of rows where the schema declares it public, else None."""
+        return self.__rows_public
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Exact counts of each clique's cells, in the order asked.
+
+        Raises:
+            SchemaError: before anything is counted, for an unknown column or a table too large to index.
+        """
+        return marginals(self.__codes, self.__domain, cliques)
+
+    def __repr__(self) -> str:
+        return f"<MemorySource of {len(self.__domain)} columns>"
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError("a source holds private rows and is never written or copied; keep the release instead")
+
+
+def _checked(frame: Any, schema: Schema) -> Any:
+    """The unit column, or None where a row is a unit; structure is an error here, content never is."""
+    import narwhals as nw
+    from narwhals.exceptions import DuplicateError
+
+    try:
+        with suppress(DuplicateError):  # told below, in our words
+            nw.from_native(frame, eager_only=True)
+    except TypeError:
+        raise InputError(
+            "the table must be a pandas, polars or pyarrow frame, or a path; collect a lazy frame before passing it"
+        ) from None
+    labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
+    check_names(map(str, labels), schema)
+    if schema.privacy_unit.column is None:
+        return None
+    label = next(label for label in labels if str(label) == schema.privacy_unit.column)
+    return nw.from_native(frame[label], series_only=True)
+
+
+def check_names(names: Iterable[str], schema: Schema) -> None:
+    """Refuse a table whose columns cannot be told apart, or that lacks one the schema needs.
+
+    Raises:
+        SchemaError: naming the columns and the remedy.
+    """
+    found = Counter(names)
+    if not found:
+        raise SchemaError("the table has no columns; give one with the columns that the schema names")
+    if twice := [name for name, times in found.items() if times > 1]:
+        raise SchemaError(f"{_named(twice)} named more than once in the table; rename all but one")
+    if missing := [name for name in schema.needs if name not in found]:
+        raise SchemaError(f"{_named(missing)} not in the table; add or rename there, or correct the schema")
+
+
+def _named(names: list[str]) -> str:
+    listed = ", ".join(repr(name) for name in names[:5])
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"column {listed} is" if len(names) == 1 else f"columns {listed}{more} are"
+
+
+def _bounded_among(
+    keep: NDArray[np.bool_], units: Any, codes: dict[str, NDArray[Any]], max_rows: int, key: bytes
+) -> NDArray[np.bool_]:
+    """Bound the rows that the schema keeps: a dropped row must not take the place of one that counts."""
+    rows = np.flatnonzero(keep)
+    chosen = bounded(units.take(rows), [array[rows] for array in codes.values()], max_rows=max_rows, key=key)
+    within = np.zeros(len(keep), np.bool_)
+    within[rows[chosen]] = True
+    return within

@@ -1,0 +1,42 @@
+"""What every source of private rows can do: count cells. Nothing else comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
+from understudy.domain import Clique, Domain
+from understudy.schema import PrivacyUnit
+from understudy.tabulate import Counts
+
+
+class Source(Protocol):
+    """Private rows, wherever they live, coded by a schema and bounded to so many rows per unit.
+
+    **Privacy.** Counts are exact: only the gate may hold a source. No method gives rows, their number or their order.
+    **Guarantees.** All answers of one source are about the same rows, so one unit changes every marginal by at most
+    ``unit.max_rows`` in L1 and in L2. Two sources of the same rows, schema and bounding key answer alike, bit by bit.
+    """
+
+    @property
+    def domain(self) -> Domain:
+        """The coded columns: a fact of the schema."""
+        ...
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Who is protected, and how many rows of one unit are counted at most."""
+        ...
+
+    @property
+    def rows_public(self) -> int | None:
+        """The number of rows where the schema declares it public, else None; never the number counted."""
+        ...
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Exact counts of each clique's cells, in the order asked, axes in the order of the clique.
+
+        Raises:
+            SchemaError: before anything is counted, for an unknown column or a table too large to index.
+        """
+        ...

@@ -1,0 +1,170 @@
+"""Contribution bounding: at most k rows of a unit are counted, the same k in every scan and in every engine.
+
+The k rows kept are those with the smallest keyed hash. Per row, as text joined by ``|`` and hashed as UTF-8::
+
+    sha256( key | unit | codes | ordinal )      compared as lowercase hexadecimal text
+
+- *key*: 64 hexadecimal digits, 32 random bytes drawn for each run and never saved;
+- *unit*: the unit's canonical text (`unit_text`);
+- *codes*: the row's codes in the domain's order, decimal, joined by commas;
+- *ordinal*: 1, 2, … among rows of this unit with these codes.
+
+Only the unit's text may contain ``|``, and the fields around it have a fixed form, so two rows never share a text. Any
+engine with SHA-256 reproduces it; ``docs/decisions/contribution-bounding.md`` has the SQL and the reasons.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import SettingError
+
+KEY_BYTES = 32
+_CHUNK_ROWS = 1 << 16
+
+
+def new_key() -> bytes:
+    """A bounding key for one run, from the operating system."""
+    return secrets.token_bytes(KEY_BYTES)
+
+
+def unit_text(column: Any) -> Any:
+    """The canonical text of each row's unit, null where a row has none.
+
+    Whole numbers are written without sign or decimals whatever their type (5, 5.0, "5" and Decimal("5.00") are one
+    unit), other numbers in their shortest decimal form, text without the blanks around it, booleans as ``true`` and
+    ``false``, dates and times as ISO 8601 with a blank (UTC where they have a zone), bytes as hexadecimal. Empty text,
+    NaN and null are no unit.
+
+    Args:
+        column: a narwhals series.
+
+    Returns:
+        An arrow array of text.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    array = _arrow(column)
+    if array is None:
+        text = pa.array([_canonical(value) for value in column.to_list()], pa.large_string())
+    elif pa.types.is_integer(array.type) or pa.types.is_null(array.type):
+        text = array.cast(pa.large_string())
+    elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        text = pc.utf8_trim(array.cast(pa.large_string()), " ")
+        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.large_string()), text)
+    else:
+        distinct = pc.dictionary_encode(array)
+        names = pa.array([_canonical(value) for value in distinct.dictionary.to_pylist()], pa.large_string())
+        text = names.take(distinct.indices)
+    return text
+
+
+def _arrow(column: Any) -> Any:
+    """The series as one arrow array of a type that can be told apart quickly, or None: then it goes value by value."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    try:
+        array = column.to_arrow()
+        array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if pa.types.is_timestamp(array.type):
+            array = array.cast(pa.timestamp("us"), safe=False)
+        if pa.types.is_string_view(array.type):
+            array = array.cast(pa.large_string())
+        pc.dictionary_encode(array.slice(0, 0))
+    except Exception:  # mixed objects, nested types: the content of rows is never an error, and its text never shown
+        return None
+    return array
+
+
+def _canonical(value: Any) -> str | None:
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float | Decimal):
+        return _number(value)
+    if isinstance(value, bytes):
+        return value.hex() or None
+    text = str(value).strip(" ")
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") or None
+
+
+def _number(value: float | Decimal) -> str | None:
+    if value != value:
+        return None
+    if value in (float("inf"), float("-inf")):
+        return str(value).lower()
+    if value == int(value):
+        return str(int(value))
+    return repr(value) if isinstance(value, float) else format(value.normalize(), "f")
+
+
+def bounded(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key: bytes) -> NDArray[np.bool_]:
+    """Which rows are counted: of each unit the `max_rows` with the smallest hash; of rows without a unit, none.
+
+    Args:
+        units: an arrow array of canonical unit text, null where a row has no unit.
+        codes: the coded columns in the domain's order.
+        max_rows: how many rows of a unit are kept at most.
+        key: the run's key, 32 bytes; engines given the same key keep the same rows.
+
+    **Privacy.** A unit's rows decide about that unit's rows alone, so adding, removing or changing one unit changes
+    nothing about the others. **Guarantees.** The multiset of kept (unit, codes) does not depend on the rows' order.
+
+    Raises:
+        SettingError: for a bound below 1 or a key of another length.
+    """
+    if max_rows < 1 or len(key) != KEY_BYTES:
+        raise SettingError(f"contribution bounding needs max_rows of at least 1 and a key of {KEY_BYTES} bytes")
+    import pyarrow.compute as pc
+
+    distinct = pc.dictionary_encode(units)
+    unit_of = np.asarray(pc.fill_null(distinct.indices, -1), np.int64)
+    keep = unit_of >= 0
+    rows_of = np.bincount(unit_of[keep], minlength=1)
+    # A unit with few rows keeps them all whatever their hashes are: only the others are hashed.
+    crowded = np.flatnonzero(keep & (rows_of > max_rows)[unit_of])
+    crowded = crowded[np.argsort(unit_of[crowded], kind="stable")]
+    keep[crowded] = False
+    keep[crowded[_smallest(distinct.dictionary, unit_of[crowded], _row_texts(codes, crowded), max_rows, key)]] = True
+    return keep
+
+
+def _smallest(names: Any, unit_of: NDArray[np.int64], texts: Iterator[str], k: int, key: bytes) -> list[int]:
+    """Positions of the k smallest hashes of each unit, among rows sorted by unit."""
+    starts = np.flatnonzero(np.diff(unit_of, prepend=-1))
+    units = names.take(unit_of[starts]).to_pylist()
+    chosen: list[int] = []
+    for unit, start, stop in zip(units, starts.tolist(), [*starts[1:].tolist(), len(unit_of)], strict=False):
+        hashes = _hashes(f"{key.hex()}|{unit}|", islice(texts, stop - start))
+        chosen += [start + place for place in sorted(range(stop - start), key=hashes.__getitem__)[:k]]
+    return chosen
+
+
+def _row_texts(codes: Sequence[NDArray[Any]], rows: NDArray[np.int64]) -> Iterator[str]:
+    for start in range(0, len(rows), _CHUNK_ROWS):
+        chunk = rows[start : start + _CHUNK_ROWS]
+        for row in zip(*(column[chunk].tolist() for column in codes), strict=True):
+            yield ",".join(map(str, row))
+
+
+def _hashes(prefix: str, texts: Iterator[str]) -> list[str]:
+    ordinals: dict[str, int] = {}
+    digests = []
+    for text in texts:
+        ordinals[text] = ordinal = ordinals.get(text, 0) + 1
+        digests.append(hashlib.sha256(f"{prefix}{text}|{ordinal}".encode()).hexdigest())
+    return digests

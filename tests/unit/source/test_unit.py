@@ -1,0 +1,161 @@
+"""Contribution bounding: which rows are kept, and the text that other engines must reproduce."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import sqlite3
+from collections import Counter
+from decimal import Decimal
+from typing import Any
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from understudy.errors import SettingError
+from understudy.source.unit import bounded, new_key, unit_text
+
+KEY = bytes(range(32))
+
+
+def texts(values: Any) -> list[str | None]:
+    return list(unit_text(nw.from_native(values, series_only=True)).to_pylist())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.Series([5, 17]),
+        pd.Series([5.0, 17.0]),
+        pd.Series(["5", "17"]),
+        pd.Series([" 5", "17  "]),
+        pd.Series([5, "17"], dtype=object),
+        pd.Series(["5", "17"], dtype="category"),
+        pd.Series([np.int8(5), Decimal("17.00")], dtype=object),
+        pl.Series([5, 17], dtype=pl.UInt64),
+        pl.Series([5.0, 17.0]),
+        pl.Series([Decimal("5.00"), Decimal("17")]),
+        pl.Series(["5", "17"], dtype=pl.Categorical),
+        pa.chunked_array([[5], [17]]),
+        pa.chunked_array([pa.array(["5", "17"], pa.string_view())]),
+    ],
+    ids=lambda values: f"{type(values).__module__.split('.')[0]}-{getattr(values, 'dtype', 'arrow')}",
+)
+def test_one_unit_whatever_its_type(values: Any) -> None:
+    assert texts(values) == ["5", "17"]
+
+
+def test_no_unit() -> None:
+    assert texts(pd.Series(["", " ", None, "x"])) == [None, None, None, "x"]
+    assert texts(pd.Series([float("nan"), 1.0])) == [None, "1"]
+    assert texts(pd.Series([pd.NA, pd.NaT, float("nan"), None, "", b"", 1], dtype=object)) == [None] * 6 + ["1"]
+    assert texts(pl.Series([None, None])) == [None, None]
+    assert texts(pa.chunked_array([[None, float("nan")]], pa.float64())) == [None, None]
+
+
+def test_other_types() -> None:
+    assert texts(pl.Series([True, False])) == ["true", "false"]
+    assert texts(pl.Series([0.5, -3.0, float("inf")])) == ["0.5", "-3", "inf"]
+    assert texts(pl.Series([dt.date(2020, 1, 2)])) == ["2020-01-02"]
+    assert texts(pl.Series([dt.datetime(2020, 1, 2, 3, 4, 5)])) == ["2020-01-02 03:04:05"]
+    assert texts(pd.Series(pd.to_datetime(["2020-01-02 03:04:05"]).tz_localize("Etc/GMT-2"))) == ["2020-01-02 01:04:05"]
+    assert texts(pl.Series([b"\x00\xff"])) == ["00ff"]
+    assert texts(pl.Series([[1, 2]])) == ["[1, 2]"]
+    assert texts(pd.Series(["a", 1, "\ud800"], dtype=object)) == ["a", "1", "\ufffd\ufffd\ufffd"]
+
+
+def test_leading_zeros_and_case_tell_units_apart() -> None:
+    assert len(set(texts(pd.Series(["07", "7", "a", "A"])))) == 4
+
+
+def table(seed: int = 0, rows: int = 400) -> tuple[pa.Array, list[np.ndarray]]:
+    rng = np.random.default_rng(seed)
+    units = rng.integers(0, 60, rows)
+    names = [None if unit == 0 else f"u|{unit}" for unit in units.tolist()]
+    return pa.array(names), [
+        rng.integers(0, 2, rows).astype(np.uint8),
+        rng.integers(0, 300, rows).astype(np.uint16) // 250,
+    ]
+
+
+def kept(units: pa.Array, codes: list[np.ndarray], **settings: Any) -> Counter[tuple[Any, ...]]:
+    keep = bounded(units, codes, **settings)
+    rows = zip(units.to_pylist(), *(column.tolist() for column in codes), strict=True)
+    return Counter(row for row, chosen in zip(rows, keep.tolist(), strict=True) if chosen)
+
+
+@pytest.mark.parametrize("k", [1, 3, 10, 10_000])
+def test_each_unit_keeps_k_rows_or_all_it_has(k: int) -> None:
+    units, codes = table()
+    had = Counter(unit for unit in units.to_pylist() if unit is not None)
+    now: Counter[Any] = Counter()
+    for row, times in kept(units, codes, max_rows=k, key=KEY).items():
+        now[row[0]] += times
+    assert now == {unit: min(k, rows) for unit, rows in had.items()}
+
+
+def test_the_documented_layout_decides() -> None:
+    units = pa.array(["p|q"] * 4)
+    codes = [np.array([1, 1, 0, 1], np.uint8), np.array([270, 270, 5, 7], np.uint16)]
+    lines = ["1,270|1", "1,270|2", "0,5|1", "1,7|1"]
+    digests = [hashlib.sha256(f"{KEY.hex()}|p|q|{line}".encode()).hexdigest() for line in lines]
+    for k in (1, 2, 3):
+        expected = sorted(range(4), key=digests.__getitem__)[:k]
+        assert np.flatnonzero(bounded(units, codes, max_rows=k, key=KEY)).tolist() == sorted(expected)
+
+
+def test_sql_keeps_the_same_rows() -> None:
+    units, codes = table(seed=3)
+    base = sqlite3.connect(":memory:")
+    base.create_function("sha256", 1, lambda text: hashlib.sha256(text.encode()).hexdigest(), deterministic=True)
+    base.execute("create table t (unit text, a int, b int)")
+    base.executemany(
+        "insert into t values (?, ?, ?)", zip(units.to_pylist(), *(c.tolist() for c in codes), strict=True)
+    )
+    query = """
+        with numbered as (
+            select *, a || ',' || b as codes, row_number() over (partition by unit, a, b) as ordinal
+            from t where unit is not null
+        ), ranked as (
+            select *, row_number() over (
+                partition by unit order by sha256(:key || '|' || unit || '|' || codes || '|' || ordinal)
+            ) as place from numbered
+        )
+        select unit, a, b from ranked where place <= :k
+    """
+    for k in (1, 3):
+        rows = base.execute(query, {"key": KEY.hex(), "k": k}).fetchall()
+        assert Counter(rows) == kept(units, codes, max_rows=k, key=KEY)
+    base.close()
+
+
+def test_another_key_keeps_other_rows_and_the_same_key_the_same() -> None:
+    units, codes = table()
+    first = kept(units, codes, max_rows=1, key=KEY)
+    assert first == kept(units, codes, max_rows=1, key=KEY)
+    assert first != kept(units, codes, max_rows=1, key=KEY[::-1])
+    assert new_key() != new_key()
+    assert len(new_key()) == 32
+
+
+def test_every_row_of_a_unit_can_be_the_one_kept() -> None:
+    units, codes = pa.array(["x"] * 4), [np.arange(4, dtype=np.uint8)]
+    chosen = {int(np.flatnonzero(bounded(units, codes, max_rows=1, key=bytes([j]) * 32))[0]) for j in range(200)}
+    assert chosen == {0, 1, 2, 3}
+
+
+def test_no_rows_and_no_units() -> None:
+    nothing = [np.zeros(0, np.uint8)]
+    assert bounded(pa.array([], pa.string()), nothing, max_rows=1, key=KEY).tolist() == []
+    assert not bounded(pa.array([None, None], pa.string()), [np.zeros(2, np.uint8)], max_rows=1, key=KEY).any()
+
+
+@pytest.mark.parametrize("settings", [{"max_rows": 0, "key": KEY}, {"max_rows": 1, "key": b"short"}])
+def test_bad_settings(settings: dict[str, Any]) -> None:
+    units, codes = table()
+    with pytest.raises(SettingError, match="32 bytes"):
+        bounded(units, codes, **settings)
