@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from understudy.schema.column import Coded, plain_text
+from understudy.schema.coded import Coded, plain_text
 from understudy.schema.dialect import Dialect
 from understudy.schema.table import Codes, Entry
 from understudy.schema.text import numbers

@@ -10,8 +10,10 @@ from pydantic import ValidationError
 
 from understudy.errors import SchemaError
 from understudy.schema.categorical import Boolean, Categorical
-from understudy.schema.column import Coded, Column, Constant, Dropped, Identifier
-from understudy.schema.numeric import Bins, Measured, Numeric
+from understudy.schema.coded import Coded
+from understudy.schema.column import Column, Constant, Dropped, Identifier
+from understudy.schema.measured import Bins, Measured
+from understudy.schema.numeric import Numeric
 from understudy.schema.temporal import Temporal
 
 OURS = "understudy"

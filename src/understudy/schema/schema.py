@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.errors import SchemaError
-from understudy.schema.column import Coded, Column, Constant, Dropped, Identifier
+from understudy.schema.coded import Coded
+from understudy.schema.column import Column, Constant, Dropped, Identifier
 from understudy.schema.dialect import Dialect
 from understudy.schema.frames import FrameKind, arrow_columns, to_frame
 from understudy.schema.numeric import Numeric

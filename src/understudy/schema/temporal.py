@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.schema.dialect import Dialect
-from understudy.schema.numeric import Bins, Measured
+from understudy.schema.measured import Bins, Measured
 from understudy.schema.text import (
     MICROSECONDS,
     arrow_integers,
