@@ -1,0 +1,137 @@
+"""Domain compression, shared by the mechanisms: rare codes of each column become one, judged by noisy counts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Domain
+from understudy.errors import InputError, SettingError
+from understudy.measurement import Measurement
+from understudy.schema import Recoding
+
+
+def compress(domain: Domain, one_ways: Sequence[Measurement], *, threshold: float = 3.0) -> Recoding:
+    """Merge the codes of a column whose noisy count is below `threshold` standard deviations into one code at its end.
+
+    A column with no such code, or with only one, is left alone (one code merged with itself would only move); a column
+    that was not measured too. A column with no other code becomes a single code. Several measurements of a column are
+    averaged by precision first.
+
+    **Privacy.** Post-processing: the decision reads noisy counts, and applying it to rows acts row by row.
+
+    Args:
+        domain: the columns as they were measured.
+        one_ways: measurements of single columns with the identity query; others are ignored.
+        threshold: how many standard deviations a count must reach to be kept.
+
+    Raises:
+        SettingError: when the threshold is negative or not a number.
+
+    >>> ages = Measurement(("age",), np.array([50, 2, 40, -1]), 2.0)
+    >>> compress(Domain({"age": 4, "sex": 2}), [ages]).merged("age")
+    [[0], [2], [1, 3]]
+    """
+    if not threshold >= 0:
+        raise SettingError("threshold: give a number of standard deviations, 0 or more; 0 merges negative counts only")
+    maps = {}
+    for column, (counts, sigma) in _means(domain, one_ways).items():
+        rare = counts < threshold * sigma
+        if rare.sum() > 1:
+            maps[column] = _merged(rare)
+    return Recoding(maps)
+
+
+def re_express(domain: Domain, measurement: Measurement, recoding: Recoding) -> Measurement:
+    """The same noisy answers about the merged codes, every answer with the same sigma.
+
+    A cell that u cells were merged into has their sum, whose noise is sqrt(u) times as large: it enters divided by
+    sqrt(u), with a query row scaled alike. Cells that were not merged keep their values.
+
+    Args:
+        domain: the columns before merging.
+        measurement: an identity measurement over them.
+        recoding: the merged codes.
+
+    Raises:
+        InputError: for a measurement that already has a query, or does not fit the domain.
+
+    >>> ages = Measurement(("age",), np.array([50, 2, 40, -1]), 2.0)
+    >>> again = re_express(Domain({"age": 4}), ages, Recoding({"age": np.array([0, 2, 1, 2])}))
+    >>> again.values.round(3).tolist(), again.query.diagonal().round(3).tolist()
+    ([50.0, 40.0, 0.707], [1.0, 1.0, 0.707])
+    """
+    maps = recoding.maps
+    if not any(column in maps for column in measurement.clique):
+        return measurement
+    if measurement.query is not None:
+        raise InputError(f"measurement of {measurement.clique}: it has a query; re-express it once, from the original")
+    measurement.check(domain)
+    target = _target(domain.project(measurement.clique), maps)
+    sums = np.bincount(target, weights=measurement.values)
+    scale = 1 / np.sqrt(np.bincount(target))
+    return Measurement(measurement.clique, sums * scale, measurement.sigma, _diagonal(scale), measurement.noise)
+
+
+def all_re_expressed(domain: Domain, measurements: Sequence[Measurement], recoding: Recoding) -> list[Measurement]:
+    """Every measurement over the merged codes: those of the declared domain re-expressed, the later ones as they are.
+
+    What a `finish` is given was measured partly before codes were merged and partly after; merging makes tables
+    smaller, so the length of a table tells which.
+
+    Args:
+        domain: the declared domain.
+        measurements: any part of what was measured, as the gate returned it.
+        recoding: the merged codes.
+
+    Raises:
+        InputError: for a measurement that fits neither domain.
+    """
+    merged = recoding.recode(domain)
+    out = []
+    for measurement in measurements:
+        if measurement.query is None and len(measurement.values) != merged.cells(merged.check(measurement.clique)):
+            measurement = re_express(domain, measurement, recoding)
+        measurement.check(merged)
+        out.append(measurement)
+    return out
+
+
+def _means(domain: Domain, one_ways: Sequence[Measurement]) -> dict[str, tuple[NDArray[np.float64], float]]:
+    tables: dict[str, list[Measurement]] = {}
+    for measurement in one_ways:
+        if len(measurement.clique) == 1 and measurement.query is None:
+            measurement.check(domain)
+            tables.setdefault(measurement.clique[0], []).append(measurement)
+    return {column: _mean(tables[column]) for column in domain if column in tables}
+
+
+def _mean(tables: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:
+    precision = np.array([table.sigma**-2 for table in tables])
+    mean = precision @ np.stack([table.values for table in tables]) / precision.sum()
+    return mean, float(precision.sum() ** -0.5)
+
+
+def _merged(rare: NDArray[np.bool_]) -> NDArray[np.int64]:
+    kept = np.flatnonzero(~rare)
+    array = np.full(len(rare), len(kept), dtype=np.int64)
+    array[kept] = np.arange(len(kept))
+    return array
+
+
+def _target(domain: Domain, maps: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """For each cell of the table the merged cell it goes to."""
+    target = np.zeros((), dtype=np.int64)
+    for column, size in domain.items():
+        place = maps.get(column, np.arange(size))
+        target = np.add.outer(target * (place.max() + 1), place)
+    return target.reshape(-1)
+
+
+def _diagonal(scale: NDArray[np.float64]) -> Any:
+    from scipy.sparse import csr_array, diags_array
+
+    return csr_array(diags_array(scale))

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from understudy.domain import Domain
+from understudy.errors import InputError, SettingError
+from understudy.measurement import Measurement
+from understudy.mechanism.compress import all_re_expressed, compress, re_express
+from understudy.schema import Recoding
+
+DOMAIN = Domain({"a": 5, "b": 2, "c": 3})
+
+
+def measured(column: str, *values: float, sigma: float = 10.0) -> Measurement:
+    return Measurement((column,), np.array(values), sigma)
+
+
+def test_codes_below_three_sigma_become_one_code_at_the_end() -> None:
+    recoding = compress(DOMAIN, [measured("a", 29.9, 30.0, -4, 100, 0), measured("b", 50, 60)])
+    assert recoding.merged("a") == [[1], [3], [0, 2, 4]]
+    assert recoding.columns == ("a",)
+    assert recoding.recode(DOMAIN) == Domain({"a": 3, "b": 2, "c": 3})
+
+
+def test_the_threshold_counts_standard_deviations() -> None:
+    table = measured("c", 15, 25, 300)
+    assert compress(DOMAIN, [table], threshold=2.0).columns == ()  # one rare code stays where it is
+    assert compress(DOMAIN, [table]).merged("c") == [[2], [0, 1]]
+    assert compress(DOMAIN, [table], threshold=0.0).columns == ()
+    with pytest.raises(SettingError, match="threshold"):
+        compress(DOMAIN, [table], threshold=float("nan"))
+
+
+def test_a_column_without_a_kept_value_becomes_a_single_code() -> None:
+    recoding = compress(DOMAIN, [measured("a", 1, 2, 3, -4, 0)])
+    assert recoding.recode(DOMAIN)["a"] == 1
+    again = re_express(DOMAIN, measured("a", 1, 2, 3, -4, 0), recoding)
+    again.check(recoding.recode(DOMAIN))
+    assert again.values == pytest.approx([2 / np.sqrt(5)])
+
+
+def test_repeated_measurements_are_averaged_by_precision() -> None:
+    loose, tight = measured("c", 900, 900, 900, sigma=100.0), measured("c", 0, 0, 900, sigma=1.0)
+    assert compress(DOMAIN, [tight, loose]).merged("c") == [[2], [0, 1]]
+    assert compress(DOMAIN, [loose]).columns == ()
+
+
+def test_pairs_and_queries_do_not_decide() -> None:
+    pair = Measurement(("a", "b"), np.zeros(10), 10.0)
+    assert compress(DOMAIN, [pair]) == Recoding.identity()
+
+
+def test_re_expressed_noise_has_one_sigma() -> None:
+    recoding = Recoding({"a": np.array([0, 2, 1, 2, 2])})
+    rng = np.random.default_rng(1)
+    truth = np.array([40.0, 3, 50, 1, 2])
+    noisy = truth + rng.normal(0, 10.0, (2_000, 5))
+    again = [re_express(DOMAIN, Measurement(("a",), row, 10.0), recoding) for row in noisy]
+    values = np.stack([measurement.values for measurement in again])
+    assert again[0].query is not None
+    # 2,000 draws: the standard error of the sd is 0.016 and of the mean 0.22; both limits are beyond six of them
+    assert np.allclose(values.std(axis=0) / 10.0, 1.0, atol=0.1)
+    assert np.allclose(values.mean(axis=0), again[0].query @ np.array([40.0, 50, 6]), atol=1.4)
+    assert np.array_equal(values[:, 0], noisy[:, 0])
+    assert np.array_equal(values[:, 1], noisy[:, 2])
+
+
+def test_a_pair_is_re_expressed_along_both_axes() -> None:
+    recoding = Recoding({"a": np.array([0, 1, 1, 1, 1]), "c": np.array([0, 0, 0])})
+    table = np.arange(30.0).reshape(5, 2, 3)
+    again = re_express(DOMAIN, Measurement(("a", "b", "c"), table, 1.0), recoding)
+    again.check(recoding.recode(DOMAIN))
+    sums = np.stack([table[:1].sum(axis=(0, 2)), table[1:].sum(axis=(0, 2))])
+    weights = 1 / np.sqrt(np.array([[3, 3], [12, 12]]))
+    assert np.allclose(again.values, (sums * weights).reshape(-1))
+    assert again.query is not None
+    assert np.allclose(again.query @ sums.reshape(-1), again.values)
+
+
+def test_untouched_columns_and_later_measurements_stay_as_they_are() -> None:
+    recoding = Recoding({"a": np.array([0, 1, 1, 1, 1])})
+    before, other, after = measured("a", 9, 1, 1, 1, 1), measured("b", 7, 6), Measurement(("a", "b"), np.ones(4), 2.0)
+    settled = all_re_expressed(DOMAIN, [before, other, after], recoding)
+    assert settled[1] is other
+    assert settled[2] is after
+    assert settled[0].values == pytest.approx([9, 2])
+    assert all_re_expressed(DOMAIN, settled, recoding)[0] is settled[0]
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    recoding = Recoding({"a": np.array([0, 1, 1, 1, 1])})
+    twice = re_express(DOMAIN, measured("a", 9, 1, 1, 1, 1), recoding)
+    with pytest.raises(InputError, match="query"):
+        re_express(DOMAIN, twice, recoding)
+    with pytest.raises(InputError, match="'a'"):
+        all_re_expressed(DOMAIN, [measured("a", 1, 2, 3)], recoding)
