@@ -12,6 +12,7 @@ from pydantic import Field, field_validator, model_validator
 
 from understudy.schema.coded import Coded, plain_text
 from understudy.schema.dialect import Dialect
+from understudy.schema.levels import Generalisation, Level, group_values
 from understudy.schema.table import Codes, Entry
 from understudy.schema.text import numbers
 
@@ -53,6 +54,7 @@ class Categorical(Coded):
         both = {str(value) for value in self.values} & set(self.missing)
         if both:
             raise ValueError(f"{sorted(both)[0]!r} is both a category and a `missing` token; remove one of them")
+        _ = self.generalisations
         return self
 
     @property
@@ -137,6 +139,10 @@ class Categorical(Coded):
         texts = sorted(self._lookup, key=lambda text: (-len(text), text))
         return {number: self._lookup[text] for text in texts if (number := _plain_number(text)) is not None}
 
+    def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
+        """Groups by listing their members."""
+        return group_values(level, [str(value) for value in self.values], before)
+
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
         """The declared values."""
         import pyarrow as pa
@@ -172,6 +178,7 @@ class Boolean(Coded):
         both = set(self.true_values) & set(self.false_values)
         if both:
             raise ValueError(f"{sorted(both)[0]!r} means both true and false; remove it from one of the two lists")
+        _ = self.generalisations
         return self
 
     @property
@@ -215,11 +222,21 @@ class Boolean(Coded):
         codes = self._texts.encode_typed(cells, dialect)[self.name]
         return {self.name: self._folded(codes)}
 
+    def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
+        """Groups of "false" and "true"."""
+        return group_values(level, ["false", "true"], before)
+
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
         """Booleans."""
         import pyarrow as pa
 
         return pa.array(np.asarray(codes[self.name]) == 1)
+
+    def text_of(self, values: Any, dialect: Dialect) -> Any:
+        """The first declared text of each."""
+        import pyarrow.compute as pc
+
+        return pc.if_else(values, self.true_values[0], self.false_values[0])
 
     def table(self) -> list[Entry]:
         """False, true, then the special codes."""

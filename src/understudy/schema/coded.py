@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -12,6 +13,7 @@ from pydantic import Field, model_validator
 
 from understudy.schema.column import Column
 from understudy.schema.dialect import Dialect
+from understudy.schema.levels import Generalisation, Level, completed, nested
 from understudy.schema.table import DROP, Codes, Entry, compact
 
 
@@ -32,7 +34,7 @@ class Coded(Column):
     nullable: bool = True
     missing: dict[str, str | None] = Field(default_factory=dict)
     on_unknown: Literal["other", "null", "drop_row"] = "other"
-    levels: tuple[Any, ...] = ()
+    levels: tuple[Level, ...] = ()
 
     @model_validator(mode="after")
     def _null_has_a_code(self) -> Coded:
@@ -96,6 +98,26 @@ class Coded(Column):
     def tokens(self) -> dict[str, int]:
         """Cells that mean "missing", with their codes; the empty cell among them unless declared otherwise."""
         return {"": self.empty_code} | {token: self.reason_code(reason) for token, reason in self.missing.items()}
+
+    # -- levels --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
+        """The group of each ordinary code, and the names of the groups."""
+
+    @cached_property
+    def generalisations(self) -> dict[str, Generalisation]:
+        """The declared levels by name, finest first, each as an array ``code -> group``."""
+        found: dict[str, Generalisation] = {}
+        before: Generalisation | None = None
+        specials = [*self.reasons, *(["null"] * self.nullable), *(["other"] * (self.size > self._after_null))]
+        for level in self.levels:
+            made = completed(level, *self.group(level, before), specials)
+            nested(before, made)
+            if level.name in found:
+                raise ValueError(f"level {level.name!r} is declared twice; rename one of them")
+            before = found[level.name] = made
+        return found
 
     # -- encoding and decoding -----------------------------------------------------------------------------------
 
@@ -163,6 +185,28 @@ class Coded(Column):
         picked = np.where(special, main - self.ordinary, len(extra) - 1)
         replacement = extra.take(pa.array(picked))
         return pc.if_else(pa.array(special), replacement, values)
+
+    def decode_text(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator, dialect: Dialect) -> Any:
+        """Values for codes as the table's text file writes them: every missing reason as its own token."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        main, codes = self._without_unknown(np.asarray(codes[self.name]), codes, rng)
+        special = main >= self.ordinary
+        shown = {part: np.where(special, 0, array) for part, array in codes.items()}
+        values = self.text_of(self.decode_ordinary(shown, rng), dialect)
+        tokens = {reason: token for token, reason in reversed(list(self.missing.items()))}
+        empty = tokens.get(None, "")
+        extra = [tokens[reason] for reason in self.reasons] + [empty] * self.nullable
+        extra += [str(self.other_value()) if self.shows_other else empty, ""]
+        picked = np.where(special, main - self.ordinary, len(extra) - 1)
+        return pc.if_else(pa.array(special), pa.array(extra, pa.string()).take(pa.array(picked)), values)
+
+    def text_of(self, values: Any, dialect: Dialect) -> Any:
+        """Decoded values as text."""
+        import pyarrow as pa
+
+        return values.cast(pa.string())
 
     def _without_unknown(
         self, main: NDArray[Any], codes: Mapping[str, NDArray[Any]], rng: np.random.Generator

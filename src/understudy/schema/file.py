@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from understudy.errors import OutputError, SchemaError
 from understudy.schema.dialect import Dialect
 from understudy.schema.fields import OURS, FieldError, column_of, field_of
+from understudy.schema.rules import Rule, rule_of
 
 if TYPE_CHECKING:
     from understudy.schema.schema import PrivacyUnit, Schema
@@ -28,6 +29,7 @@ _STANDARD = {
     "fieldsMatch",
     OURS,
 }
+DRAFT_MARK = "Drafted from the private rows. Review each column; do not share this file while it says draft."
 _KEYS = {"privacy_unit", "rows", "dialect", "rules", "custodian_only"}
 
 
@@ -72,6 +74,8 @@ def to_dict(schema: Schema) -> dict[str, Any]:
     ours |= {"dialect": dialect} if dialect else {}
     ours |= {"rules": [rule.to_dict() for rule in schema.rules]} if schema.rules else {}
     head = {"title": schema.title} if schema.title is not None else {}
+    if any(column.status == "draft" for column in schema.columns):
+        ours["custodian_only"] = DRAFT_MARK
     return head | {"fields": [field_of(column) for column in schema.columns], OURS: ours}
 
 
@@ -90,9 +94,13 @@ def from_dict(content: Any) -> Schema:
     columns = tuple(column_of(field, index) for index, field in enumerate(fields))
     title = content.get("title")
     return Schema(
-        columns, _unit(ours.get("privacy_unit")), ours.get("rows"), _dialect(ours.get("dialect", {})), (),
-        None if title is None else str(title),
-    )  # fmt: skip
+        columns=columns,
+        privacy_unit=_unit(ours.get("privacy_unit")),
+        rows=ours.get("rows"),
+        dialect=_dialect(ours.get("dialect", {})),
+        rules=_rules(ours.get("rules", [])),
+        title=None if title is None else str(title),
+    )
 
 
 def _ours(content: Any) -> Mapping[str, Any]:
@@ -131,6 +139,18 @@ def _unit(given: Any) -> PrivacyUnit:
         return PrivacyUnit(given["column"], given["max_rows"])
     except SchemaError as error:
         raise FieldError(str(error), path) from None
+
+
+def _rules(given: Any) -> tuple[Rule, ...]:
+    if not isinstance(given, list):
+        raise FieldError("`rules` must be a list; put a dash before each rule", (OURS, "rules"))
+    rules = []
+    for index, entry in enumerate(given):
+        try:
+            rules.append(rule_of(entry))
+        except SchemaError as error:
+            raise FieldError(f"rule {index + 1}: {error}", (OURS, "rules", index)) from None
+    return tuple(rules)
 
 
 def _dialect(given: Any) -> Dialect:

@@ -63,25 +63,30 @@ def _to_pandas(table: Any) -> Any:
     import pandas as pd
     import pyarrow as pa
 
-    nullable = {pa.int64(): pd.Int64Dtype(), pa.bool_(): pd.BooleanDtype()}
-    holes = {name for name in table.column_names if table[name].null_count}
-    frame = pd.DataFrame(
-        {
-            name: table[name].to_pandas(
-                types_mapper=nullable.get if name in holes else None, date_as_object=False, self_destruct=False
-            )
-            if not pa.types.is_dictionary(table[name].type)
-            else table[name].to_pandas()
-            for name in table.column_names
-        }
-    )
-    return frame
+    nullable = {getattr(pa, f"{sign}int{bits}")(): getattr(pd, f"{sign.upper()}Int{bits}Dtype")()
+                for sign in ("", "u") for bits in (8, 16, 32, 64)}  # fmt: skip
+    nullable[pa.bool_()] = pd.BooleanDtype()
+    columns = {}
+    for name in table.column_names:
+        column = table[name]
+        mapper = nullable.get if column.null_count and column.type in nullable else None
+        columns[name] = column.to_pandas(types_mapper=mapper, date_as_object=False)
+    return pd.DataFrame(columns)
 
 
 def _to_polars(table: Any) -> Any:
+    """Ordered dictionaries become enums, whose order polars keeps."""
     import polars as pl
+    import pyarrow as pa
 
-    return pl.from_arrow(table)
+    frame = pl.from_arrow(table)
+    enums = {}
+    for name in table.column_names:
+        kind = table.schema.field(name).type
+        if pa.types.is_dictionary(kind) and kind.ordered and pa.types.is_string(kind.value_type):
+            known = table[name].chunk(0).dictionary.to_pylist()
+            enums[name] = frame[name].cast(pl.String).cast(pl.Enum(known))
+    return frame.with_columns(**enums) if enums else frame
 
 
 def _labels(frame: Any) -> list[Any]:

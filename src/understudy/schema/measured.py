@@ -17,6 +17,7 @@ from understudy.schema.axis import Axis, Top, build_axis, cut
 from understudy.schema.categorical import as_text
 from understudy.schema.coded import Coded, plain_text
 from understudy.schema.dialect import Dialect
+from understudy.schema.levels import Generalisation, Level, group_intervals
 from understudy.schema.table import Codes, Entry
 
 
@@ -184,7 +185,37 @@ class Measured(Coded):
     @model_validator(mode="after")
     def _can_be_cut(self) -> Measured:
         _ = self.axis
+        _ = self.generalisations
         return self
+
+    def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
+        """Groups by width or by edges."""
+        if level.groups is not None:
+            raise ValueError(f"level {level.name!r}: numbers and times are grouped by `width` or `edges`; use one")
+        edges = self.level_edges(level)
+        last = np.where(self.axis.spike, self.axis.upper, self.axis.upper - 1)
+        if not self.grain:
+            last = np.where(self.axis.spike, self.axis.upper, np.nextafter(self.axis.upper, self.axis.lower))
+        ends = [*edges.tolist()[1:], None]
+        return group_intervals(
+            level, self.axis.lower, last, edges, [self.span(*pair) for pair in zip(edges, ends, strict=True)]
+        )
+
+    def level_edges(self, level: Level) -> NDArray[Any]:
+        """Where the groups of a level begin, in units."""
+        if level.edges is not None:
+            return np.asarray([self.unit_of(edge, f"levels.{level.name}") for edge in level.edges])
+        width = self.width_of(level.width or 0)
+        if not width > 0:
+            raise ValueError(f"level {level.name!r}: `width` must be positive; correct it")
+        low, high = self.bounds
+        edges: NDArray[Any] = np.arange(low // width, high // width + 1) * width
+        return edges
+
+    def span(self, low: Any, high: Any) -> str:
+        """An interval ``[low, high)`` in words; None is the open end."""
+        text = self.from_units(np.asarray([low] if high is None else [low, high])).to_pylist()
+        return f"{text[0]} and above" if high is None else f"{text[0]} to under {text[1]}"
 
     # -- coding --------------------------------------------------------------------------------------------------
 

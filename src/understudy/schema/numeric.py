@@ -142,6 +142,16 @@ class Numeric(Measured):
 
         return pa.int64() if self.kind == "integer" else pa.float64()
 
+    def text_of(self, values: Any, dialect: Dialect) -> Any:
+        """Numbers with their declared decimals and the file's decimal mark."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.decimals:
+            values = values.cast(pa.decimal128(38, self.decimals), safe=False)
+        text = values.cast(pa.string())
+        return pc.replace_substring(text, ".", dialect.decimal) if dialect.decimal != "." else text
+
     def _encode_units(self, units: NDArray[Any], valid: NDArray[np.bool_]) -> dict[str, Codes]:
         codes = super()._encode_units(units, valid)
         if self.heaps is not None:

@@ -18,8 +18,11 @@ from understudy.schema.coded import Coded
 from understudy.schema.column import Column, Constant, Dropped, Identifier
 from understudy.schema.dialect import Dialect
 from understudy.schema.frames import FrameKind, arrow_columns, to_frame
+from understudy.schema.layout import laid_out, layout_of, written_as_text
 from understudy.schema.numeric import Numeric
-from understudy.schema.table import DROP, compact
+from understudy.schema.recode import Recoding
+from understudy.schema.rules import Rule, check_rules
+from understudy.schema.table import DROP
 
 
 @dataclass(frozen=True)
@@ -73,11 +76,12 @@ class Schema:
     privacy_unit: PrivacyUnit = PrivacyUnit()
     rows: int | None = None
     dialect: Dialect = field(default_factory=Dialect)
-    rules: tuple[Any, ...] = ()
+    rules: tuple[Rule, ...] = ()
     title: str | None = None
 
     def __post_init__(self) -> None:
         _check_columns(self)
+        check_rules(self)
 
     # -- what is synthesised -------------------------------------------------------------------------------------
 
@@ -126,6 +130,23 @@ class Schema:
                 "`status: draft` to `reviewed` in an editor"
             )
 
+    def recoding(self, levels: Mapping[str, str]) -> Recoding:
+        """The recoding that takes columns to declared levels: ``{"age": "5 years", "city": "state"}``.
+
+        Raises:
+            SchemaError: naming the levels that there are.
+        """
+        maps = {}
+        for name, level in levels.items():
+            column = self.column(name)
+            known = column.generalisations if isinstance(column, Coded) else {}
+            if level not in known:
+                raise SchemaError(
+                    f"column {name!r} has no level {level!r}; its levels are {', '.join(known) or 'none'}"
+                )
+            maps[name] = known[level].groups
+        return Recoding(maps)
+
     # -- encode and decode ---------------------------------------------------------------------------------------
 
     def encode(self, frame: Any) -> Encoded:
@@ -150,13 +171,25 @@ class Schema:
             codes |= column.compact(coded)
         return Encoded(codes, keep)
 
-    def decode(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator, *, as_: FrameKind = "arrow") -> Any:
+    def decode(
+        self,
+        codes: Mapping[str, NDArray[Any]],
+        rng: np.random.Generator,
+        *,
+        as_: FrameKind = "arrow",
+        layout: Mapping[str, str] | None = None,
+        text: bool = False,
+    ) -> Any:
         """Rows for codes: values drawn inside their bins, identifiers and constants added, columns in declared order.
 
         Args:
             codes: one array by coded column, all of one length.
             rng: for draws inside bins; the same state gives the same rows.
             as_: the frame type to give back.
+            layout: the column types to give back, as `layout` read them from the frame that went in; without it
+                whole numbers are int64, numbers float64, declared values what they were declared as.
+            text: give back text as the table's file writes it: decimal marks, date formats, and each reason for
+                missing as its own token, which a typed column may not be able to hold.
 
         Raises:
             SchemaError: when a coded column is missing or holds a code outside its domain.
@@ -167,10 +200,21 @@ class Schema:
         made: dict[str, Any] = {}
         for column in self.columns:
             if isinstance(column, Coded) and column.name != self.privacy_unit.column:
-                made[column.name] = column.decode({part: codes[part] for part in column.parts}, rng)
+                parts = {part: np.asarray(codes[part]) for part in column.parts}
+                as_text = text or written_as_text(column, (layout or {}).get(column.name))
+                made[column.name] = (
+                    column.decode_text(parts, rng, self.dialect) if as_text else column.decode(parts, rng)
+                )
             elif isinstance(column, Identifier | Constant):
-                made[column.name] = column.make(rows)
-        return to_frame(pa.table(made), as_)
+                made[column.name] = column.make(rows).cast(pa.string()) if text else column.make(rows)
+        return to_frame(pa.table(laid_out(made, self.columns, layout or {})), as_)
+
+    def layout(self, frame: Any) -> dict[str, str]:
+        """The types of a frame's columns, as names that `decode` understands.
+
+        **Privacy.** Structure only: what the frame's owner chose, not what its cells hold.
+        """
+        return layout_of(frame, [column.name for column in self.columns])
 
     # -- other forms ---------------------------------------------------------------------------------------------
 
@@ -269,6 +313,3 @@ def _check_codes(codes: Mapping[str, NDArray[Any]], domain: Domain) -> int:
     if len(lengths) > 1:
         raise SchemaError("the coded columns have different lengths; give arrays of one length")
     return lengths.pop()
-
-
-__all__ = ["Encoded", "PrivacyUnit", "Schema", "compact"]

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.schema.dialect import Dialect
+from understudy.schema.levels import Level
 from understudy.schema.measured import Bins, Measured
 from understudy.schema.text import (
     MICROSECONDS,
@@ -93,6 +94,13 @@ class Temporal(Measured):
         starts = np.arange(first, last + 1, months).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
         return np.concatenate(([low], (starts * scale)[starts * scale > low], [high + 1]))
 
+    def level_edges(self, level: Level) -> NDArray[Any]:
+        """Where the groups of a level begin; months and years begin on their first day."""
+        match = _WIDTH.match(level.width) if isinstance(level.width, str) else None
+        if match is None or match[2] not in ("month", "year"):
+            return super().level_edges(level)
+        return self._by_months(int(match[1]) * (12 if match[2] == "year" else 1))[:-1]
+
     def units_of_text(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Times written as text."""
         if self.kind == "duration":
@@ -122,6 +130,16 @@ class Temporal(Measured):
         seconds = np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan")))
         valid = np.isfinite(seconds) & (np.abs(seconds) < 9e12)
         return np.rint(np.where(valid, seconds, 0) * 1e6).astype(np.int64), valid
+
+    def text_of(self, values: Any, dialect: Dialect) -> Any:
+        """Times in the declared pattern, else ISO 8601; lengths in seconds."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.kind == "duration":
+            return pc.divide(values.cast(pa.int64()), MICROSECONDS["second"]).cast(pa.string())
+        default = "%Y-%m-%d" if self.kind == "date" else "%Y-%m-%dT%H:%M:%S"
+        return pc.strftime(values.cast(pa.timestamp("s"), safe=False), format=self.pattern or default)
 
     def from_units(self, units: NDArray[Any]) -> Any:
         """An arrow array of dates, timestamps or durations."""
