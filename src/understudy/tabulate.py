@@ -85,11 +85,13 @@ def marginals(
     [[1, 2], [0, 0, 1, 2, 0, 0], [3]]
     """
     asked = [domain.check(clique) for clique in cliques]
-    for clique in asked:
-        if domain.cells(clique) > _LARGEST:
+    cells = {clique: domain.cells(clique) for clique in asked}
+    for clique, size in cells.items():
+        if size > _LARGEST:
             raise SchemaError(f"clique {clique}: its table has more than 2**63 cells; ask for fewer columns at once")
-    rows = _check_codes(codes, domain, {column for clique in asked for column in clique})
-    return _answer(codes, domain, asked, rows, max(1, min(dense_cells, DENSE_CELLS)))
+    rows = _check_codes(codes, domain, {column for clique in cells for column in clique})
+    limit = min(dense_cells, DENSE_CELLS)
+    return _answer(codes, domain, asked, {clique for clique, size in cells.items() if clique and size <= limit}, rows)
 
 
 def _check_codes(codes: Mapping[str, NDArray[Any]], domain: Domain, used: set[str]) -> int:
@@ -109,27 +111,32 @@ def _check_codes(codes: Mapping[str, NDArray[Any]], domain: Domain, used: set[st
 
 
 def _answer(
-    codes: Mapping[str, NDArray[Any]], domain: Domain, asked: list[Clique], rows: int, dense_cells: int
+    codes: Mapping[str, NDArray[Any]], domain: Domain, asked: list[Clique], dense: set[Clique], rows: int
 ) -> Iterator[tuple[Clique, Counts]]:
     rank = {column: position for position, column in enumerate(domain)}
-    for group in _groups(asked, domain, dense_cells):
-        canonical = {clique: tuple(sorted(clique, key=rank.__getitem__)) for clique in group}
-        wanted = {canonical[clique] for clique in group if domain.cells(clique) <= dense_cells}
-        tables = _count_dense(codes, domain, sorted(wanted, key=lambda clique: (clique[:-1], clique[-1:])), rows)
+    for group in _groups(asked, domain, dense):
+        canonical = {clique: tuple(sorted(clique, key=rank.__getitem__)) for clique in group if clique in dense}
+        tables: dict[Clique, NDArray[Any]] = {}
+        if canonical and _worth_compiling(rows * len(canonical)):
+            heads_adjacent = sorted(set(canonical.values()), key=lambda clique: (clique[:-1], clique[-1:]))
+            tables = _count_compiled(codes, domain, heads_adjacent, rows)
         for clique in group:
-            if (table := tables.get(canonical[clique])) is None:
+            if not clique:
+                yield clique, np.array([rows], np.int64)
+            elif clique not in dense:
                 yield clique, _count_sparse(codes, domain, clique)
+            elif tables:
+                yield clique, _reordered(tables[canonical[clique]], canonical[clique], clique, domain)
             else:
-                yield clique, _reordered(table, canonical[clique], clique, domain)
+                yield clique, np.bincount(_flat_index(codes, domain, clique), minlength=domain.cells(clique))
 
 
-def _groups(asked: list[Clique], domain: Domain, dense_cells: int) -> Iterator[list[Clique]]:
+def _groups(asked: list[Clique], domain: Domain, dense: set[Clique]) -> Iterator[list[Clique]]:
     """Consecutive cliques whose dense tables fit in the budget together."""
     group: list[Clique] = []
     total = 0
     for clique in asked:
-        cells = domain.cells(clique)
-        cells = cells if cells <= dense_cells else 0
+        cells = domain.cells(clique) if clique in dense else 0
         if group and total + cells > _GROUP_CELLS:
             yield group
             group, total = [], 0
@@ -139,11 +146,16 @@ def _groups(asked: list[Clique], domain: Domain, dense_cells: int) -> Iterator[l
         yield group
 
 
+def _worth_compiling(work: int) -> bool:
+    """Whether to take the compiled loop: what it saves must pay for its import, unless that is already paid."""
+    return work >= _COMPILED_FROM or "understudy._tabulate_kernels" in sys.modules
+
+
 def _reordered(table: NDArray[Any], canonical: Clique, clique: Clique, domain: Domain) -> NDArray[np.int64]:
-    """The table with its axes as asked; never a view, which would keep the whole group's memory alive."""
+    """A copy with its axes as asked: a view would keep the whole group's memory alive."""
     if clique != canonical:
         table = table.reshape(domain.shape(canonical)).transpose([canonical.index(column) for column in clique])
-    return table.astype(np.int64, order="C", copy=table.base is not None).reshape(-1)
+    return table.astype(np.int64, order="C").reshape(-1)
 
 
 def _count_sparse(codes: Mapping[str, NDArray[Any]], domain: Domain, clique: Clique) -> SparseCounts:
@@ -161,30 +173,10 @@ def _flat_index(codes: Mapping[str, NDArray[Any]], domain: Domain, clique: Cliqu
     return flat
 
 
-def _count_dense(
-    codes: Mapping[str, NDArray[Any]], domain: Domain, cliques: Sequence[Clique], rows: int
-) -> dict[Clique, NDArray[Any]]:
-    """The tables of cliques in the domain's order, by the cheaper of two roads that agree exactly."""
-    tables: dict[Clique, NDArray[Any]] = {clique: np.array([rows], np.int64) for clique in cliques if not clique}
-    cliques = [clique for clique in cliques if clique]
-    if not cliques:
-        return tables
-    if rows * len(cliques) >= _COMPILED_FROM or "understudy._tabulate_kernels" in sys.modules:
-        return tables | _count_compiled(codes, domain, cliques, rows)
-    return tables | _count_plain(codes, domain, cliques, rows)
-
-
-def _count_plain(
-    codes: Mapping[str, NDArray[Any]], domain: Domain, cliques: Sequence[Clique], rows: int
-) -> dict[Clique, NDArray[Any]]:
-    return {
-        clique: np.bincount(_flat_index(codes, domain, clique), minlength=domain.cells(clique)) for clique in cliques
-    }
-
-
 def _count_compiled(
     codes: Mapping[str, NDArray[Any]], domain: Domain, cliques: Sequence[Clique], rows: int
 ) -> dict[Clique, NDArray[Any]]:
+    """The tables of cliques in the domain's order, as windows on one accumulator; cliques of one head are adjacent."""
     from understudy._tabulate_kernels import count_block
 
     columns = domain.canonical({column for clique in cliques for column in clique})
@@ -205,11 +197,13 @@ def _count_compiled(
             count_block(block, stop - start, sizes, heads, head_starts, lasts, last_starts, offsets, out)
         if out is not total:
             total += out
-    return {clique: total[offset:end] for clique, offset, end in zip(cliques, offsets, ends, strict=True)}
+    return {
+        clique: total[offset:end] for clique, offset, end in zip(cliques, offsets.tolist(), ends.tolist(), strict=True)
+    }
 
 
 def _plan(cliques: Sequence[Clique], line: Mapping[str, int]) -> list[NDArray[np.int64]]:
-    """Heads, where each begins, last columns, where each head's begin: cliques of one head come one after another."""
+    """Heads, where each begins, last columns, where each head's begin."""
     heads: list[int] = []
     head_starts, last_starts = [0], list[int]()
     previous: Clique | None = None

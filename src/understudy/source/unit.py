@@ -16,6 +16,7 @@ engine with SHA-256 reproduces it; ``docs/decisions/contribution-bounding.md`` h
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -29,6 +30,7 @@ from understudy.errors import SettingError
 
 KEY_BYTES = 32
 _CHUNK_ROWS = 1 << 16
+_DIGITS = 400  # the largest floating point number has 309
 
 
 def new_key() -> bytes:
@@ -89,27 +91,35 @@ def _arrow(column: Any) -> Any:
 
 
 def _canonical(value: Any) -> str | None:
+    try:
+        return _value_text(value)
+    except Exception:  # a value without a text form is no unit; its error could quote it
+        return None
+
+
+def _value_text(value: Any) -> str | None:
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float | Decimal):
-        return _number(value)
+        return _number_text(value)
     if isinstance(value, bytes):
         return value.hex() or None
     text = str(value).strip(" ")
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") or None
 
 
-def _number(value: float | Decimal) -> str | None:
-    if value != value:
+def _number_text(value: float | Decimal) -> str | None:
+    if isinstance(value, float):
+        return None if math.isnan(value) else str(int(value)) if value.is_integer() else str(value)
+    if value.is_nan():
         return None
-    if value in (float("inf"), float("-inf")):
+    if value.is_infinite() or abs(value.adjusted()) > _DIGITS:  # writing it out could take gigabytes
         return str(value).lower()
-    if value == int(value):
-        return str(int(value))
-    return repr(value) if isinstance(value, float) else format(value.normalize(), "f")
+    text = format(value or abs(value), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def bounded(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key: bytes) -> NDArray[np.bool_]:

@@ -68,6 +68,26 @@ def test_other_types() -> None:
     assert texts(pd.Series(["a", 1, "\ud800"], dtype=object)) == ["a", "1", "\ufffd\ufffd\ufffd"]
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (Decimal("1E+2"), "100"),
+        (Decimal("-0.00"), "0"),
+        (-0.0, "0"),
+        (1e22, "10000000000000000000000"),
+        (Decimal("0.500"), "0.5"),
+        (Decimal("0.1234567890123456789012345678901234567890"), "0.123456789012345678901234567890123456789"),
+        (Decimal("1E+999999999"), "1e+999999999"),
+        (Decimal("-Infinity"), "-infinity"),
+        (Decimal("sNaN"), None),
+        (10**5000, None),
+    ],
+    ids=range(10),
+)
+def test_numbers_of_every_size(value: Any, text: str | None) -> None:
+    assert texts(pd.Series([value, "not a number"], dtype=object)) == [text, "not a number"]
+
+
 def test_leading_zeros_and_case_tell_units_apart() -> None:
     assert len(set(texts(pd.Series(["07", "7", "a", "A"])))) == 4
 
