@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import ReleaseError
 from understudy.measurement import Measurement
+from understudy.model.consistency import norm_sub
 
 
 class ProductModel:
@@ -109,20 +110,6 @@ def _share(size: int, tables: Sequence[Measurement], total: float) -> NDArray[np
     counts = norm_sub(mean, total)
     share: NDArray[np.float64] = counts / counts.sum()
     return share
-
-
-def norm_sub(values: NDArray[Any], total: float) -> NDArray[np.float64]:
-    """Norm-Sub: the nearest non-negative vector that sums to `total` (Euclidean projection onto the scaled simplex).
-
-    >>> norm_sub(np.array([5, 3, -2, 0.5]), 6.5).tolist()
-    [4.25, 2.25, 0.0, 0.0]
-    """
-    values = np.asarray(values, dtype=np.float64)
-    falling = np.sort(values)[::-1]
-    shifts = (np.cumsum(falling) - total) / np.arange(1, len(values) + 1)
-    kept = np.flatnonzero(falling > shifts)
-    projected: NDArray[np.float64] = np.maximum(values - shifts[kept[-1] if len(kept) else 0], 0.0)
-    return projected
 
 
 def _column(share: NDArray[np.float64], rows: int, rng: np.random.Generator) -> NDArray[Any]:
