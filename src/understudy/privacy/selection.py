@@ -71,22 +71,31 @@ def invert(gaps: Sequence[int], rate: Fraction, source: Stream, width: int = 64)
 
 
 def _weights(gaps: Sequence[int], rate: Fraction, places: int) -> tuple[list[int], int]:
-    """Lower bounds of exp(-rate gap) 2^places for each gap, and an error that bounds them all.
-
-    exp(-rate gap) is the product of exp(-rate d 256^j) over the digits d of the gap, each looked up.
-    """
+    """Lower bounds of exp(-rate gap) 2^places for each gap, and an error that bounds them all."""
     if rate == 0:
         return [1 << places] * len(gaps), 0
     cutoff = places / rate  # beyond it, exp(-rate gap) < 2^-places: zero with an error below one unit
     distinct = {gap for gap in gaps if gap < cutoff}
     digits = -(-max(distinct).bit_length() // _DIGIT)
+    by = _one_by_one if len(distinct) <= 4 * digits else _by_digits
+    known, error = by(distinct, rate, places)
+    return [known.get(gap, 0) for gap in gaps], error
+
+
+def _one_by_one(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, int], int]:
+    """A series for each gap: for few candidates."""
+    bounds = {gap: exp_neg(rate * gap, places) for gap in gaps}
+    return {gap: lower for gap, (lower, _) in bounds.items()}, 1 + max(high - low for low, high in bounds.values())
+
+
+def _by_digits(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, int], int]:
+    """exp(-rate gap) as the product of exp(-rate d 256^j) over the gap's digits d, each looked up."""
     tables, error = [], 1
-    for j in range(digits):
-        unit, upper = exp_neg(rate * (1 << _DIGIT * j), places)
+    for low in range(0, max(gaps).bit_length(), _DIGIT):
+        unit, upper = exp_neg(rate * (1 << low), places)
         tables.append(_powers(unit, places))
         error += (upper - unit + 1) * (1 << _DIGIT) + 1  # a product errs by the sum of its factors' errors and one unit
-    known = {gap: _product(gap, tables, places) for gap in distinct}
-    return [known.get(gap, 0) for gap in gaps], error
+    return {gap: _product(gap, tables, places) for gap in gaps}, error
 
 
 def _powers(unit: int, places: int) -> list[int]:

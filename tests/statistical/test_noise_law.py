@@ -1,0 +1,132 @@
+"""Chi-square of the noise against its exact law, and against the same law with a wrong scale.
+
+Each comparison rejects below 1e-9; there are fewer than 100, so a false alarm has probability below 1e-7. A million
+draws each, except where the undecided path is forced (20,000: each draw costs a big-integer computation) and for OpenDP
+(50,000: it is slow). The laws are computed here from their definition, not from the package's tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from scipy.special import ndtr
+from scipy.stats import chi2
+
+from understudy.privacy.noise import NOISES, discrete_gaussian, discrete_laplace
+from understudy.privacy.noise_rejection import gaussian_by_rejection, laplace_by_rejection
+from understudy.privacy.noise_tables import Gaussian, Geometric, Laplace, Table
+from understudy.privacy.randomness import stream
+
+ALPHA = 1e-9
+DRAWS = 1_000_000
+FORCED = 20_000
+SIGMAS = [0.3, 0.65, 1.0, 3.0, 10.0, 38.76466, 100.0, 1000.0, 1e4, 1e6]
+SCALES = [0.2, 1.0, 7.3, 100.0, 1e6]
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Cdf = Callable[[Ints, float], Floats]
+
+
+def gaussian_cdf(x: Ints, sigma: float) -> Floats:
+    if sigma > 2000:  # the midpoint rule errs by less than 1 / sigma^2
+        return np.asarray(ndtr((x + 0.5) / sigma))
+    reach = int(40 * sigma) + 40
+    weights = np.exp(-(np.arange(-reach, reach + 1.0) ** 2) / (2 * sigma * sigma))
+    return np.asarray((np.cumsum(weights) / weights.sum())[np.clip(x, -reach, reach) + reach])
+
+
+def laplace_cdf(x: Ints, scale: float) -> Floats:
+    q = np.exp(-1 / scale)
+    return np.asarray(np.where(x < 0, np.exp(x / scale) / (1 + q), 1 - np.exp(-(x + 1.0) / scale) / (1 + q)))
+
+
+def p_value(draws: Ints, cdf: Cdf, parameter: float) -> float:
+    """Chi-square over at most 60 cells between quantiles of the draws' own range, each expecting at least 10."""
+    edges = np.unique(np.quantile(draws, np.linspace(0, 1, 58)[1:-1]).astype(np.int64))
+    edges = np.unique(np.concatenate((edges - 1, edges, [int(draws.min()) // 2, int(draws.max()) // 2])))
+    sums = np.concatenate(([0.0], cdf(edges, parameter), [1.0]))
+    expected = np.diff(sums) * len(draws)
+    seen = np.bincount(np.searchsorted(edges, draws), minlength=len(expected)).astype(np.float64)
+    rare = expected < 10
+    rare[np.argmax(expected)] |= rare.any()  # rare cells join the largest one, so that the total is kept
+    if rare.any():
+        expected = np.append(expected[~rare], expected[rare].sum())
+        seen = np.append(seen[~rare], seen[rare].sum())
+    if len(expected) < 2:
+        return 1.0
+    return float(chi2.sf(((seen - expected) ** 2 / expected).sum(), len(expected) - 1))
+
+
+def judge(draws: Ints, cdf: Cdf, parameter: float) -> None:
+    assert p_value(draws, cdf, parameter) > ALPHA, "the law is wrong"
+    for factor in (0.9, 1.1):
+        assert p_value(draws, cdf, parameter * factor) < ALPHA, f"the test cannot tell a scale wrong by {factor}"
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_gaussian(sigma: float) -> None:
+    judge(discrete_gaussian(sigma, DRAWS), gaussian_cdf, sigma)
+
+
+@pytest.mark.parametrize("sigma", [s for s in SIGMAS if s <= 1e4])
+def test_gaussian_by_table(sigma: float) -> None:
+    table = Table(Gaussian(Fraction(sigma)))
+    judge(np.concatenate([table.draw(DRAWS // 100, stream()) for _ in range(100)]), gaussian_cdf, sigma)
+
+
+@pytest.mark.parametrize("sigma", SIGMAS)
+def test_gaussian_by_rejection(sigma: float) -> None:
+    judge(gaussian_by_rejection(Fraction(sigma), DRAWS, stream()), gaussian_cdf, sigma)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_laplace(scale: float) -> None:
+    judge(discrete_laplace(scale, DRAWS), laplace_cdf, scale)
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_laplace_by_rejection(scale: float) -> None:
+    judge(laplace_by_rejection(Fraction(scale), DRAWS, stream()), laplace_cdf, scale)
+
+
+@pytest.mark.parametrize("width", [2, 5])
+def test_undecided_table_draws_follow_the_law(width: int) -> None:
+    """With a table of so few bits, a large part of the draws is settled with more bits."""
+    judge(Table(Gaussian(Fraction(2)), width).draw(FORCED, stream()), gaussian_cdf, 2.0)
+    judge(Table(Laplace(Fraction(2)), width).draw(FORCED, stream()), laplace_cdf, 2.0)
+
+
+@pytest.mark.parametrize("margin", [0.1, 2.0])
+def test_undecided_trials_follow_the_law(margin: float) -> None:
+    """With so wide a margin, many or all of the trials are settled exactly."""
+    judge(gaussian_by_rejection(Fraction(50), FORCED, stream(), margin), gaussian_cdf, 50.0)
+    judge(laplace_by_rejection(Fraction(7.3), FORCED, stream(), margin), laplace_cdf, 7.3)
+
+
+def test_geometric() -> None:
+    rate = 0.37
+
+    def cdf(x: Ints, rate: float) -> Floats:
+        return np.asarray(np.where(x < 0, 0.0, -np.expm1(-rate * (x + 1.0))))
+
+    judge(Table(Geometric(Fraction(rate))).draw(DRAWS, stream()), cdf, rate)
+
+
+@pytest.mark.parametrize("parameter", [0.65, 12.5])
+def test_opendp_follows_the_same_laws(parameter: float) -> None:
+    pytest.importorskip("opendp")
+    judge(NOISES["opendp"].gaussian(parameter, DRAWS // 20), gaussian_cdf, parameter)
+    judge(NOISES["opendp"].laplace(parameter, DRAWS // 20), laplace_cdf, parameter)
+
+
+def test_draws_are_independent() -> None:
+    """Neighbouring draws, and draws a block apart, are uncorrelated: 7 standard errors are exceeded once in 10^12."""
+    for sigma in (10.0, 1e6):
+        draws = discrete_gaussian(sigma, DRAWS) / sigma
+        for lag in (1, 2, 1 << 13, 1 << 15):
+            correlation = float(np.mean(draws[:-lag] * draws[lag:]))
+            assert abs(correlation) < 7 / np.sqrt(DRAWS - lag)

@@ -1,0 +1,75 @@
+"""Chi-square of the exponential mechanism and of the Bernoulli trial against their exact laws.
+
+Each comparison rejects below 1e-9; there are fewer than 50. A rate wrong by a factor of two, the forgotten 1/2 of
+exp(epsilon q / (2 Delta)), must be told apart.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from understudy.privacy.randomness import stream
+from understudy.privacy.selection import bernoulli_exp, exponential_mechanism, invert
+
+ALPHA = 1e-9
+DRAWS = 10_000
+CASES = [
+    ([0, 1, 2, 3], Fraction(1, 2)),
+    ([5, 5, 0, 7, 7, 7], Fraction(1, 3)),
+    ([10**9, 10**9 - 10**8, 0, 10**9 - 2 * 10**8], Fraction(1, 10**8)),
+    (list(range(0, 3000, 100)), Fraction(1, 700)),
+    ([-3 << 70, -1 << 70, -2 << 70], Fraction(1, 1 << 70)),
+    (list(range(60)), Fraction(1, 20)),  # more than four candidates a digit: weights by digits
+]
+
+
+def p_value(counts: np.ndarray, scores: list[int], rate: Fraction) -> float:
+    top = max(scores)
+    weights = np.array([math.exp(-float(rate * (top - score))) for score in scores])
+    expected = weights / weights.sum() * counts.sum()
+    kept = expected > 5
+    seen = np.append(counts[kept], counts[~kept].sum())
+    wanted = np.append(expected[kept], expected[~kept].sum())
+    if wanted[-1] < 5:
+        seen, wanted = seen[:-1], wanted[:-1]
+    return float(chi2.sf(((seen - wanted) ** 2 / wanted).sum(), len(wanted) - 1))
+
+
+def judge(chosen: list[int], scores: list[int], rate: Fraction) -> None:
+    counts = np.bincount(chosen, minlength=len(scores)).astype(np.float64)
+    assert p_value(counts, scores, rate) > ALPHA, "the law is wrong"
+    for factor in (Fraction(2), Fraction(1, 2), Fraction(6, 5), Fraction(4, 5)):
+        assert p_value(counts, scores, rate * factor) < ALPHA, f"the test cannot tell a rate wrong by {factor}"
+
+
+@pytest.mark.parametrize(("scores", "rate"), CASES)
+def test_exponential_mechanism(scores: list[int], rate: Fraction) -> None:
+    judge([exponential_mechanism(scores, rate) for _ in range(DRAWS)], scores, rate)
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_undecided_choices_follow_the_law(width: int) -> None:
+    """With so few bits first, most choices need more bits and a closer enclosure."""
+    scores, rate = CASES[1]
+    gaps = [max(scores) - score for score in scores]
+    judge([invert(gaps, rate, stream(), width) for _ in range(DRAWS)], scores, rate)
+
+
+@pytest.mark.parametrize("x", [Fraction(1, 1000), Fraction(1, 3), Fraction(1), Fraction(7, 2)])
+def test_bernoulli(x: Fraction) -> None:
+    n = 40_000
+    hits = sum(bernoulli_exp(x) for _ in range(n))
+    for factor, right in ((1.0, True), (2.0, False), (0.5, False)):
+        p = math.exp(-float(x) * factor)
+        statistic = (hits - n * p) ** 2 / (n * p * (1 - p))
+        # for x = 1/1000 only 40 failures are expected, for which the Poisson tail is somewhat heavier
+        limit = 60 if x < Fraction(1, 100) else float(chi2.isf(ALPHA, 1))
+        if right:
+            assert statistic < limit
+        elif x > Fraction(1, 100):
+            assert statistic > limit

@@ -1,0 +1,90 @@
+"""The exponential mechanism: weights against decimal arithmetic, edges, bad arguments."""
+
+from __future__ import annotations
+
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from itertools import product
+
+import numpy as np
+import pytest
+
+from understudy.errors import SettingError
+from understudy.privacy.randomness import stream
+from understudy.privacy.selection import _weights, bernoulli_exp, exponential_mechanism, invert
+
+
+class Fixed:
+    """A stream that answers with the digits of one number."""
+
+    def __init__(self, number: int, places: int) -> None:
+        self.number, self.places = number, places
+
+    def bits(self, k: int) -> int:
+        self.places -= k
+        assert self.places >= 0
+        return self.number >> self.places & (1 << k) - 1
+
+
+def test_one_candidate_and_obvious_winners() -> None:
+    assert exponential_mechanism([-5], Fraction(3)) == 0
+    assert exponential_mechanism([0, 10**9, 5], Fraction(3)) == 1
+    assert exponential_mechanism([10**30, -(10**30)], Fraction(1, 7)) == 0
+    assert exponential_mechanism(np.array([1, 10**6]), Fraction(1)) == 1  # type: ignore[arg-type]
+
+
+def test_ties_and_rate_zero_are_uniform() -> None:
+    for scores, rate in (([4, 4, 4], Fraction(9)), ([0, 10**9, -3], Fraction(0))):
+        counts = np.bincount([exponential_mechanism(scores, rate) for _ in range(3000)], minlength=3)
+        # standard deviation 26; eight of them are exceeded with probability below 1e-14
+        assert (abs(counts - 1000) < 210).all()
+
+
+@pytest.mark.parametrize("width", [1, 7, 64])
+def test_choices_just_below_and_above_an_edge(width: int) -> None:
+    gaps, rate, places = [3, 0, 1, 10**9, 1], Fraction(2, 7), 384 + width
+    with localcontext() as context:
+        context.prec = 200
+        weights = [(-Decimal(2 * gap) / 7).exp() for gap in gaps]
+        for i in range(len(gaps) - 1):
+            edge = int((sum(weights[: i + 1]) / sum(weights) * 2**places).to_integral_value("ROUND_FLOOR"))
+            after = i + 1 if i + 1 != 3 else 4  # the weight exp(-2e9/7) is invisible at this distance
+            before = i if i != 3 else 2
+            shift = 1 << places - 250
+            assert invert(gaps, rate, Fixed(edge - shift, places), width) == before  # type: ignore[arg-type]
+            assert invert(gaps, rate, Fixed(edge + shift, places), width) == after  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 10**6), Fraction(1, 3), Fraction(5), Fraction(1, 1 << 80)])
+def test_weights_are_enclosed(rate: Fraction) -> None:
+    few = [0, 1, 2, 255, 256, 257, 65_535, 10**6, 10**9, 1 << 81]
+    for places, gaps in product((40, 100), (few, few + list(range(3, 200)))):  # by series, and by digits
+        weights, error = _weights(gaps, rate, places)
+        assert error < 1 << 18
+        with localcontext() as context:
+            context.prec = 60
+            for gap, weight in zip(gaps, weights, strict=True):
+                x = rate * gap
+                exact = (-Decimal(x.numerator) / Decimal(x.denominator)).exp() * 2**places
+                assert weight <= exact <= weight + error
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(SettingError, match="candidates"):
+        exponential_mechanism([], Fraction(1))
+    with pytest.raises(SettingError, match="rate"):
+        exponential_mechanism([1, 2], Fraction(-1))
+    with pytest.raises(SettingError, match="x must"):
+        bernoulli_exp(Fraction(-1, 2))
+
+
+def test_bernoulli_certain_cases() -> None:
+    assert all(bernoulli_exp(Fraction(0)) for _ in range(100))
+    assert not any(bernoulli_exp(Fraction(10**9)) for _ in range(100))
+
+
+def test_ten_thousand_candidates() -> None:
+    scores = list(range(10_000))
+    chosen = [exponential_mechanism(scores, Fraction(1, 10)) for _ in range(3)]
+    assert min(chosen) > 9_000  # exp(-100): further down has probability below 1e-42
+    assert 0 <= invert([5] * 10_000, Fraction(1), stream()) < 10_000
