@@ -1,0 +1,141 @@
+"""Which marginals matter, and how much: what mechanisms are tailored to and what error is measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain, combinations
+from pathlib import Path
+
+import numpy as np
+
+from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Cliques with weights, each clique in the domain's order.
+
+    **Privacy.** A workload is chosen by people from public facts; it must not be chosen by looking at the rows.
+
+    >>> domain = Domain({"a": 2, "b": 2, "c": 2})
+    >>> Workload.of(domain, [("a", "b"), ("c", "a")]).closure()
+    {('a',): 2.0, ('b',): 1.0, ('c',): 1.0, ('a', 'b'): 3.0, ('a', 'c'): 3.0}
+    """
+
+    weights: Mapping[Clique, float]
+
+    def __iter__(self) -> Iterator[Clique]:
+        return iter(self.weights)
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    @classmethod
+    def of(cls, domain: Domain, cliques: Iterable[Clique] | Mapping[Clique, float]) -> Workload:
+        """An explicit list of cliques, or cliques with weights; a clique named twice counts twice.
+
+        Raises:
+            SettingError: for an empty workload or a weight that is negative or not finite.
+            SchemaError: for an unknown or repeated column.
+        """
+        given = cliques.items() if isinstance(cliques, Mapping) else ((clique, 1.0) for clique in cliques)
+        weights: dict[Clique, float] = {}
+        for clique, weight in given:
+            name = domain.canonical(domain.check(clique))
+            if not name or not (np.isfinite(weight) and weight >= 0):
+                raise SettingError(f"workload: {clique} needs at least one column and a weight that is not negative")
+            weights[name] = weights.get(name, 0.0) + float(weight)
+        if not any(weights.values()):
+            raise SettingError("workload: name at least one clique with a positive weight")
+        return cls(weights)
+
+    @classmethod
+    def all_kway(cls, domain: Domain, k: int) -> Workload:
+        """Every clique of k columns (of all columns, where there are fewer)."""
+        if k < 1:
+            raise SettingError("workload: all-kway needs k of at least 1")
+        return cls.of(domain, combinations(domain.columns, min(k, len(domain))))
+
+    @classmethod
+    def target(cls, domain: Domain, column: str, k: int = 3) -> Workload:
+        """Every clique of k columns that has this one: what predicting it needs."""
+        domain.check((column,))
+        others = [name for name in domain if name != column]
+        size = min(k - 1, len(others))
+        return cls.of(domain, ((column, *rest) for rest in combinations(others, size)))
+
+    @classmethod
+    def skewed(cls, domain: Domain, seed: int, *, k: int = 3, cliques: int = 256) -> Workload:
+        """The AIM paper's: triples drawn in proportion to the product of squared exponential weights of their columns.
+
+        Each draw is of distinct columns; a clique drawn twice counts twice.
+        """
+        rng = np.random.default_rng(seed)
+        weights = rng.exponential(size=len(domain)) ** 2
+        size = min(k, len(domain))
+        every = list(combinations(range(len(domain)), size))
+        chance = np.array([weights[list(triple)].prod() for triple in every])
+        drawn = rng.choice(len(every), size=cliques, p=chance / chance.sum())
+        return cls.of(domain, (tuple(domain.columns[i] for i in every[index]) for index in drawn))
+
+    @classmethod
+    def parse(cls, text: str, domain: Domain) -> Workload:
+        """A workload as the command line writes it: `all-3way`, `target:income`, `skewed:7`, or a YAML file.
+
+        The file holds a list of cliques (lists of columns), or of mappings `{clique: [a, b], weight: 2}`.
+
+        Raises:
+            SettingError: when it is none of these.
+        """
+        kind, _, rest = text.partition(":")
+        if kind == "target" and rest:
+            return cls.target(domain, rest)
+        if kind == "skewed" and rest.isdigit():
+            return cls.skewed(domain, int(rest))
+        if kind.startswith("all-") and kind.endswith("way") and kind[4:-3].isdigit():
+            return cls.all_kway(domain, int(kind[4:-3]))
+        if Path(text).suffix in (".yaml", ".yml", ".json"):
+            return _from_file(Path(text), domain)
+        raise SettingError(f"workload {text!r}: write all-3way, target:COLUMN, skewed:SEED, or name a .yaml file")
+
+    def closure(self) -> dict[Clique, float]:
+        """All non-empty subsets r of the cliques s, smallest first, with w_r = sum_s c_s |r and s have in common|."""
+        subsets = {
+            subset: None
+            for size in range(1, max(map(len, self.weights)) + 1)
+            for subset in chain.from_iterable(combinations(clique, size) for clique in self.weights)
+        }
+        columns = {column: i for i, column in enumerate(sorted({c for clique in self.weights for c in clique}))}
+        member = np.zeros((len(self.weights), len(columns)))
+        for row, clique in enumerate(self.weights):
+            member[row, [columns[column] for column in clique]] = 1
+        held = np.array(list(self.weights.values())) @ member  # sum_s c_s [column in s]: |r and s| adds up by column
+        ordered = sorted(subsets, key=lambda subset: (len(subset), [columns[column] for column in subset]))
+        return {subset: float(sum(held[columns[column]] for column in subset)) for subset in ordered}
+
+
+def _from_file(path: Path, domain: Domain) -> Workload:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeError):
+        raise SettingError(f"workload file {path} cannot be read") from None
+    except yaml.YAMLError:
+        raise SettingError(f"workload file {path} is not valid YAML") from None
+    try:
+        pairs = [
+            (tuple(entry["clique"]), float(entry.get("weight", 1.0)))
+            if isinstance(entry, dict)
+            else (tuple(entry), 1.0)
+            for entry in content
+        ]
+    except (TypeError, KeyError, ValueError):
+        raise SettingError(f"workload file {path}: write a list of cliques, each a list of column names") from None
+    weights: dict[Clique, float] = {}
+    for clique, weight in pairs:
+        name = domain.canonical(domain.check(clique))
+        weights[name] = weights.get(name, 0.0) + weight
+    return Workload.of(domain, weights)
