@@ -19,6 +19,7 @@ from typing import Any
 from understudy.errors import OutputError, SettingError
 from understudy.privacy.budget import Budget
 from understudy.privacy.convert import epsilon_of
+from understudy.privacy.exact import float_above, fraction_of, upwards
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,9 @@ class Spent:
     Attributes:
         runs: how many runs there were.
         rho: their sum in zCDP.
-        epsilon: what that sum means at `delta`, or None when it cannot be said.
-        delta: the largest delta that any of them stated.
+        epsilon: the smaller of two valid bounds at `delta`, or None when some run stated no epsilon and none a delta:
+            what the sum of the rhos means, and the sum of the runs' own epsilons at the sum of their deltas.
+        delta: the delta of that epsilon.
     """
 
     runs: int
@@ -40,8 +42,8 @@ class Spent:
     def __str__(self) -> str:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         if self.epsilon is None:
-            return f"{runs}, rho {self.rho:.6g} in all"
-        return f"{runs}, epsilon {self.epsilon:.4g} in all at delta {self.delta:g}"
+            return f"{runs}, rho {upwards(self.rho)} in all"
+        return f"{runs}, epsilon {upwards(self.epsilon)} in all at delta {upwards(self.delta or 0.0)}"
 
 
 class Book:
@@ -65,7 +67,7 @@ class Book:
         return self.folder / f"{dataset}.jsonl"
 
     def check(self, dataset: str) -> None:
-        """Make sure that a run could be written down.
+        """Make sure that a run could be written down, and the sum told afterwards.
 
         Raises:
             OutputError: naming the file and the remedy; nothing was spent.
@@ -79,6 +81,7 @@ class Book:
             raise OutputError(
                 f"the book {path} cannot be written; set UNDERSTUDY_BOOK to a folder that can. Nothing was spent"
             ) from None
+        self.spent(dataset)
 
     def append(self, dataset: str, budget: Budget, *, unit: str, insecure: bool = False) -> None:
         """Write a run's budget down, durably, before its first answer exists.
@@ -107,29 +110,49 @@ class Book:
             raise OutputError(f"the book {self.path(dataset)} cannot be written; nothing was read") from None
 
     def entries(self, dataset: str) -> Iterator[dict[str, Any]]:
-        """Every run about this dataset, oldest first."""
+        """Every run about this dataset, oldest first.
+
+        Raises:
+            OutputError: when a line cannot be read.
+        """
         path = self.path(dataset)
-        if not path.exists():
-            return
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        except (OSError, ValueError):
+            raise OutputError(f"the book {path} cannot be read; repair or move it") from None
+        for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                yield json.loads(line)
-            except ValueError:
+                yield _checked(json.loads(line))
+            except (ValueError, KeyError, TypeError, RecursionError):
                 raise OutputError(f"the book {path} is damaged in line {number}; repair or move it") from None
 
     def spent(self, dataset: str) -> Spent:
-        """The sum over all runs: rhos add up, and so do deltas of their own; the smaller of two valid epsilons."""
+        """The sum over all runs.
+
+        **Guarantees.** Two theorems bound it and the smaller epsilon is told, with its delta: the rhos add up and are
+        converted once, at the sum of the runs' deltas; and the runs' own epsilons and deltas add up.
+        """
         entries = list(self.entries(dataset))
-        rho = sum((Fraction(entry["rho"]) for entry in entries), Fraction(0))
-        deltas = [Fraction(entry["delta"]) for entry in entries if entry["delta"] is not None]
-        delta = float(max(deltas, default=Fraction(0)))
-        known = [Fraction(entry["epsilon"]) for entry in entries if entry["epsilon"] is not None]
-        if all(entry["proof"] == "pure" for entry in entries) and entries:
-            return Spent(len(entries), float(rho), float(sum(known)), 0.0)
-        epsilon = epsilon_of(float(rho), delta) if delta > 0 else None
-        return Spent(len(entries), float(rho), epsilon, delta or None)
+        rho = float_above(sum((fraction_of(entry["rho"]) for entry in entries), Fraction(0)))
+        stated = [entry for entry in entries if entry["epsilon"] is not None]
+        delta = float_above(sum((fraction_of(entry["delta"]) for entry in stated), Fraction(0)))
+        bounds = [epsilon_of(rho, delta)] if 0 < delta < 1 else []
+        if len(stated) == len(entries) and entries:
+            bounds.append(float_above(sum((fraction_of(entry["epsilon"]) for entry in entries), Fraction(0))))
+        epsilon = min(bounds, default=None)
+        return Spent(len(entries), rho, epsilon, None if epsilon is None else delta)
+
+
+def _checked(entry: Any) -> dict[str, Any]:
+    """An entry whose numbers can be read."""
+    for name in ("rho", "epsilon", "delta"):
+        if entry[name] is not None or name == "rho":
+            fraction_of(entry[name])
+    if (entry["epsilon"] is None) != (entry["delta"] is None):
+        raise ValueError("epsilon and delta go together")
+    return dict(entry)
 
 
 def _default_folder() -> Path:

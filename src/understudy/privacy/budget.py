@@ -11,6 +11,7 @@ from typing import Literal
 from understudy.errors import BudgetExceeded, SettingError
 from understudy.privacy.charge import Charge
 from understudy.privacy.convert import epsilon_of, rho_of
+from understudy.privacy.exact import float_above
 
 Proof = Literal["zcdp", "pure", "pld"]
 """Which composition theorem a budget rests on: zero-concentrated DP, pure DP, or the exact discrete-Gaussian curve."""
@@ -64,9 +65,10 @@ class Budget:
             return cls._from_rho(rho, epsilon, delta)
         if epsilon is None:
             raise SettingError("no budget was given: state epsilon and delta (or rho)")
-        _check_positive("epsilon", epsilon)
+        epsilon = _positive("epsilon", epsilon)
         if delta is None:
             raise SettingError("delta: state it beside epsilon; 0 means pure DP, a usual choice is 1e-9")
+        delta, purchase_delta = _number("delta", delta), _number("purchase_delta", purchase_delta)
         if not (0 <= delta < 1):
             raise SettingError("delta must be at least 0 and below 1; a usual choice is 1e-9, and 0 means pure DP")
         if not (0 <= purchase_delta <= delta) or (purchase_delta and purchase_delta == delta):
@@ -75,18 +77,25 @@ class Budget:
         if delta == 0:
             return cls("pure", exact_epsilon**2 / 2, exact_epsilon, exact_delta)
         rest = math.nextafter(delta - purchase_delta, 0.0) if purchase_delta else delta
-        return cls("zcdp", Fraction(rho_of(epsilon, rest)), exact_epsilon, exact_delta, Fraction(purchase_delta))
+        rho = rho_of(epsilon, rest)
+        if not 0 < rho < math.inf:
+            raise SettingError("epsilon and delta are so small or large that no noise fits them; a usual epsilon is 1")
+        return cls("zcdp", Fraction(rho), exact_epsilon, exact_delta, Fraction(purchase_delta))
 
     @classmethod
     def _from_rho(cls, rho: float, epsilon: float | None, delta: float | None) -> Budget:
         if epsilon is not None:
             raise SettingError("rho and epsilon were both given; state one of them (delta may accompany rho)")
-        _check_positive("rho", rho)
+        rho = _positive("rho", rho)
         if delta is None:
             return cls("zcdp", Fraction(rho), None, None)
+        delta = _number("delta", delta)
         if not (0 < delta < 1):
             raise SettingError("delta beside rho must be above 0 and below 1: a rho budget is never pure DP")
-        return cls("zcdp", Fraction(rho), Fraction(epsilon_of(rho, delta)), Fraction(delta))
+        epsilon = epsilon_of(rho, delta)
+        if math.isinf(epsilon):
+            raise SettingError("rho is so large that it promises nothing; a usual rho is 0.1")
+        return cls("zcdp", Fraction(rho), Fraction(epsilon), Fraction(delta))
 
     @property
     def pure(self) -> bool:
@@ -99,13 +108,25 @@ class Budget:
         return self.epsilon if self.pure and self.epsilon is not None else self.rho
 
     def certified(self, rho: Fraction) -> Budget:
-        """The same guarantee for a batch fixed in advance whose exact curve was computed; its charges sum to rho."""
-        return replace(self, proof="pld", rho=rho)
+        """The same guarantee for a batch fixed in advance whose exact curve was computed; its charges sum to `rho`.
+
+        The sum of many different sigmas is a fraction of thousands of digits; it is rounded up to a float.
+        """
+        return replace(self, proof="pld", rho=Fraction(float_above(rho)))
 
 
-def _check_positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
+def _number(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(f"{name} must be a number, such as 1 or 1e-9") from None
+
+
+def _positive(name: str, value: float) -> float:
+    number = _number(name, value)
+    if not (math.isfinite(number) and number > 0):
         raise SettingError(f"{name} must be a positive, finite number")
+    return number
 
 
 class Account:
@@ -150,11 +171,11 @@ class Account:
         """
         if not amount > 0 or amount == math.inf:
             raise SettingError("a share of the budget must be a positive, finite number")
-        exact, left = Fraction(amount), self.remaining
+        exact, left = Fraction(amount if isinstance(amount, Fraction) else float(amount)), self.remaining
         if exact > left + self.budget.capacity * _SLACK or left <= 0:
             raise BudgetExceeded(
-                f"this step asks for {float(exact):.6g} and {float(max(left, Fraction(0))):.6g} of the budget "
-                f"{float(self.budget.capacity):.6g} is left; nothing was read"
+                f"this step asks for {float_above(exact):.6g} of a budget of {float_above(self.budget.capacity):.6g}, of "
+                f"which {float_above(max(left, Fraction(0))):.6g} is left; nothing was read"
             )
         return min(exact, left)
 

@@ -8,9 +8,13 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from understudy.domain import Clique
-from understudy.privacy.exact import float_above, float_below, sqrt_above, sqrt_below
+from understudy.errors import SettingError
+from understudy.privacy.exact import float_above, float_below, fraction_of, sqrt_above, sqrt_below
 
 What = Literal["measure", "select", "dependence"]
+
+LARGEST_SCALE = 1 << 50
+"""The most noise that fits 64-bit integers; a share so small that it needs more is refused before it is paid."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +63,9 @@ class Charge:
             noise=data["noise"],
             sensitivity=float(data["sensitivity"]),
             scale=float(data["scale"]),
-            rho=Fraction(data["rho"]),
-            epsilon=None if data["epsilon"] is None else Fraction(data["epsilon"]),
-            delta=Fraction(data["delta"]),
+            rho=fraction_of(data["rho"]),
+            epsilon=None if data["epsilon"] is None else fraction_of(data["epsilon"]),
+            delta=fraction_of(data["delta"]),
         )
 
 
@@ -71,7 +75,7 @@ def gaussian(what: What, about: tuple[Clique, ...], squared: int, *, share: Frac
     **Privacy.** The discrete Gaussian of parameter sigma on integers is D^2 / (2 sigma^2)-zCDP, like the continuous one
     (Canonne, Kamath and Steinke 2020, Theorem 4).
     """
-    return planned(what, about, squared, sigma=sqrt_above(squared / (2 * share)))
+    return planned(what, about, squared, sigma=_fitting(sqrt_above(squared / (2 * share))))
 
 
 def planned(what: What, about: tuple[Clique, ...], squared: int, *, sigma: float) -> Charge:
@@ -85,7 +89,7 @@ def laplace(what: What, about: tuple[Clique, ...], sensitivity: int, *, share: F
 
     **Privacy.** sensitivity / scale in pure DP; epsilon-DP implies epsilon^2 / 2-zCDP.
     """
-    scale = float_above(sensitivity / share)
+    scale = _fitting(float_above(sensitivity / share))
     epsilon = sensitivity / Fraction(scale)
     return Charge(what, about, "laplace", float(sensitivity), scale, epsilon**2 / 2, epsilon)
 
@@ -98,3 +102,9 @@ def exponential(about: tuple[Clique, ...], sensitivity: Fraction, *, share: Frac
     epsilon = float_below(share) if pure else sqrt_below(8 * share)
     exact = Fraction(epsilon)
     return Charge("select", about, "exponential", float(sensitivity), epsilon, exact**2 / 8, exact)
+
+
+def _fitting(scale: float) -> float:
+    if not scale <= LARGEST_SCALE:
+        raise SettingError("this share of the budget is so small that its noise would drown everything; give more")
+    return scale

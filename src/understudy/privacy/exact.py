@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
+import sys
 from collections.abc import Sequence
+from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -17,35 +20,66 @@ BITS = 16
 """Given marginals are rounded to multiples of 2^-16 of a row, so that L1 distances are exact int64 sums."""
 
 _LARGEST = 2.0**44
-"""Given cells beyond this many rows would overflow the scaled int64 sums."""
+"""Given tables of more rows than this could overflow the scaled int64 sums, and a wrapped sum has no sensitivity."""
 
 
 def float_below(value: Fraction) -> float:
-    """The largest float that is not above `value`."""
-    guess = float(value)
+    """The largest finite float that is not above `value`."""
+    try:
+        guess = float(value)
+    except OverflowError:
+        return sys.float_info.max if value > 0 else -math.inf
     return guess if Fraction(guess) <= value else math.nextafter(guess, -math.inf)
 
 
 def float_above(value: Fraction) -> float:
-    """The smallest float that is not below `value`."""
-    guess = float(value)
-    return guess if Fraction(guess) >= value else math.nextafter(guess, math.inf)
+    """The smallest float that is not below `value`; infinity where none is large enough."""
+    return -float_below(-value) if -value >= -sys.float_info.max else math.inf
 
 
 def sqrt_above(square: Fraction) -> float:
     """A float just not below the square root: a sigma rounded so costs no more than its share."""
-    root = math.sqrt(square)
-    while Fraction(root) ** 2 < square:
-        root = math.nextafter(root, math.inf)
-    return root
+    root, unit = _root(square)
+    return float_above(Fraction(root) * unit if (root * unit) ** 2 == square else (root + 1) * unit)
 
 
 def sqrt_below(square: Fraction) -> float:
     """A float just not above the square root: an epsilon rounded so costs no more than its share."""
-    root = math.sqrt(square)
-    while Fraction(root) ** 2 > square:
-        root = math.nextafter(root, 0.0)
-    return root
+    root, unit = _root(square)
+    return float_below(root * unit)
+
+
+def _root(square: Fraction) -> tuple[int, Fraction]:
+    """The square root as a whole number of more than 64 bits, rounded down, and the power of two it is counted in."""
+    shift = 66 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2
+    scaled = square * Fraction(4) ** shift
+    return math.isqrt(scaled.numerator // scaled.denominator), Fraction(2) ** -shift
+
+
+def upwards(value: float, digits: int = 6) -> str:
+    """A bound in so many digits, never smaller than it is.
+
+    >>> upwards(1.0), upwards(0.12345671), upwards(1e-9)
+    ('1', '0.123457', '1e-09')
+    """
+    if not math.isfinite(value) or value == 0:
+        return f"{value:g}"
+    exact = Decimal(value)
+    shortest = Decimal(repr(value))
+    exact = shortest if shortest.as_tuple().digits.__len__() <= digits else exact
+    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - digits), ROUND_CEILING)):.{digits}g}"
+
+
+def fraction_of(text: str) -> Fraction:
+    """The fraction that `str` wrote. Nothing else is read: "1e999999999" in a forged file would take for ever.
+
+    Raises:
+        ValueError: when the text is not a whole number or a quotient of two.
+    """
+    if not isinstance(text, str) or len(text) > 1 << 16 or not re.fullmatch(r"-?[0-9]+(/[1-9][0-9]*)?", text):
+        raise ValueError("not a fraction")
+    numerator, _, denominator = text.partition("/")
+    return Fraction(int(numerator), int(denominator or 1))
 
 
 def dyadic(marginal: ArrayLike, cells: int, clique: Clique) -> NDArray[np.int64]:
@@ -57,14 +91,14 @@ def dyadic(marginal: ArrayLike, cells: int, clique: Clique) -> NDArray[np.int64]
     flat = np.asarray(marginal, dtype=np.float64).reshape(-1)
     if len(flat) != cells:
         raise SettingError(f"the given marginal of {clique} has {len(flat)} cells, its table {cells}")
-    if not (np.abs(flat) < _LARGEST).all():
+    if not np.abs(flat).sum() < _LARGEST:
         raise SettingError(f"the given marginal of {clique} holds a value that is not finite or is too large")
     return np.rint(np.ldexp(flat, BITS)).astype(np.int64)
 
 
-def distance(counts: NDArray[np.int64], given: NDArray[np.int64]) -> Fraction:
-    """The L1 distance between exact counts and a marginal in units of 2^-16, exactly, in rows."""
-    return Fraction(int(np.abs((counts << BITS) - given).sum()), 1 << BITS)
+def distance_units(counts: NDArray[np.int64], given: NDArray[np.int64]) -> int:
+    """The L1 distance between exact counts and a marginal in units of 2^-16 rows, exactly, in those units."""
+    return int(np.abs((counts << BITS) - given).sum())
 
 
 def indif(counts: NDArray[np.int64], shape: tuple[int, ...]) -> int:
