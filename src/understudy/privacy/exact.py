@@ -96,9 +96,9 @@ def dyadic(marginal: ArrayLike, cells: int, clique: Clique) -> NDArray[np.int64]
     return np.rint(np.ldexp(flat, BITS)).astype(np.int64)
 
 
-def distance_units(counts: NDArray[np.int64], given: NDArray[np.int64]) -> int:
-    """The L1 distance between exact counts and a marginal in units of 2^-16 rows, exactly, in those units."""
-    return int(np.abs((counts << BITS) - given).sum())
+def distance(counts: NDArray[np.int64], given: NDArray[np.int64]) -> Fraction:
+    """The L1 distance between exact counts and a marginal in units of 2^-16, exactly, in rows."""
+    return Fraction(int(np.abs((counts << BITS) - given).sum()), 1 << BITS)
 
 
 def indif(counts: NDArray[np.int64], shape: tuple[int, ...]) -> int:

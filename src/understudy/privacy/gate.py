@@ -7,8 +7,9 @@ down, and only then read counts, add integer noise or choose, write the answer d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from understudy.privacy.exact import distance, dyadic, float_above, float_below,
 from understudy.privacy.journal import Forgetful, Journal
 from understudy.privacy.neighbours import Neighbours
 from understudy.privacy.noise import NOISES, Noise
+from understudy.privacy.scores import Distances, FixedMarginals, whole_scores
 from understudy.privacy.selection import exponential_mechanism
 from understudy.schema import Recoding
 from understudy.source import Source
@@ -67,6 +69,7 @@ class PrivateTable:
         self.__noise = _noise_named(noise)
         self.__journal = journal or Forgetful()
         self.__recoding = Recoding.identity()
+        self.__distances = Distances()
         self.__plan = None if plan is None else dict(plan)
         self.domain = source.domain
         self.neighbours = Neighbours(source.unit.column, source.unit.max_rows, source.rows_public is not None)
@@ -98,6 +101,7 @@ class PrivateTable:
         view = object.__new__(PrivateTable)
         view.__dict__.update(self.__dict__)
         view.__recoding = recoding
+        view.__distances = Distances()
         view.domain = recoding.recode(self.__source.domain)
         return view
 
@@ -127,8 +131,7 @@ class PrivateTable:
         wanted = self._checked(cliques)
         if not wanted:
             return []
-        shares = _shares(wanted, weights, self.__account.share(rho), squared=not self.__account.budget.pure)
-        charges = [self._measure_charge(clique, share) for clique, share in shares.items()]
+        charges = self._measure_charges(wanted, rho, weights)
         self._pay(charges)
         if self.__plan is not None:
             for clique in wanted:
@@ -164,24 +167,23 @@ class PrivateTable:
         wanted = self._checked(candidates)
         if not wanted:
             raise SettingError("select needs at least one candidate")
-        given = {clique: dyadic(against[clique], self.domain.cells(clique), clique) for clique in wanted}
-        weight = {clique: Fraction(1.0 if weights is None else weights[clique]) for clique in wanted}
-        offset = {clique: Fraction(0.0 if offsets is None else offsets[clique]) for clique in wanted}
-        if min(weight.values()) < 0 or max(weight.values()) <= 0:
+        if missing := [clique for clique in wanted if clique not in against]:
+            raise SettingError(f"select: there is no marginal of {missing[0]} to compare with; give one per candidate")
+        weight = list(_numbers("weight", wanted, weights, 1.0).values())
+        offset = list(_numbers("offset", wanted, offsets, 0.0).values())
+        if min(weight) < 0 or max(weight) <= 0:
             raise SettingError("select: weights must not be negative, and one must be positive")
-        sensitivity = self.neighbours.score(max(weight.values()))
+        distances = self.__distances.of(against)
+        given = self._given([clique for clique in wanted if clique not in distances], against)
+        sensitivity = self.neighbours.score(max(weight))
         self._refuse_if_planned()
         pure = self.__account.budget.pure
         charge = exponential(tuple(wanted), sensitivity, share=self.__account.share(rho), pure=pure)
         self._pay([charge])
-        scores = {
-            clique: weight[clique] * (distance(counts, given[clique]) - offset[clique])
-            for clique, counts in self._counts(wanted)
-        }
-        rate = Fraction(charge.scale) / (2 * sensitivity)
-        ordered = [scores[clique] for clique in wanted]
-        unit = math.lcm(*(score.denominator for score in ordered))
-        chosen = exponential_mechanism([int(score * unit) for score in ordered], rate / unit)
+        for clique, counts in self._counts(list(given)):
+            distances[clique] = distance(counts, given[clique]())
+        scores, unit = whole_scores([distances[clique] for clique in wanted], weight, offset)
+        chosen = exponential_mechanism(scores, Fraction(charge.scale) / (2 * sensitivity * unit))
         return self._released(wanted[chosen])
 
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
@@ -226,14 +228,31 @@ class PrivateTable:
         self.__account.pay(charges)
         self.__journal.charged(charges)
 
-    def _measure_charge(self, clique: Clique, share: Fraction) -> Charge:
+    def _measure_charges(
+        self, cliques: Sequence[Clique], rho: float, weights: Mapping[Clique, float] | None
+    ) -> list[Charge]:
+        l1, squared = self.neighbours.marginal_l1, self.neighbours.marginal_l2_squared
         if self.__plan is not None:
-            if clique not in self.__plan:
-                raise BudgetExceeded(f"{clique} is not among the measurements fixed in advance; nothing was read")
-            return planned("measure", (clique,), self.neighbours.marginal_l2_squared, sigma=self.__plan[clique])
-        if self.__account.budget.pure:
-            return laplace("measure", (clique,), self.neighbours.marginal_l1, share=share)
-        return gaussian("measure", (clique,), self.neighbours.marginal_l2_squared, share=share)
+            for clique in cliques:
+                if clique not in self.__plan:
+                    raise BudgetExceeded(f"{clique} is not among the measurements fixed in advance; nothing was read")
+            return [planned("measure", (clique,), squared, sigma=self.__plan[clique]) for clique in cliques]
+        pure = self.__account.budget.pure
+        shares = _shares(cliques, weights, self.__account.share(rho), squared=not pure)
+        if pure:
+            return [laplace("measure", (clique,), l1, share=share) for clique, share in shares.items()]
+        return [gaussian("measure", (clique,), squared, share=share) for clique, share in shares.items()]
+
+    def _given(
+        self, cliques: Iterable[Clique], against: Mapping[Clique, ArrayLike]
+    ) -> dict[Clique, Callable[[], NDArray[np.int64]]]:
+        """How to get each public marginal in whole units. All are checked now; fixed ones are not all held at once."""
+        given: dict[Clique, Callable[[], NDArray[np.int64]]] = {}
+        for clique in cliques:
+            make = partial(_dyadic, against, clique, self.domain.cells(clique))
+            made = make()
+            given[clique] = make if isinstance(against, FixedMarginals) else partial(np.asarray, made)
+        return given
 
     def _refuse_if_planned(self) -> None:
         if self.__plan is not None:
@@ -271,12 +290,27 @@ def _noise_named(noise: str | Noise) -> Noise:
 def _shares(
     cliques: Sequence[Clique], weights: Mapping[Clique, float] | None, share: Fraction, *, squared: bool
 ) -> dict[Clique, Fraction]:
-    weight = {clique: Fraction(1.0 if weights is None else weights.get(clique, 0.0)) for clique in cliques}
+    weight = _numbers("weight", cliques, weights, 1.0)
     if any(value <= 0 for value in weight.values()):
         raise SettingError("measure: every clique needs a positive weight")
     power = {clique: value**2 if squared else value for clique, value in weight.items()}
     total = sum(power.values(), Fraction(0))
     return {clique: share * value / total for clique, value in power.items()}
+
+
+def _dyadic(against: Mapping[Clique, ArrayLike], clique: Clique, cells: int) -> NDArray[np.int64]:
+    return dyadic(against[clique], cells, clique)
+
+
+def _numbers(
+    what: str, cliques: Sequence[Clique], given: Mapping[Clique, float] | None, default: float
+) -> dict[Clique, Fraction]:
+    """One public number per clique, exactly."""
+    numbers = {clique: default if given is None else given.get(clique, math.nan) for clique in cliques}
+    for clique, number in numbers.items():
+        if not math.isfinite(number):
+            raise SettingError(f"{clique} needs a finite {what}; give one for every clique")
+    return {clique: Fraction(float(number)) for clique, number in numbers.items()}
 
 
 def _laplace_sd(scale: float) -> float:
