@@ -79,7 +79,7 @@ def _to_polars(table: Any) -> Any:
     import polars as pl
     import pyarrow as pa
 
-    frame = pl.from_arrow(table)
+    frame = pl.DataFrame(pl.from_arrow(table))
     enums = {}
     for name in table.column_names:
         kind = table.schema.field(name).type

@@ -107,6 +107,19 @@ class Measured(Coded):
     def from_units(self, units: NDArray[Any]) -> Any:
         """An arrow array of values."""
 
+    @property
+    def per_unit(self) -> float:
+        """How many units make one of what people count in: 100 for two decimals, a million for seconds."""
+        return 1.0
+
+    def units(self, cells: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Any arrow column in units of the axis, and which cells are values of it."""
+        import pyarrow as pa
+
+        converted = self.units_of_typed(cells) if not pa.types.is_dictionary(cells.type) else None
+        text = plain_text(as_text(cells)) if converted is None else None
+        return self.units_of_text(text, dialect) if converted is None else converted
+
     @cached_property
     def bounds(self) -> tuple[Any, Any]:
         """Minimum and maximum in units, from the bounds or from the outermost edges."""

@@ -86,6 +86,11 @@ class Numeric(Measured):
     def _factor(self) -> int:
         return int(10 ** (self.decimals or 0))
 
+    @property
+    def per_unit(self) -> float:
+        """The units in one."""
+        return float(self._factor)
+
     def unit_of(self, value: float | str, key: str) -> Any:
         """A declared number in units of the last decimal."""
         if isinstance(value, str | bool) or not math.isfinite(value):

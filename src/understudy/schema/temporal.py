@@ -42,6 +42,11 @@ class Temporal(Measured):
         """A day, or the resolution in microseconds."""
         return 1 if self.kind == "date" else MICROSECONDS[self.resolution]
 
+    @property
+    def per_unit(self) -> float:
+        """Dates count in days, lengths and moments in seconds."""
+        return 1.0 if self.kind == "date" else float(MICROSECONDS["second"])
+
     def unit_of(self, value: float | str, key: str) -> Any:
         """A declared date, moment or length in days or microseconds."""
         try:

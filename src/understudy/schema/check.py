@@ -1,0 +1,174 @@
+"""How a table fits its schema, and what the binning alone loses. For the custodian only."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.schema.categorical import Categorical
+from understudy.schema.coded import Coded
+from understudy.schema.custodian import MARK
+from understudy.schema.frames import arrow_columns
+from understudy.schema.measured import Measured
+from understudy.schema.schema import Schema
+from understudy.schema.table import DROP
+
+
+@dataclass(frozen=True)
+class Loss:
+    """One statistic before and after encoding and decoding, without any noise."""
+
+    statistic: str
+    before: float
+    after: float
+
+    @property
+    def relative(self) -> float:
+        """The difference as a share of the value before (0 when nothing changed)."""
+        if self.before == self.after:
+            return 0.0
+        return abs(self.after - self.before) / abs(self.before) if self.before else float("inf")
+
+
+@dataclass(frozen=True)
+class ColumnFit:
+    """How one column fits: rows by what became of their cell."""
+
+    name: str
+    kind: str
+    codes: int
+    unknown: int
+    clipped: int
+    null: int
+    missing: dict[str, int] = field(default_factory=dict)
+    unused: int = 0
+    losses: tuple[Loss, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a whole table fits its schema.
+
+    **Privacy.** Exact counts of the rows: for the custodian only, never part of a release.
+
+    Attributes:
+        rows: how many rows the table has.
+        dropped: rows that are not used because a column says ``on_unknown: drop_row``.
+        columns: the columns that are synthesised.
+        broken: by rule, how many rows break it.
+        units: how many privacy units there are, and how many rows the limit per unit leaves out; None for rows.
+        drafts: columns that nobody has reviewed yet.
+    """
+
+    rows: int
+    dropped: int
+    columns: tuple[ColumnFit, ...]
+    broken: dict[str, int]
+    units: tuple[int, int] | None
+    drafts: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, the mark first."""
+        content = {"custodian_only": MARK, **asdict(self)}
+        for written, column in zip(content["columns"], self.columns, strict=True):
+            for loss, kept in zip(written["losses"], column.losses, strict=True):
+                loss["relative"] = kept.relative
+        return content
+
+
+def check(schema: Schema, frame: Any, *, seed: int = 0) -> Fit:
+    """Encode a table, decode it again without noise, and count what does not fit.
+
+    **Privacy.** The result describes the rows exactly: for the custodian only.
+
+    Args:
+        schema: the schema.
+        frame: the table.
+        seed: for the draws inside bins.
+
+    Raises:
+        SchemaError: when the table's structure does not fit the schema.
+    """
+    cells, rows = arrow_columns(frame, schema.needs)
+    rng = np.random.default_rng(seed)
+    keep = np.ones(rows, dtype=np.bool_)
+    fits: list[ColumnFit] = []
+    codes: dict[str, NDArray[Any]] = {}
+    for column in schema.coded:
+        coded = column.encode(cells[column.name], schema.dialect)
+        keep &= coded[column.name] != DROP
+        fits.append(_fit(column, cells[column.name], coded, schema, rng))
+        codes |= column.compact(coded)
+    kept = {part: array[keep] for part, array in codes.items()}
+    broken = {_title(rule.to_dict()): int(rule.broken(schema, kept).sum()) for rule in schema.rules}
+    drafts = tuple(column.name for column in schema.columns if column.status == "draft")
+    return Fit(rows, int(rows - keep.sum()), tuple(fits), broken, _units(schema, cells, keep), drafts)
+
+
+def _title(rule: dict[str, Any]) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in rule.items())
+
+
+def _units(schema: Schema, cells: dict[str, Any], keep: NDArray[np.bool_]) -> tuple[int, int] | None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    unit = schema.privacy_unit
+    if unit.column is None:
+        return None
+    used = pc.drop_null(cells[unit.column].filter(pa.array(keep)))
+    counts = np.asarray(pc.value_counts(used).field("counts"))
+    return len(counts), int(np.maximum(counts - unit.max_rows, 0).sum())
+
+
+def _fit(column: Coded, cells: Any, coded: dict[str, Any], schema: Schema, rng: np.random.Generator) -> ColumnFit:
+    main = coded[column.name]
+    clipped, losses = 0, tuple[Loss, ...]()
+    if isinstance(column, Measured):
+        clipped, losses = _numeric_fit(column, cells, coded, schema, rng)
+    unknown = main == column.unknown_code
+    if isinstance(column, Categorical) and column.other in column.values:
+        apart = Categorical.model_validate({**dict(column), "other": "\0"})  # so that declared "other" is not counted
+        unknown = apart.encode(cells, schema.dialect)[column.name] == apart.unknown_code
+    null = main == column.null_code if column.null_code is not None else np.zeros(len(main), np.bool_)
+    if column.unknown_code == column.null_code:
+        unknown = unknown & np.asarray(cells.is_valid())
+        null = null & ~unknown
+    return ColumnFit(
+        name=column.name,
+        kind=column.kind,
+        codes=column.size,
+        unknown=int(unknown.sum()),
+        clipped=clipped,
+        null=int(null.sum()),
+        missing={reason: int((main == column.reason_code(reason)).sum()) for reason in column.reasons},
+        unused=int(column.ordinary - len(np.unique(main[(main >= 0) & (main < column.ordinary)]))),
+        losses=losses,
+    )
+
+
+def _numeric_fit(
+    column: Measured, cells: Any, coded: dict[str, Any], schema: Schema, rng: np.random.Generator
+) -> tuple[int, tuple[Loss, ...]]:
+    """How many values were clipped, and mean, spread and quartiles before and after, in the column's own units."""
+    units, valid = column.units(cells, schema.dialect)
+    ordinary = valid & (coded[column.name] >= 0) & (coded[column.name] < column.ordinary)
+    low, high = column.bounds
+    clipped = int((ordinary & ((units < low) | (units > high))).sum())
+    if not ordinary.any():
+        return clipped, ()
+    before = units[ordinary].astype(np.float64)
+    shown = {part: codes[ordinary] for part, codes in coded.items()}
+    decoded, _ = column.units(column.decode_ordinary(shown, rng), schema.dialect)
+    return clipped, _losses(before / column.per_unit, decoded.astype(np.float64) / column.per_unit)
+
+
+def _losses(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[Loss, ...]:
+    rows = [Loss("mean", float(before.mean()), float(after.mean()))]
+    rows.append(Loss("standard deviation", float(before.std()), float(after.std())))
+    for name, share in (("lower quartile", 0.25), ("median", 0.5), ("upper quartile", 0.75)):
+        rows.append(Loss(name, float(np.quantile(before, share)), float(np.quantile(after, share))))
+    return tuple(rows)

@@ -1,0 +1,42 @@
+"""The outputs of the schema commands that may show private values: which they are, and how they are marked.
+
+**Privacy.** A draft and a check are made from the private rows without noise. They are for the custodian's eyes, never
+part of a release, and marked in their content and in the name of their file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MARK = "CUSTODIAN ONLY: made from the private rows, without noise. Do not share."
+"""The first line of every such output."""
+
+SUFFIX = "custodian-only"
+"""The part of the file name that says so."""
+
+OUTPUTS = {
+    "schema draft": "a proposed schema: bounds, values and missing codes seen in the rows",
+    "schema check": "counts of unknown, clipped and missing values; means and quartiles before and after binning",
+}
+"""Command by command, what it shows of the rows."""
+
+
+def marked(path: Path) -> Path:
+    """The path with the mark in its name: ``people.yaml`` becomes ``people.custodian-only.yaml``.
+
+    >>> marked(Path("people.yaml")).name
+    'people.custodian-only.yaml'
+    """
+    if f".{SUFFIX}" in path.name:
+        return path
+    return path.with_name(f"{path.stem}.{SUFFIX}{path.suffix}")
+
+
+def unmarked(path: Path) -> Path:
+    """The path without the mark, for a schema in which nothing is a draft any more."""
+    return path.with_name(path.name.replace(f".{SUFFIX}", ""))
+
+
+def found(path: Path) -> Path:
+    """The path, or its marked form where only that exists, so that a draft is found under the name that was asked."""
+    return marked(path) if not path.exists() and marked(path).exists() else path
