@@ -1,0 +1,274 @@
+"""``understudy schema``: draft, review, check, import and export. Drafts and checks are for the custodian only."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from understudy.cli.console import tell
+from understudy.errors import InputError, OutputError, SchemaError, SettingError
+from understudy.schema import Schema
+from understudy.schema.custodian import MARK, found, marked, unmarked
+
+app = typer.Typer(
+    name="schema",
+    help="Say what is public about a table: draft a schema, review it, check it against the table.",
+    no_args_is_help=True,
+)
+
+_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing.")]
+_Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+
+
+@app.command()
+def draft(
+    data: Annotated[Path, typer.Argument(help="The private table: CSV (also gzipped) or Parquet.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the draft (.yaml or .json).")],
+    unit: Annotated[
+        str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K for at most K rows of each value.")
+    ] = None,
+    quiet: _Quiet = False,
+    as_json: _Json = False,
+) -> None:
+    """Propose a schema from a table, for you to review; its name and content are marked custodian-only.
+
+    Bounds are widened to round numbers, rare values are folded into `other`, columns that are different in almost every
+    row are proposed as `drop` or `id`. Nothing in a draft may be released: `understudy schema review` comes next.
+    """
+    from understudy.schema.draft import draft as propose
+
+    table, names, dialect = _whole_table(data)
+    proposal = propose(table, names, dialect)
+    content = proposal.content
+    if unit is not None:
+        content["understudy"]["privacy_unit"] = _unit(unit)
+        content["fields"] = [_as_unit(field, unit) for field in content["fields"]]
+    Schema.from_dict(content)
+    path = marked(output)
+    _write(
+        path, _annotated(content, proposal.notes) if path.suffix != ".json" else _json(content | {"description": MARK})
+    )
+    questions = () if unit is not None else proposal.questions
+    lines = [f"{MARK}", f"Draft of {len(names)} columns: {path}", *questions]
+    lines += [f"Next: understudy schema review {path}"]
+    data_out = {"custodian_only": MARK, "draft": str(path), "columns": len(names), "questions": list(questions)}
+    tell("\n".join(lines), data_out, quiet=quiet, as_json=as_json)
+
+
+@app.command()
+def review(
+    schema: Annotated[Path, typer.Argument(help="The draft to review.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it; default: in place.")] = None,
+    accept: Annotated[
+        list[str] | None, typer.Option(help="Accept this column as it stands, without a question (repeatable).")
+    ] = None,
+    quiet: _Quiet = False,
+    as_json: _Json = False,
+) -> None:
+    """Look at each drafted column and accept it, drop it, or leave it for later.
+
+    A release refuses a column until it is reviewed. The same can be done in an editor: correct what a column says and
+    change `status: draft` to `status: reviewed`.
+    """
+    path = found(schema)
+    content = _loaded(path).to_dict()
+    names = [field["name"] for field in content["fields"]]
+    for name in accept or []:
+        if name not in names:
+            raise SettingError(f"--accept {name}: no such column; the columns are {', '.join(names)}")
+    if not accept:
+        _ask_unit(content)
+    content["fields"] = [_reviewed(field, accept) for field in content["fields"]]
+    result = Schema.from_dict(content)
+    drafts = [column.name for column in result.columns if column.status == "draft"]
+    target = output or (path if drafts else unmarked(path))
+    result.save(marked(target) if drafts else target)
+    target = marked(target) if drafts else target
+    left = f"Still to review: {', '.join(drafts)}." if drafts else "Every column is reviewed."
+    tell(f"{left}\n{target}", {"schema": str(target), "drafts": drafts}, quiet=quiet, as_json=as_json)
+
+
+@app.command()
+def check(
+    schema: Annotated[Path, typer.Argument(help="The schema.")],
+    data: Annotated[Path, typer.Argument(help="The private table.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write the result as JSON, marked custodian-only.")
+    ] = None,
+    quiet: _Quiet = False,
+    as_json: _Json = False,
+) -> None:
+    """Tell how the table fits the schema: unknown, clipped and missing values, and what the binning alone loses.
+
+    For the custodian's eyes only: the numbers are exact, made from the private rows without noise.
+    """
+    from understudy.cli.schema_report import words
+    from understudy.schema.check import check as fit_of
+    from understudy.source.read import read_table
+
+    loaded = _loaded(found(schema))
+    fit = fit_of(loaded, read_table(data, loaded))
+    if output is not None:
+        _write(marked(output), _json(fit.to_dict()))
+    tell(words(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
+
+
+@app.command("import")
+def import_(
+    source: Annotated[Path, typer.Argument(help="A data dictionary (CSV, XLSX), SDV metadata or SmartNoise metadata.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the schema (.yaml or .json).")],
+    form: Annotated[
+        Literal["dictionary", "sdv", "smartnoise"] | None,
+        typer.Option("--format", help="What the file is; by default told from its ending (.json is SDV)."),
+    ] = None,
+    unit: Annotated[str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K.")] = None,
+    quiet: _Quiet = False,
+    as_json: _Json = False,
+) -> None:
+    """Build a schema from public documents, without touching rows; says what is left for you to add."""
+    imported = _imported(source, form)
+    content = imported.content
+    gaps = list(imported.gaps)
+    if unit is not None:
+        content["understudy"]["privacy_unit"] = _unit(unit)
+        gaps = [gap for gap in gaps if not gap.startswith("`privacy_unit`")]
+    _write(output, _json(content) if output.suffix == ".json" else _yaml(content))
+    lines = [f"Schema of {len(content['fields'])} columns: {output}"]
+    lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
+    told = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
+    tell("\n".join(lines), told, quiet=quiet, as_json=as_json)
+
+
+@app.command()
+def export(
+    schema: Annotated[Path, typer.Argument(help="The schema.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the metadata.")],
+    form: Annotated[Literal["sdv", "smartnoise"], typer.Option("--format", help="Whose metadata to write.")] = "sdv",
+    quiet: _Quiet = False,
+    as_json: _Json = False,
+) -> None:
+    """Write the schema as SDV metadata (JSON) or SmartNoise metadata (YAML), as far as those can say it."""
+    from understudy.schema.exchange import to_sdv, to_smartnoise
+
+    loaded = _loaded(schema)
+    loaded.require_reviewed()
+    _write(output, _json(to_sdv(loaded)) if form == "sdv" else _yaml(to_smartnoise(loaded, schema.stem.split(".")[0])))
+    tell(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
+
+
+def _loaded(path: Path) -> Schema:
+    return Schema.load(path)
+
+
+def _whole_table(path: Path) -> tuple[Any, list[str], Any]:
+    """Every column of a table, before there is a schema: a stand-in schema that names them all reads the file."""
+    from understudy.schema import Dialect
+    from understudy.schema.categorical import Categorical
+    from understudy.schema.sniff import sniff
+    from understudy.source.read import read_table
+
+    dialect, names = (Dialect(), _parquet_names(path)) if path.suffix.lower() in (".parquet", ".pq") else sniff(path)
+    if len(set(names)) != len(names):
+        raise SchemaError(f"{path}: two columns have the same name; rename one of them in the file")
+    columns = tuple(Categorical(name=name, values=("",)) for name in names)
+    return read_table(path, Schema(columns, dialect=dialect)), names, dialect
+
+
+def _parquet_names(path: Path) -> list[str]:
+    import pyarrow.parquet as pq
+
+    try:
+        return list(pq.read_schema(path).names)
+    except Exception:  # arrow's own words may quote the file
+        raise InputError(f"{path}: cannot be read as Parquet; check the path, or export the file again") from None
+
+
+def _unit(text: str) -> Any:
+    if text == "row":
+        return "row"
+    column, _, count = text.rpartition(":")
+    if not column or not count.isdigit() or int(count) < 1:
+        raise SettingError(f"--unit {text}: write `row`, or COLUMN:K as in patient_id:3")
+    return {"column": column, "max_rows": int(count)}
+
+
+def _as_unit(field: dict[str, Any], unit: str) -> dict[str, Any]:
+    if unit == "row" or field["name"] != unit.rpartition(":")[0]:
+        return field
+    return {"name": field["name"], "understudy": {"kind": "id", "status": "draft", "origin": "reviewed"}}
+
+
+def _imported(source: Path, form: str | None) -> Any:
+    from understudy.schema.dictionary import read_dictionary
+    from understudy.schema.exchange import from_sdv, from_smartnoise
+
+    form = form or {".json": "sdv", ".yaml": "smartnoise", ".yml": "smartnoise"}.get(
+        source.suffix.lower(), "dictionary"
+    )
+    if form == "dictionary":
+        return read_dictionary(source)
+    import yaml
+
+    try:
+        parsed = yaml.safe_load(source.read_text(encoding="utf-8-sig"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        raise InputError(f"{source}: cannot be read as {form} metadata; check the path and the format") from None
+    return from_sdv(parsed) if form == "sdv" else from_smartnoise(parsed)
+
+
+def _ask_unit(content: dict[str, Any]) -> None:
+    if not any(field.get("understudy", {}).get("status") == "draft" for field in content["fields"]):
+        return
+    unit = content["understudy"]["privacy_unit"]
+    shown = "row" if unit == "row" else f"{unit['column']}:{unit['max_rows']}"
+    asked = typer.prompt("Who is protected? `row`, or COLUMN:K (at most K rows of each)", default=shown)
+    content["understudy"]["privacy_unit"] = _unit(asked)
+
+
+def _reviewed(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]:
+    """The field after the person's answer."""
+    ours = field.get("understudy", {})
+    if ours.get("status") != "draft":
+        return field
+    if accept:
+        answer = "a" if field["name"] in accept else "l"
+    else:
+        facts = {key: value for key, value in field.items() if key != "understudy"}
+        facts |= {key: value for key, value in ours.items() if key not in ("status", "origin")}
+        typer.echo(_yaml([facts]).rstrip())
+        answer = typer.prompt("[a]ccept, [d]rop, [l]ater", default="l").strip().lower()[:1]
+    if answer == "d":
+        return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
+    if answer != "a":
+        return field
+    return field | {"understudy": {key: value for key, value in ours.items() if key != "status"}}
+
+
+def _annotated(content: dict[str, Any], notes: dict[str, str]) -> str:
+    """YAML with the mark on top and each note beside its column; comments go when the draft is reviewed."""
+    lines = [f"# {MARK}", "fields:"]
+    for field in content["fields"]:
+        lines.append(f"# {notes[field['name']]}")
+        lines.append(_yaml([field]).rstrip())
+    marked_content = {"understudy": content["understudy"] | {"custodian_only": MARK}}
+    return "\n".join(lines) + "\n" + _yaml(marked_content)
+
+
+def _json(content: Any) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+
+
+def _yaml(content: Any) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100))
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError:
+        raise OutputError(f"{path} cannot be written; check that the folder exists and is yours to write to") from None

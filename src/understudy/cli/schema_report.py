@@ -1,0 +1,35 @@
+"""The words of ``understudy schema check``."""
+
+from __future__ import annotations
+
+from understudy.schema.check import ColumnFit, Fit
+from understudy.schema.custodian import MARK
+
+
+def words(fit: Fit) -> str:
+    """A table of the columns and what to look at, marked custodian-only."""
+    lines = [MARK, f"{fit.rows} rows, of which {fit.dropped} are not used (`on_unknown: drop_row`)."]
+    if fit.units is not None:
+        lines.append(f"{fit.units[0]} privacy units; the limit per unit leaves out {fit.units[1]} rows.")
+    width = max([6, *(len(column.name) for column in fit.columns)])
+    lines.append(
+        f"{'column':<{width}}  {'kind':<11} {'codes':>6} {'unknown':>8} {'clipped':>8} {'null':>8} {'missing':>8}"
+    )
+    for column in fit.columns:
+        missing = sum(column.missing.values())
+        numbers = f"{column.codes:>6} {column.unknown:>8} {column.clipped:>8} {column.null:>8} {missing:>8}"
+        lines.append(f"{column.name:<{width}}  {column.kind:<11} {numbers}")
+    lines += [line for column in fit.columns for line in _losses(column)]
+    lines += [f"Rule {rule}: broken by {count} rows." for rule, count in fit.broken.items()]
+    if fit.drafts:
+        lines.append(f"Not reviewed yet: {', '.join(fit.drafts)}.")
+    return "\n".join(lines)
+
+
+def _losses(column: ColumnFit) -> list[str]:
+    """What the binning alone changes by more than two percent."""
+    return [
+        f"{column.name}: the bins alone move the {loss.statistic} from {loss.before:.6g} to {loss.after:.6g}."
+        for loss in column.losses
+        if loss.relative > 0.02
+    ]
