@@ -8,7 +8,8 @@ UnderstudyError               1   something we can explain went wrong
 │   └── ReleaseError          5   a release file is damaged, altered, or of a newer format
 ├── BudgetExceeded            6   the request would spend more than the budget has left
 ├── Paid                      7   it failed after budget was spent; what was paid for is kept
-└── OutputError               8   an output cannot be written (checked before anything is spent)
+├── OutputError               8   an output cannot be written (checked before anything is spent)
+└── Unforeseen               70   our fault: told by its type and place in the code, never in its own words
 ```
 
 **Privacy.** A message may quote what is public: names of columns, files and options, declared values, budgets. It never
@@ -63,3 +64,9 @@ class OutputError(UnderstudyError):
     """An output cannot be written. Checked before anything is spent."""
 
     exit_code = 8
+
+
+class Unforeseen(UnderstudyError):
+    """Something went wrong that we did not foresee. Its own words may quote a cell, so they are never shown."""
+
+    exit_code = 70

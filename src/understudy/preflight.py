@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 from understudy.errors import OutputError, SettingError
+from understudy.privacy.noise import NOISES
 
 
 def check_output(path: Path) -> None:
@@ -15,15 +17,19 @@ def check_output(path: Path) -> None:
     Raises:
         OutputError: naming the path and the remedy.
     """
-    if path.exists():
+    try:
+        taken, folder = path.exists(), path.parent.is_dir()
+    except (OSError, ValueError):
+        raise OutputError(f"{path} cannot be written; choose another output") from None
+    if taken:
         raise OutputError(f"{path} is there already and a release is never overwritten; choose another output")
-    if not path.parent.is_dir():
+    if not folder:
         raise OutputError(f"the folder {path.parent} does not exist; make it first")
     probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
     try:
         probe.touch(exist_ok=False)
         probe.unlink()
-    except OSError:
+    except (OSError, ValueError):
         raise OutputError(f"{path} cannot be written; choose another output") from None
 
 
@@ -54,6 +60,18 @@ def check_memory(needed_bytes: int) -> None:
             f"this run may need {_mib(needed_bytes)} MiB of memory and {_mib(free)} MiB are free: use coarser bins, "
             "fewer columns, or a smaller workload or model; nothing was spent"
         )
+
+
+def check_noise(noise: str) -> None:
+    """Make sure that a noise sampler of that name is there.
+
+    Raises:
+        SettingError: naming the choices, or what to install.
+    """
+    if noise not in NOISES:
+        raise SettingError(f"noise: {noise!r} is unknown; the choices are {', '.join(NOISES)}")
+    if noise == "opendp" and find_spec("opendp") is None:
+        raise SettingError("noise='opendp' needs OpenDP: pip install 'understudy[opendp]'. Nothing was spent")
 
 
 def _mib(size: int) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import tempfile
 import traceback
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from fractions import Fraction
@@ -13,17 +15,18 @@ from pathlib import Path
 from typing import Any, cast
 
 from understudy.domain import Clique
-from understudy.errors import Paid, ReleaseError, SettingError, UnderstudyError
+from understudy.errors import Paid, ReleaseError, SettingError, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.mechanism import Mechanism, mechanism_named
-from understudy.preflight import check_memory, check_output, check_space
+from understudy.preflight import check_memory, check_noise, check_output, check_space
 from understudy.privacy import Book, Budget, PrivateTable, Receipt
 from understudy.privacy.calibrate import planned_sigma, spread
 from understudy.privacy.charge import Charge, planned
+from understudy.privacy.exact import float_below
 from understudy.privacy.neighbours import Neighbours
 from understudy.privacy.randomness import is_insecure
 from understudy.progress import Progress, Step, silent
-from understudy.release import Release, read_partial
+from understudy.release import Partial, Release, read_partial
 from understudy.release.artefact import Frame
 from understudy.release.partial import PartialWriter, unfinished
 from understudy.schema import Recoding, Schema
@@ -70,21 +73,25 @@ def synthesize(
         Paid: it failed after spending; the message says where what was paid for is kept.
     """
     run = _prepare(data, schema, Budget.of(epsilon=epsilon, delta=delta, rho=rho), mechanism, settings, noise, rows)
-    progress = progress or silent
     journal = _Journal(run, Book(), dataset or dataset_name(data), output)
-    progress(Step("read", None, "the table"))
     try:
-        source = open_source(data, run.schema)
-        table = PrivateTable(source, run.budget, noise=noise, journal=journal, plan=run.plan)
-        fit = run.mechanism.fit(table, rho=float(run.budget.capacity), progress=progress)
-        receipt = run.receipt(table.account.charges)
-        release = Release.of(fit, run.schema, receipt, **run.label())
-        if output is not None:
-            progress(Step("write", None, str(output)))
-            release.save(output)
+        release = _made(data, run, journal, output, progress or silent)
     except BaseException as error:
-        raise journal.failed(error) from None
-    journal.close(keep=False)
+        failure = journal.failed(error)
+    else:
+        journal.close(keep=False)
+        return release
+    raise failure  # out here the first error is not its context: its words and variables may hold values of the table
+
+
+def _made(data: Any, run: _Run, journal: _Journal, output: str | PathLike[str] | None, progress: Progress) -> Release:
+    progress(Step("read", None, "the table"))
+    table = PrivateTable(open_source(data, run.schema), run.budget, noise=run.noise, journal=journal, plan=run.plan)
+    fit = run.mechanism.fit(table, rho=float_below(run.budget.capacity), progress=progress)
+    release = Release.of(fit, run.schema, run.receipt(table.account.charges), **run.label())
+    if output is not None:
+        progress(Step("write", None, str(output)))
+        release.save(output)
     return release
 
 
@@ -110,18 +117,36 @@ def resume(
             f"{partial}: the run stopped before its first measurement, so there is nothing to finish. "
             f"{len(held.charges)} charges were made and stand"
         )
-    schema = Schema.from_dict(held.run["schema"])
-    mechanism = mechanism_named(held.run["mechanism"], **held.run["settings"])
+    try:
+        schema = Schema.from_dict(held.run["schema"])
+        mechanism = mechanism_named(held.run["mechanism"], **held.run["settings"])
+        receipt = _paid_receipt(held)
+        label = {key: held.run[key] for key in ("mechanism", "settings", "rows")}
+    except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        reason = str(error) if isinstance(error, SettingError) else "its content contradicts itself"
+        raise ReleaseError(f"{partial} cannot be finished: {reason}. Nothing was changed") from None
     fit = mechanism.finish(
         schema.domain, held.measurements, recoding=held.recoding, total=schema.rows, progress=progress or silent
     )
-    receipt = Receipt.from_dict({**held.run["receipt"], "charges": [charge.to_dict() for charge in held.charges]})
-    label = {key: held.run[key] for key in ("mechanism", "settings", "rows")}
     release = Release.of(fit, schema, receipt, **label)
     if output is not None:
         release.save(output)
         Path(partial).unlink(missing_ok=True)
     return release
+
+
+def _paid_receipt(held: Partial) -> Receipt:
+    """The receipt of an interrupted run.
+
+    Raises:
+        BudgetExceeded, ValueError: when charges pass the budget, or a measurement was not paid for: no run wrote that.
+    """
+    receipt = Receipt.from_dict({**held.run["receipt"], "charges": [charge.to_dict() for charge in held.charges]})
+    paid = Counter((charge.about[0], charge.noise) for charge in held.charges if charge.what == "measure")
+    paid.subtract((measurement.clique, measurement.noise) for measurement in held.measurements)
+    if any(left < 0 for left in paid.values()):
+        raise ValueError("a measurement was not paid for")
+    return receipt
 
 
 class _Run:
@@ -134,10 +159,16 @@ class _Run:
         unit = schema.privacy_unit
         self.neighbours = Neighbours(unit.column, unit.max_rows, schema.rows is not None)
         self.plan, self.budget = _planned(mechanism, schema, budget, self.neighbours)
+        self.insecure = is_insecure()
+
+    def look(self) -> bool:
+        """Whether any noise so far was seeded: once in test mode, always marked."""
+        self.insecure = self.insecure or is_insecure()
+        return self.insecure
 
     def receipt(self, charges: Sequence[Charge]) -> Receipt:
         facts = {column.name: column.origin for column in self.schema.columns}
-        return Receipt(self.budget, tuple(charges), self.neighbours, facts, self.noise, is_insecure())
+        return Receipt(self.budget, tuple(charges), self.neighbours, facts, self.noise, self.look())
 
     def label(self) -> dict[str, Any]:
         return {"mechanism": self.mechanism.name, "settings": _settings(self.mechanism), "rows": self.rows} | (
@@ -154,49 +185,71 @@ class _Journal:
     def __init__(self, run: _Run, book: Book, dataset: str, output: str | PathLike[str] | None) -> None:
         self._run, self._book, self._dataset = run, book, dataset
         self._writer: PartialWriter | None = None
-        self._spent = False
+        self._spent = self._measured = False
         footprint = run.mechanism.footprint(run.schema.domain)
         check_memory(footprint.memory_bytes)
-        if not is_insecure():
+        if not run.insecure:
             book.check(dataset)
         if output is not None:
             check_output(Path(output))
         self._reserve = footprint.disk_bytes
         self._path = _partial_path(output)
-        if self._path.exists():
+        if self._path.exists() or self._path.is_symlink():
             raise unfinished(self._path)
         check_space(self._path.parent, 2 * footprint.disk_bytes)
 
     def charged(self, charges: Sequence[Charge]) -> None:
         if self._writer is None:
             self._writer = PartialWriter(self._path, self._run.to_dict(), reserve_bytes=self._reserve)
-        if not self._spent and not is_insecure():
-            self._book.append(self._dataset, self._run.budget, unit=self._run.neighbours.describe())
+        if not self._spent and not self._run.look():
+            self._write_down()
         self._spent = True
         self._writer.charged(charges)
 
+    def _write_down(self) -> None:
+        self._spent = True  # said before it is done: an interrupt in between must not claim that nothing was spent
+        try:
+            self._book.append(self._dataset, self._run.budget, unit=self._run.neighbours.describe())
+        except UnderstudyError:
+            self._spent = False
+            raise
+
     def measured(self, measurement: Measurement, recoding: Recoding) -> None:
         assert self._writer is not None  # noqa: S101 - the gate charges before it measures
+        self._run.look()
         self._writer.measured(measurement, recoding)
+        self._measured = True
 
     def close(self, *, keep: bool) -> None:
         if self._writer is not None:
             self._writer.close(keep=keep)
 
     def failed(self, error: BaseException) -> BaseException:
-        """What to raise instead: the error itself while nothing was spent, else one that says what is kept where."""
+        """What to raise instead: our own errors while nothing was spent, else one that says what is kept where.
+
+        **Privacy.** Any other error's words may quote a cell: it is told by its type and its place in the code.
+        """
         self.close(keep=self._spent)
-        if not self._spent or self._writer is None:
-            return error.with_traceback(None) if isinstance(error, UnderstudyError) else error
         words = str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {_place(error)}"
-        kept = (
-            f"The charge stands. What was paid for is kept in {self._writer.path}; "
-            f"finish at no cost with `understudy resume {self._writer.path} -o RELEASE`"
-        )
         if isinstance(error, KeyboardInterrupt | SystemExit):
-            error.add_note(kept)
+            stopped = SystemExit(error.code) if isinstance(error, SystemExit) else KeyboardInterrupt()
+            stopped.add_note(self._kept() if self._spent else "Nothing was spent.")
+            return stopped
+        if self._spent:
+            return Paid(f"{words}. {self._kept()}")
+        if isinstance(error, UnderstudyError):
+            error.__context__ = error.__cause__ = None
             return error.with_traceback(None)
-        return Paid(f"{words}. {kept}")
+        return Unforeseen(f"something went wrong that we did not foresee ({words}); nothing was spent")
+
+    def _kept(self) -> str:
+        path = self._writer.path if self._writer is not None else self._path
+        if not self._measured:
+            return f"The charge stands; nothing had been measured yet. {path} records it; delete it to run again"
+        return (
+            f"The charge stands. What was paid for is kept in {path}; "
+            f"finish at no cost with `understudy resume {path} -o RELEASE`"
+        )
 
 
 def _prepare(
@@ -214,7 +267,10 @@ def _prepare(
         raise SettingError("the schema has no column to synthesise; declare at least one")
     if rows is not None and rows < 1:
         raise SettingError("rows must be at least 1")
+    check_noise(noise)
     chosen = mechanism_named(mechanism, **settings)
+    if not _plain(_settings(chosen)):
+        raise SettingError(f"the settings of {chosen.name} must be plain values: numbers, words, lists of them")
     if budget.pure and not chosen.pure:
         raise SettingError(
             f"{chosen.name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)"
@@ -242,6 +298,15 @@ def _planned(
 
 def _settings(mechanism: Mechanism) -> dict[str, Any]:
     return asdict(cast(Any, mechanism)) if is_dataclass(mechanism) else {}
+
+
+def _plain(settings: Mapping[str, Any]) -> bool:
+    """Whether the settings survive a JSON file, as they must to be told in a release and resumed from."""
+    try:
+        json.dumps(settings, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _frame_kind(data: Any) -> Frame:

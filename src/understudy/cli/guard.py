@@ -32,9 +32,7 @@ class Guarded(TyperGroup):
             _explain(type(error).__name__, str(error))
             raise typer.Exit(error.exit_code) from None
         except KeyboardInterrupt as interrupt:
-            _explain(
-                "Interrupted", " ".join(["interrupted.", *getattr(interrupt, "__notes__", ["Nothing was spent."])])
-            )
+            _explain("Interrupted", " ".join(["interrupted.", *getattr(interrupt, "__notes__", [])]))
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
             raise typer.Exit(0) from None

@@ -174,8 +174,8 @@ class Account:
         exact, left = Fraction(amount if isinstance(amount, Fraction) else float(amount)), self.remaining
         if exact > left + self.budget.capacity * _SLACK or left <= 0:
             raise BudgetExceeded(
-                f"this step asks for {float_above(exact):.6g} of a budget of {float_above(self.budget.capacity):.6g}, of "
-                f"which {float_above(max(left, Fraction(0))):.6g} is left; nothing was read"
+                f"this step asks for {float_above(exact):.6g} of a budget of {float_above(self.budget.capacity):.6g}, "
+                f"of which {float_above(max(left, Fraction(0))):.6g} is left; nothing was read"
             )
         return min(exact, left)
 

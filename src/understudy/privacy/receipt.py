@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from understudy.privacy.budget import Budget
+from understudy.privacy.budget import Account, Budget
 from understudy.privacy.charge import Charge
+from understudy.privacy.exact import float_above, fraction_of, upwards
 from understudy.privacy.neighbours import Neighbours
 
 _PROOFS = {
@@ -51,7 +52,7 @@ class Receipt:
     @property
     def rho(self) -> float:
         """What the charges sum to, in zCDP."""
-        return float(self.exact_rho)
+        return float_above(self.exact_rho)
 
     @property
     def exact_rho(self) -> Fraction:
@@ -61,37 +62,41 @@ class Receipt:
     @property
     def epsilon(self) -> float | None:
         """The guaranteed epsilon, or None for a budget stated as rho alone."""
-        return None if self.budget.epsilon is None else float(self.budget.epsilon)
+        return None if self.budget.epsilon is None else float_above(self.budget.epsilon)
 
     @property
     def delta(self) -> float | None:
         """The guaranteed delta, or None for a budget stated as rho alone."""
-        return None if self.budget.delta is None else float(self.budget.delta)
+        return None if self.budget.delta is None else float_above(self.budget.delta)
 
     def guarantee(self) -> str:
         """The guarantee in one line."""
         if self.insecure:
             return "NONE: made in test mode with seeded noise; it protects nobody and must not be released"
-        if self.epsilon is None:
-            return f"{float(self.budget.rho):.6g}-zCDP"
+        if self.epsilon is None or self.delta is None:
+            return f"{upwards(float_above(self.budget.rho))}-zCDP"
         if self.budget.pure:
-            return f"epsilon = {self.epsilon:g} (pure differential privacy, delta = 0)"
-        return f"(epsilon = {self.epsilon:g}, delta = {self.delta:g})-differential privacy"
+            return f"epsilon = {upwards(self.epsilon)} (pure differential privacy, delta = 0)"
+        return f"(epsilon = {upwards(self.epsilon)}, delta = {upwards(self.delta)})-differential privacy"
 
     def text(self) -> str:
         """The receipt in words that a lawyer can read."""
-        spent = f"{self.rho:.6g} of {float(self.budget.rho):.6g} in rho, in {len(self.charges)} charges"
         facts = sorted(set(self.facts.values()))
         lines = [
             f"Guarantee: {self.guarantee()}.",
             f"Who is protected: {self.neighbours.describe()}.",
             f"Why it holds: {_PROOFS[self.budget.proof]}; the noise is integer and drawn exactly ({self.noise}).",
-            f"Spent: {spent}.",
+            f"Spent: {self._spent()}, in {len(self.charges)} charges.",
             *(f"Facts taken as {origin}: {_names(self.facts, origin)}." for origin in facts),
             "It covers this run alone. Other releases about the same people add up: their epsilons and deltas add.",
             "Not promised: " + "; ".join(NOT_PROMISED) + ".",
         ]
         return "\n".join(lines)
+
+    def _spent(self) -> str:
+        epsilons = sum((charge.epsilon or Fraction(0) for charge in self.charges), Fraction(0))
+        spent, name = (epsilons, "epsilon") if self.budget.pure else (self.exact_rho, "rho")
+        return f"{upwards(float_above(spent))} of {upwards(float_above(self.budget.capacity))} in {name}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; fractions as text."""
@@ -118,17 +123,25 @@ class Receipt:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
-        """What `to_dict` wrote."""
-        budget = data["budget"]
+        """What `to_dict` wrote.
+
+        Raises:
+            BudgetExceeded: when its charges pass its budget: no run wrote that.
+            KeyError, TypeError, ValueError: when something is missing or is not what it should be.
+        """
+        stated = data["budget"]
+        budget = Budget(
+            proof=stated["proof"],
+            rho=fraction_of(stated["rho"]),
+            epsilon=None if stated["epsilon"] is None else fraction_of(stated["epsilon"]),
+            delta=None if stated["delta"] is None else fraction_of(stated["delta"]),
+            purchase_delta=fraction_of(stated["purchase_delta"]),
+        )
+        charges = tuple(Charge.from_dict(charge) for charge in data["charges"])
+        Account(budget).pay(charges)
         return cls(
-            budget=Budget(
-                proof=budget["proof"],
-                rho=Fraction(budget["rho"]),
-                epsilon=None if budget["epsilon"] is None else Fraction(budget["epsilon"]),
-                delta=None if budget["delta"] is None else Fraction(budget["delta"]),
-                purchase_delta=Fraction(budget["purchase_delta"]),
-            ),
-            charges=tuple(Charge.from_dict(charge) for charge in data["charges"]),
+            budget=budget,
+            charges=charges,
             neighbours=Neighbours(**data["neighbours"]),
             facts=dict(data["facts"]),
             noise=data["noise"],

@@ -1,8 +1,9 @@
 """The release file: a zip of one JSON page and plain arrays. No pickle, and nothing runs by opening it.
 
 The same content always gives the same bytes: fixed member order, fixed dates, no wall-clock time. Every member's
-SHA-256 is in the manifest and the manifest's own beside it, so damage and careless edits are noticed. (Someone who
-rewrites the digests too is not stopped: a digest is not a signature.)
+SHA-256 is in the manifest, the manifest's own beside it, and the whole file's in the zip comment at its end, so every
+flipped bit and every careless edit is noticed. (Someone who rewrites the digests too is not stopped: a digest is not a
+signature.)
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,7 @@ FORMAT = 1
 
 _MANIFEST, _DIGEST = "release.json", "release.sha256"
 _LARGEST_MEMBER = 1 << 34
+_DIGEST_BYTES = 64
 
 
 def write_archive(path: Path, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -45,7 +47,11 @@ def write_archive(path: Path, manifest: Mapping[str, Any], arrays: Mapping[str, 
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                 for name, data in members.items():
                     archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+                archive.comment = bytes(_DIGEST_BYTES)
             file.flush()
+            with draft.open("r+b") as sealed:
+                digest = _file_digest(sealed)
+                sealed.write(digest)
             os.fsync(file.fileno())
         draft.replace(path)
     except OSError as error:
@@ -61,11 +67,11 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         ReleaseError: when it is missing, no release, damaged, altered, or of a newer format.
     """
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = _members(archive, path)
+        with path.open("rb") as file:
+            members = _members(file, path)
     except FileNotFoundError:
         raise ReleaseError(f"{path}: there is no such file") from None
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError):
+    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError):
         raise ReleaseError(f"{path} is not a release file, or it is damaged; ask for a fresh copy") from None
     manifest = _manifest(members, path)
     digests = manifest["members"]
@@ -77,26 +83,49 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     return manifest, {name.removesuffix(".npy"): _array(members[name], path) for name in digests}
 
 
-def _members(archive: zipfile.ZipFile, path: Path) -> dict[str, bytes]:
-    infos = archive.infolist()
-    if len({info.filename for info in infos}) != len(infos) or any(i.file_size > _LARGEST_MEMBER for i in infos):
-        raise ReleaseError(f"{path} is not a release file, or it is damaged; ask for a fresh copy")
-    return {info.filename: archive.read(info) for info in infos}
+def _file_digest(file: BinaryIO) -> bytes:
+    """The SHA-256, in hexadecimal, of all but the last 64 bytes; leaves the file there."""
+    left = file.seek(0, os.SEEK_END) - _DIGEST_BYTES
+    file.seek(0)
+    digest = hashlib.sha256()
+    while left > 0 and (block := file.read(min(left, 1 << 20))):
+        digest.update(block)
+        left -= len(block)
+    return digest.hexdigest().encode()
 
 
-def _manifest(members: Mapping[str, bytes], path: Path) -> dict[str, Any]:
+def _members(file: BinaryIO, path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(file) as archive:
+        infos = archive.infolist()
+        if len({info.filename for info in infos}) != len(infos) or any(i.file_size > _LARGEST_MEMBER for i in infos):
+            raise ReleaseError(f"{path} is not a release file, or it is damaged; ask for a fresh copy")
+        members = {info.filename: archive.read(info) for info in infos}
+    _refuse_newer(members, path)
+    if _file_digest(file) != file.read():
+        raise ReleaseError(f"{path} was damaged or altered; ask for a fresh copy")
+    return members
+
+
+def _refuse_newer(members: Mapping[str, bytes], path: Path) -> None:
+    """Said first: a newer format may seal its file in another way."""
     page = members.get(_MANIFEST)
     if page is None:
         raise ReleaseError(f"{path} is a zip file but not a release: it has no {_MANIFEST}")
     try:
-        manifest = json.loads(page)
-        number = int(manifest["format"])
-    except (ValueError, KeyError, TypeError):
-        raise ReleaseError(f"{path}: {_MANIFEST} cannot be read; ask for a fresh copy") from None
+        number = json.loads(page)["format"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        number = None
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ReleaseError(f"{path}: {_MANIFEST} cannot be read; ask for a fresh copy")
     if number > FORMAT:
         raise ReleaseError(
             f"{path} has format {number} and this version reads up to {FORMAT}: install a newer understudy"
         )
+
+
+def _manifest(members: Mapping[str, bytes], path: Path) -> dict[str, Any]:
+    page = members[_MANIFEST]
+    manifest = json.loads(page)
     if members.get(_DIGEST, b"").decode(errors="replace") != hashlib.sha256(page).hexdigest():
         raise ReleaseError(f"{path}: {_MANIFEST} was damaged or altered; ask for a fresh copy")
     if not isinstance(manifest.get("members"), dict):

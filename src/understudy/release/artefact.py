@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -96,8 +96,8 @@ class Release:
             SettingError: when rows or seed is negative, or the frame library is unknown.
         """
         rows = self.default_rows if rows is None else rows
-        if rows < 0 or (seed is not None and seed < 0):
-            raise SettingError("rows and seed must not be negative")
+        rows, seed = _whole("rows", rows), None if seed is None else _whole("seed", seed)
+        _check_size(rows, len(self.schema.columns))
         if as_ not in (None, "arrow", "pandas", "polars"):
             raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas' or 'polars'")
         rng = np.random.default_rng(seed)
@@ -136,7 +136,7 @@ class Release:
             return cls._from(manifest, arrays)
         except ReleaseError:
             raise
-        except (UnderstudyError, KeyError, TypeError, ValueError, AttributeError):
+        except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
             raise ReleaseError(f"{path}: its content contradicts itself; ask for a fresh copy") from None
 
     @classmethod
@@ -149,7 +149,7 @@ class Release:
             raise ReleaseError(f"the release holds a model of kind {kind!r}, which this version does not know")
         measurements = [measurement_from(data) for data in unpack(manifest["measurements"], arrays)]
         rows = manifest["default_rows"]
-        if not isinstance(rows, int) or not 0 <= rows < math.inf:
+        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
             raise ValueError("rows")
         return cls(
             schema=schema,
@@ -162,3 +162,17 @@ class Release:
             rounds=unpack(manifest["rounds"], arrays),
             default_rows=rows,
         )
+
+
+def _whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 0:
+        raise SettingError(f"{name} must be a whole number of at least 0")
+    return int(value)
+
+
+def _check_size(rows: int, columns: int) -> None:
+    """Refuse what cannot fit: under a tiny budget the noisy number of rows may be millions of millions."""
+    import psutil
+
+    if rows * columns * 8 > max(psutil.virtual_memory().available, 1 << 28):
+        raise SettingError(f"{rows} rows do not fit in memory; say how many are wanted (rows=, on the command line -n)")

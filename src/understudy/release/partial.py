@@ -13,15 +13,17 @@ import os
 import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from io import FileIO
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.errors import OutputError, ReleaseError
+from understudy.errors import OutputError, ReleaseError, UnderstudyError
 from understudy.measurement import Measurement
 from understudy.privacy.charge import Charge
 from understudy.release.pack import measurement_data, measurement_from
@@ -45,15 +47,18 @@ class PartialWriter:
     def __init__(self, path: Path, run: Mapping[str, Any], *, reserve_bytes: int = 1 << 16) -> None:
         self.path = path
         first = _line({"run": run})
+        self._end = 0
         try:
-            self._file: BinaryIO = path.open("xb")
-            self._file.write(b"\n" * (len(first) + min(reserve_bytes, _LARGEST_RESERVE)))
-            self._file.seek(0)
-            self._put(first)
+            self._file: FileIO = path.open("xb", buffering=0)
         except FileExistsError:
             raise unfinished(path) from None
         except OSError:
-            path.unlink(missing_ok=True)
+            raise OutputError(f"{path} cannot be written; choose another output. Nothing was spent") from None
+        try:
+            _write(self._file, b"\n" * (len(first) + min(reserve_bytes, _LARGEST_RESERVE)))
+            self._put(first)
+        except OSError:
+            self.close(keep=False)
             raise OutputError(f"{path} cannot be written; choose another output. Nothing was spent") from None
 
     def charged(self, charges: Sequence[Charge]) -> None:
@@ -73,28 +78,37 @@ class PartialWriter:
         try:
             self._put(line)
         except OSError:
-            self._move()
-            self._put(line)
+            self._move(line)
 
     def close(self, *, keep: bool) -> None:
         """Stop writing; `keep` leaves the file, cut to what was written, for `understudy resume`."""
         if not self._file.closed:
-            self._file.truncate()
-            self._file.close()
+            with suppress(OSError), self._file:
+                self._file.truncate(self._end)
         if not keep:
             self.path.unlink(missing_ok=True)
 
     def _put(self, data: bytes) -> None:
-        self._file.write(data)
-        self._file.flush()
+        """Write after the last complete line; what a failed attempt left behind it is written over."""
+        self._file.seek(self._end)
+        _write(self._file, data)
         os.fsync(self._file.fileno())
+        self._end += len(data)
 
-    def _move(self) -> None:
-        written = self.path.read_bytes()[: self._file.tell()]
+    def _move(self, line: bytes) -> None:
+        """Continue in the folder for temporary files; the old file goes once the new one holds everything."""
+        whole = self.path.read_bytes()[: self._end] + line
         handle, name = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=".partial")
-        self._file = os.fdopen(handle, "wb")
-        self.path = Path(name)
-        self._file.write(written)
+        old, old_path, old_end = self._file, self.path, self._end
+        self._file, self.path, self._end = FileIO(handle, "wb"), Path(name), 0
+        try:
+            self._put(whole)
+        except OSError:
+            self.close(keep=False)
+            self._file, self.path, self._end = old, old_path, old_end
+            raise
+        old.close()
+        old_path.unlink(missing_ok=True)
 
 
 def unfinished(path: Path) -> OutputError:
@@ -142,8 +156,15 @@ def read_partial(path: str | PathLike[str]) -> Partial:
             measurements=tuple(_measurement(record["measurement"]) for record in records if "measurement" in record),
             recoding=Recoding.from_dict(recodings[-1]) if recodings else Recoding.identity(),
         )
-    except (IndexError, KeyError, TypeError, ValueError, zlib.error):
+    except (LookupError, TypeError, ValueError, AttributeError, MemoryError, zlib.error, UnderstudyError):
         raise ReleaseError(f"{path} is not a partial release, or it is damaged") from None
+
+
+def _write(file: FileIO, data: bytes) -> None:
+    """All of it: one call may write less than it was given."""
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) or 0 :]
 
 
 def _line(record: Mapping[str, Any]) -> bytes:
@@ -153,7 +174,7 @@ def _line(record: Mapping[str, Any]) -> bytes:
 def _parsed(line: bytes, *, last: bool, path: str | PathLike[str]) -> dict[str, Any]:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         if last:
             return {}
         raise ReleaseError(f"{path} is not a partial release, or it is damaged") from None
