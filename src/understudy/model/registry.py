@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
+from understudy.model.gum import GumModel
 from understudy.model.product import ProductModel
 from understudy.model.protocol import Model
 
-MODELS: dict[str, type[Model]] = {ProductModel.kind: ProductModel}
+MODELS: dict[str, type[Model]] = {ProductModel.kind: ProductModel, GumModel.kind: GumModel}

@@ -1,0 +1,149 @@
+"""DenseMarg: which pairs to measure, with what shares, and how pairs become cliques. Post-processing of scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from understudy.domain import Clique, Domain
+
+_MOST_VISITS = 20_000
+"""How many partial cliques are looked at for each size: dense graphs have more than could ever be listed."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The best division of a budget over tables, and the L1 error that is then expected.
+
+    For Gaussian noise a table of c cells measured with rho_i has an expected L1 error of c / sqrt(pi rho_i); the sum is
+    least when rho_i is proportional to c^(2/3). For Laplace noise it is c / epsilon_i, and c^(1/2).
+
+    Attributes:
+        per_cell: the expected absolute noise of a cell measured with the whole budget.
+        power: 2/3 for Gaussian noise, 1/2 for Laplace.
+    """
+
+    per_cell: float
+    power: float = 2 / 3
+
+    @classmethod
+    def of(cls, sigma: float, *, pure: bool) -> Spread:
+        """From the standard deviation that the whole budget gives one table."""
+        return cls(sigma / math.sqrt(2), 1 / 2) if pure else cls(sigma * math.sqrt(2 / math.pi), 2 / 3)
+
+    def error(self, cells: Sequence[int]) -> float:
+        """The expected L1 error, summed over tables of these sizes.
+
+        >>> round(Spread(1 / math.sqrt(math.pi)).error([6, 20, 100]), 3)
+        103.157
+        """
+        return float(self.per_cell * sum(size**self.power for size in cells) ** (1 / self.power))
+
+    def shares(self, cells: Sequence[int]) -> list[float]:
+        """What part of the budget each table gets.
+
+        >>> [round(share, 6) for share in Spread(1.0).shares([6, 20, 100])]
+        [0.102499, 0.22872, 0.668781]
+        """
+        parts = [size**self.power for size in cells]
+        return [part / sum(parts) for part in parts]
+
+    def weights(self, cells: Sequence[int]) -> list[float]:
+        """The same for the gate, which divides Gaussian budgets by the square of the weights."""
+        return [math.sqrt(share) if self.power == 2 / 3 else share for share in self.shares(cells)]
+
+
+def dense_marginals(
+    scores: Mapping[Clique, float],
+    cells: Mapping[Clique, int],
+    spread: Spread,
+    *,
+    least_gain: float = 0.0,
+    most_cells: float = math.inf,
+    admissible: Callable[[list[Clique]], bool] | None = None,
+) -> list[Clique]:
+    """Pairs to measure, in the order chosen: greedily the one that lowers the expected error most (Algorithm 1).
+
+    The expected error is what noise does to the chosen pairs plus the dependence that is lost with the others.
+
+    Args:
+        scores: noisy dependence of each candidate, in rows.
+        cells: the size of each candidate's table.
+        spread: how the budget is divided.
+        least_gain: stop when a pair would lower the error by less than this many rows.
+        most_cells: chosen tables have at most this many cells in all.
+        admissible: whether these pairs may be measured together; a pair that makes a set inadmissible is passed over.
+    """
+    pairs = list(scores)
+    gain = np.array([float(scores[pair]) for pair in pairs])
+    size = np.array([cells[pair] for pair in pairs], dtype=np.float64)
+    part, open_ = size**spread.power, size <= most_cells
+    chosen: list[Clique] = []
+    total = 0.0
+    while open_.any():
+        now = spread.per_cell * total ** (1 / spread.power)
+        better = gain - (spread.per_cell * (total + part) ** (1 / spread.power) - now)
+        best = int(np.argmax(np.where(open_, better, -np.inf)))
+        if better[best] <= 0 or better[best] < least_gain:
+            break
+        open_[best] = False
+        if admissible is not None and not admissible([*chosen, pairs[best]]):
+            continue
+        chosen.append(pairs[best])
+        total += part[best]
+        most_cells -= size[best]
+        open_ &= size <= most_cells
+    return chosen
+
+
+def combined(domain: Domain, pairs: Sequence[Clique], *, most_cells: int = 5000) -> list[Clique]:
+    """Cliques to measure instead of the pairs: small tables whose pairs were all chosen are measured as one.
+
+    From the largest size down to three, a clique of the graph of pairs is taken when its table has at most
+    `most_cells` cells and it shares at most two columns with all cliques taken before; then the pairs that no clique
+    covers. Among cliques of one size the first in the domain's order is taken.
+
+    >>> combined(Domain(dict.fromkeys("abcd", 2)), [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")])
+    [('a', 'b', 'c'), ('c', 'd')]
+    """
+    near: dict[str, set[str]] = {}
+    for one, other in pairs:
+        near.setdefault(one, set()).add(other)
+        near.setdefault(other, set()).add(one)
+    taken: list[Clique] = []
+    used: set[str] = set()
+    largest = min(len(near), int(math.log2(max(most_cells, 1))))
+    for length in range(largest, 2, -1):
+        for clique in _cliques(domain, near, length, most_cells, used):
+            taken.append(clique)
+            used |= set(clique)
+    covered = {pair for clique in taken for pair in combinations(clique, 2)}
+    return [*taken, *(pair for pair in map(domain.canonical, pairs) if pair not in covered)]
+
+
+def _cliques(
+    domain: Domain, near: Mapping[str, set[str]], length: int, most_cells: int, used: set[str]
+) -> Iterator[Clique]:
+    """Cliques of one length, lazily and in order; `used` grows between two of them, which prunes the rest."""
+    visits = 0
+
+    def grow(clique: Clique, cells: int, candidates: list[str]) -> Iterator[Clique]:
+        nonlocal visits
+        visits += 1
+        if len(clique) == length:
+            yield clique
+            return
+        for i, column in enumerate(candidates):
+            if len(clique) + len(candidates) - i < length or visits > _MOST_VISITS:
+                return
+            longer = (*clique, column)
+            if cells * domain[column] > most_cells or sum(other in used for other in longer) > 2:
+                continue
+            rest = [other for other in candidates[i + 1 :] if other in near[column]]
+            yield from grow(longer, cells * domain[column], rest)
+
+    return grow((), 1, [column for column in domain if column in near])

@@ -1,0 +1,184 @@
+"""The gradual update method (PrivSyn): a random table is edited until its counts are the consistent ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.model.consistency import marginal
+
+Array = NDArray[np.float64]
+Columns = dict[str, NDArray[Any]]
+
+_ALPHA, _DECAY, _EVERY = 1.0, 0.84, 20
+"""The step size: alpha_t = 1 * 0.84 ^ floor(t / 20)."""
+
+_ENOUGH = 1e-4
+"""A pass that lowers the mean L1 distance by less than this share of the rows is one of the last."""
+
+
+class Plan:
+    """How rows are made from tables: which columns are appended at the end, and what is left for updates.
+
+    A column that only one table has is drawn from that table given its other columns once those exist, so the table
+    leaves the updates in favour of its sum over that column; again and again, until no such column is left. Tree-shaped
+    sets of tables need no update at all.
+
+    Attributes:
+        appended: (column, given, table with the column last), in the order of drawing.
+        components: sets of tables that share no column with each other, to be updated one after the other.
+        singles: columns that start from their one-way table.
+    """
+
+    def __init__(self, domain: Domain, tables: Mapping[Clique, Array]) -> None:
+        self.singles = {column: _one_way(domain, tables, column) for column in domain}
+        left = {frozenset(c): (c, t) for c, t in _maximal(tables).items()}
+        appended: list[tuple[str, Clique, Array]] = []
+        while column := _lonely(left):
+            clique, table = next(value for key, value in left.items() if column in key)
+            del left[frozenset(clique)]
+            given = tuple(other for other in clique if other != column)
+            appended.append((column, given, np.moveaxis(table, clique.index(column), -1)))
+            if len(given) > 1 and not any(set(given) <= key for key in left):
+                left[frozenset(given)] = (given, table.sum(axis=clique.index(column)))
+        self.appended = appended[::-1]
+        self.components = _components(dict(left.values()))
+
+    def run(self, domain: Domain, rows: int, rng: np.random.Generator, *, passes: int = 50) -> Columns:
+        """Coded columns of this many rows."""
+        made: Columns = {}
+        for tables in self.components:
+            columns = sorted({column for clique in tables for column in clique}, key=list(domain).index)
+            part = {column: _dealt(domain, column, self.singles[column], (), {}, rows, rng) for column in columns}
+            made.update(update(part, tables, rng, passes=passes))
+        for column in domain:
+            if column not in made and all(column != name for name, _, _ in self.appended):
+                made[column] = _dealt(domain, column, self.singles[column], (), {}, rows, rng)
+        for column, given, table in self.appended:
+            made[column] = _dealt(domain, column, table, given, made, rows, rng)
+        return {column: made[column] for column in domain}
+
+
+def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Generator, *, passes: int = 50) -> Columns:
+    """Edit rows, in place, until their counts are near the tables (Algorithm 3 of PrivSyn).
+
+    Every pass visits the tables, the worst first. For each, rows of cells with too many are overwritten: by copies of
+    rows of cells with too few, which keeps what the copied rows say about other columns, or by writing the cell's
+    values into them. Half of the rows are copies in even passes, all in odd ones; empty cells are always written.
+
+    Args:
+        columns: coded columns, all of one length; they are changed.
+        tables: for each clique its table, of any scale.
+        rng: draws everything.
+        passes: at most this many.
+
+    **Guarantees.** Post-processing. The same columns, tables and generator state give the same rows.
+    """
+    rows = len(next(iter(columns.values())))
+    steps = [_Step(columns, clique, table, rows) for clique, table in tables.items()]
+    state = rng.integers(0, 2**64, size=1, dtype=np.uint64)
+    error = np.full(len(steps), np.inf)
+    for t in range(passes):
+        alpha, share = _ALPHA * _DECAY ** (t // _EVERY), 1.0 if t % 2 else 0.5
+        before = error.copy()
+        for index in np.argsort(-before, kind="stable"):
+            error[index] = steps[index].run(alpha, share, state)
+        if np.abs(before - error).mean() < _ENOUGH:
+            break
+    return columns
+
+
+class _Step:
+    """One table against the rows."""
+
+    def __init__(self, columns: Columns, clique: Clique, table: Array, rows: int) -> None:
+        self._columns, self._clique, self._shape = columns, clique, table.shape
+        self._target = np.ascontiguousarray(table, dtype=np.float64).reshape(-1) * (rows / table.sum())
+        self._rows = rows
+
+    def run(self, alpha: float, share: float, state: NDArray[np.uint64]) -> float:
+        """Edit rows once; the L1 distance before, as a share of the rows."""
+        from understudy.model import gum_kernels as kernels
+
+        cells = _cells(self._columns, self._clique, self._shape)
+        have = np.bincount(cells, minlength=len(self._target))
+        removed, copied, written = (np.empty_like(have) for _ in range(3))
+        kernels.plan(have, self._target, alpha, share, state, removed, copied, written)
+        freed = np.empty(int(removed.sum()), np.int32)
+        models = np.empty(int(copied.sum()), np.int32)
+        kernels.pick(cells, have, removed, copied, state, freed, models)
+        self._copy(models[: len(freed)], freed)
+        self._write(np.repeat(np.arange(len(have)), written), freed[len(models) :], state)
+        return float(np.abs(have - self._target).sum()) / self._rows
+
+    def _copy(self, models: NDArray[np.int32], freed: NDArray[np.int32]) -> None:
+        for column in self._columns.values():
+            column[freed[: len(models)]] = column[models]
+
+    def _write(self, cells: NDArray[np.int64], freed: NDArray[np.int32], state: NDArray[np.uint64]) -> None:
+        from understudy.model import gum_kernels as kernels
+
+        kernels.shuffle(cells, state)
+        count = min(len(cells), len(freed))
+        codes = np.unravel_index(cells[:count], self._shape)
+        for column, code in zip(self._clique, codes, strict=True):
+            self._columns[column][freed[:count]] = code
+
+
+def _cells(columns: Columns, clique: Clique, shape: tuple[int, ...]) -> NDArray[np.int32]:
+    cells = columns[clique[0]].astype(np.int32)
+    for column, size in zip(clique[1:], shape[1:], strict=True):
+        cells *= size
+        cells += columns[column]
+    return cells
+
+
+def _dealt(
+    domain: Domain, column: str, table: Array, given: Clique, made: Columns, rows: int, rng: np.random.Generator
+) -> NDArray[Any]:
+    """A column drawn by its table given other columns: counts as expected in every group, rounded, in random order."""
+    from understudy.model.sampling_kernels import deal
+
+    groups = _cells(made, given, domain.shape(given)).astype(np.int64) if given else np.zeros(rows, np.int64)
+    out = np.empty(rows, np.int32)
+    weights = np.ascontiguousarray(table, dtype=np.float64).reshape(-1, domain[column])
+    seed: Any = rng.integers(0, 2**64, dtype=np.uint64)
+    deal(groups, weights, seed, True, out)
+    return out.astype(np.min_scalar_type(domain[column] - 1))
+
+
+def _one_way(domain: Domain, tables: Mapping[Clique, Array], column: str) -> Array:
+    table = marginal(tables, (column,))
+    return np.ones(domain[column]) if table is None else table
+
+
+def _maximal(tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
+    """Tables of two columns or more that no other table covers: the ones that decide."""
+    sets = [set(clique) for clique in tables]
+    return {
+        clique: table
+        for clique, table in tables.items()
+        if len(clique) > 1 and not any(set(clique) < other for other in sets)
+    }
+
+
+def _lonely(left: Mapping[frozenset[str], Any]) -> str | None:
+    """A column that only one of the tables has; of the last in line, so that pairs go before what hangs on them."""
+    seen: dict[str, int] = {}
+    for columns in left:
+        for column in columns:
+            seen[column] = seen.get(column, 0) + 1
+    return min((column for column, times in seen.items() if times == 1), default=None)
+
+
+def _components(tables: Mapping[Clique, Array]) -> list[dict[Clique, Array]]:
+    parts: list[dict[Clique, Array]] = []
+    for clique, table in tables.items():
+        near = [part for part in parts if any(set(clique) & set(other) for other in part)]
+        parts = [part for part in parts if part not in near]
+        parts.append({key: value for part in [*near, {clique: table}] for key, value in part.items()})
+    return parts
