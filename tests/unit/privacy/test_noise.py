@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from understudy.errors import SettingError
 from understudy.privacy import noise, noise_tables
 from understudy.privacy.noise import NOISES, discrete_gaussian, discrete_laplace
-from understudy.privacy.noise_rejection import MARGIN, gaussian_by_rejection, laplace_by_rejection, trials
+from understudy.privacy.noise_rejection import MARGIN, _below, gaussian_by_rejection, laplace_by_rejection, trials
 from understudy.privacy.noise_tables import Enclosure, Gaussian, Geometric, Laplace, Law, Table, settle
 from understudy.privacy.randomness import Stream, insecure, stream
 
@@ -150,6 +150,18 @@ def test_guide_leaves_edges_to_the_search() -> None:
     edges = table.entries[1:-1]
     bits = np.uint64(64 - noise_tables._GUIDE_BITS)
     assert (table._guide[edges >> bits] == noise_tables._OPEN).all()
+    for law in LAWS:  # the tails begin at the first and the last of all words
+        guide = Table(law)._guide
+        assert guide[0] == guide[-1] == noise_tables._OPEN
+
+
+def test_bounded_integers_do_not_favour_small_ones() -> None:
+    """2^64 is 2 x bound and a rest: words that fall into the rest must be drawn again."""
+    bound = 3 << 61
+    rest = 2 * bound
+    script = [5, rest, bound + 7, 2**64 - 1, rest - 1, rest + 9, 11, 12]
+    number = sum(word << 64 * (len(script) - 1 - i) for i, word in enumerate(script))
+    assert _below(bound, 5, Scripted(number, 64 * len(script))).tolist() == [5, 12, 7, 11, bound - 1]
 
 
 def test_a_table_that_cannot_be_certified_is_computed_wider(monkeypatch: pytest.MonkeyPatch) -> None:
