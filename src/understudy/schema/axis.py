@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array: TypeAlias = NDArray[Any]
-Draw: TypeAlias = Literal["uniform", "midpoint"]
+Draw: TypeAlias = Literal["uniform", "midpoint", "lower"]
 
 EXACT_UP_TO = 128
 """Without declared bins, an axis of at most this many points keeps each point as its own code."""
@@ -105,7 +105,7 @@ class Axis:
 
     def decode(self, codes: Array, rng: np.random.Generator, draw: Draw = "uniform") -> Array:
         """A value for each code, drawn inside its bin; `encode` gives the codes back."""
-        share = rng.random(len(codes)) if draw == "uniform" else np.full(len(codes), 0.5)
+        share = rng.random(len(codes)) if draw == "uniform" else np.full(len(codes), 0.5 if draw == "midpoint" else 0.0)
         values = self._on_grid(codes, share) if self.grain else self._on_line(codes, share)
         if self.points is not None:
             values = self._at_points(self.points, values, codes, share)

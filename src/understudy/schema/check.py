@@ -131,7 +131,8 @@ def _fit(column: Coded, cells: Any, coded: dict[str, Any], schema: Schema, rng: 
         clipped, losses = _numeric_fit(column, cells, coded, schema, rng)
     unknown = main == column.unknown_code
     if isinstance(column, Categorical) and column.other in column.values:
-        apart = Categorical.model_validate({**dict(column), "other": "\0"})  # so that declared "other" is not counted
+        declared = {key: getattr(column, key) for key in Categorical.model_fields}
+        apart = Categorical.model_validate(declared | {"other": "\0"})  # so that a declared "other" is not counted
         unknown = apart.encode(cells, schema.dialect)[column.name] == apart.unknown_code
     null = main == column.null_code if column.null_code is not None else np.zeros(len(main), np.bool_)
     if column.unknown_code == column.null_code:

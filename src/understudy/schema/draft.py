@@ -174,6 +174,8 @@ def _shape(values: NDArray[Any], counts: NDArray[Any], low: float, high: float, 
     if heavy.any():
         extras["spikes"] = [_plain(value) for value in values[heavy][:10]]
     rest, weight = values[~heavy], counts[~heavy]
+    if low >= 0 and len(rest) and high > 20 * rest[np.searchsorted(np.cumsum(weight), weight.sum() / 2)]:
+        extras["scale"] = "log"  # a long tail: equal widths would put most rows into a few bins
     if seen.whole and len(rest) and 2000 <= high - low <= 50_000:
         round_share = weight[rest % 50 == 0].sum() / weight.sum()
         if round_share > 0.5:
@@ -254,7 +256,7 @@ def widened(low: float, high: float) -> tuple[float, float]:
     >>> widened(17, 90), widened(12285, 1490400), widened(0, 99999)
     ((10, 100), (0, 1500000), (0, 100000))
     """
-    span = max(high - low, abs(high), 1e-9)
+    span = high - low or abs(high) or 1.0
     step = 10.0 ** np.floor(np.log10(span))
     step = step / 2 if span / step < 2 else step
     bottom, top = np.floor(low / step) * step, (np.floor(high / step) + 1) * step

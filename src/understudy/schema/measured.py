@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from understudy.schema.axis import Axis, Top, build_axis, cut
+from understudy.schema.axis import Axis, Draw, Top, build_axis, cut
 from understudy.schema.categorical import as_text
 from understudy.schema.coded import Coded, plain_text
 from understudy.schema.dialect import Dialect
@@ -65,7 +65,7 @@ class Measured(Coded):
         scale: whether bins by count have equal widths, or equal widths in logarithms.
         spikes: values kept as their own codes.
         top: the rule of an open top bin.
-        draw: how a value inside a bin is drawn.
+        draw: how a value inside a bin is drawn: anywhere, in the middle, or at the lower end.
         points: values to draw from inside a bin.
         outside: what becomes of values outside the bounds.
     """
@@ -76,7 +76,7 @@ class Measured(Coded):
     scale: Literal["linear", "log"] = "linear"
     spikes: tuple[float | str, ...] = ()
     top: TopRule | None = None
-    draw: Literal["uniform", "midpoint"] = "uniform"
+    draw: Draw = "uniform"
     points: tuple[float | str, ...] = ()
     outside: Literal["clip", "unknown"] = "clip"
 

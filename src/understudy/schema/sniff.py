@@ -33,7 +33,9 @@ def sniff(path: Path) -> tuple[Dialect, list[str]]:
     delimiter = _delimiter(lines)
     rows = list(csv.reader(lines, delimiter=delimiter))
     header = _has_header(rows)
-    names = rows[0] if header else [f"field{index + 1}" for index in range(len(rows[0]))]
+    names = (
+        [name for name in rows[0] if name.strip()] if header else [f"field{index + 1}" for index in range(len(rows[0]))]
+    )
     return Dialect(delimiter=delimiter, decimal=_decimal(rows, delimiter), encoding=encoding, header=header), names
 
 
@@ -78,9 +80,9 @@ def _delimiter(lines: list[str]) -> str:
 
 
 def _has_header(rows: list[list[str]]) -> bool:
-    """A first line of distinct, non-empty cells, none of them a number."""
+    """A first line of distinct cells, none of them a number; a column of row numbers often has an empty heading."""
     first = [cell.strip() for cell in rows[0]]
-    return all(first) and len(set(first)) == len(first) and not any(_NUMBER.match(cell) for cell in first)
+    return any(first) and len(set(first)) == len(first) and not any(_NUMBER.match(cell) for cell in first)
 
 
 def _decimal(rows: list[list[str]], delimiter: str) -> str:
