@@ -1,0 +1,67 @@
+"""The audit: a lower bound of epsilon, measured on two neighbouring tables, that must not pass the claim.
+
+If a mechanism is (epsilon, delta)-DP then P(E | D) <= exp(epsilon) P(E | D') + delta for every event E. Two proportions
+are estimated with Clopper-Pearson bounds, so the epsilon computed from them is too large with probability at most the
+stated error rate. The event is fixed before the runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from understudy.testing.expect import expect
+
+ERROR = 1e-6
+"""How often an audit of a correct mechanism may fail by chance."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Two neighbouring tables, what is done to them, and the event that tells them apart.
+
+    Attributes:
+        present: whether the event happened in one fresh run on the table with the unit.
+        absent: the same on the table without it.
+        epsilon: the claim.
+        delta: the claim's delta.
+        runs: how often each is run.
+    """
+
+    present: Callable[[], bool]
+    absent: Callable[[], bool]
+    epsilon: float
+    delta: float
+    runs: int
+
+    def lower_bound(self) -> float:
+        """An epsilon that the mechanism cannot be better than, up to the error rate."""
+        hits = sum(bool(self.present()) for _ in range(self.runs))
+        alarms = sum(bool(self.absent()) for _ in range(self.runs))
+        return epsilon_at_least(hits, alarms, self.runs, self.delta)
+
+
+def check_claim(trial: Trial) -> None:
+    """The measured lower bound does not pass the claim.
+
+    Raises:
+        AssertionError: with both numbers.
+    """
+    bound = trial.lower_bound()
+    expect(bound <= trial.epsilon, f"measured epsilon of at least {bound:.3g}, claimed {trial.epsilon:.3g}")
+
+
+def epsilon_at_least(hits: int, alarms: int, runs: int, delta: float, error: float = ERROR) -> float:
+    """log((P(E | D) - delta) / P(E | D')), the first from below and the second from above, each with error / 2.
+
+    >>> epsilon_at_least(0, 0, 1000, 0.0)
+    0.0
+    >>> round(epsilon_at_least(900, 100, 1000, 0.0), 2)  # log(9) = 2.2 from far more runs
+    1.71
+    """
+    from scipy.stats import beta
+
+    low = float(beta.ppf(error / 2, hits, runs - hits + 1)) if hits else 0.0
+    high = float(beta.isf(error / 2, alarms + 1, runs - alarms)) if alarms < runs else 1.0
+    return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0

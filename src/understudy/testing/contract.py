@@ -1,0 +1,220 @@
+"""The contract: what every mechanism must do, ours and those of other packages.
+
+```python
+from understudy.testing.contract import CHECKS, check_mechanism
+
+check_mechanism(Mine())                      # all of them; or one by one, for a test report that names each:
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_contract(check):
+    check(Mine())
+```
+
+Give an instance whose settings make it fast: each check fits it a few times on tables of a few hundred rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import BudgetExceeded, UnderstudyError
+from understudy.mechanism import Fit, Mechanism
+from understudy.mechanism.registry import mechanism_classes
+from understudy.model.registry import MODELS
+from understudy.privacy import Budget, PrivateTable, Receipt
+from understudy.progress import Step
+from understudy.testing.expect import expect
+from understudy.testing.spy import Spy, check_spent
+from understudy.testing.tables import CodedSource, SealedSource
+from understudy.testing.twin import recording, replaying
+
+__all__ = ["CHECKS", "SIZES", "check_mechanism"]
+
+SIZES = {"a": 3, "b": 2, "c": 4, "d": 1}
+"""The columns of the tables that a mechanism is tried on; one of them has a single code."""
+
+
+def check_settings(mechanism: Mechanism) -> None:
+    """A frozen, keyword-only dataclass of plain settings, registered under its name, that JSON keeps."""
+    kind: Any = type(mechanism)
+    expect(dataclasses.is_dataclass(kind), "a mechanism is a dataclass of its settings")
+    parameters = kind.__dataclass_params__
+    expect(parameters.frozen, "a mechanism's settings are frozen")
+    expect(all(field.kw_only for field in dataclasses.fields(kind)), "settings are given by name only")
+    expect(kind.__doc__, "a mechanism says what it does")
+    expect(isinstance(mechanism.pure, bool), "`pure` says whether it runs under pure DP")
+    expect(mechanism_classes().get(mechanism.name) is kind, "a mechanism is registered under its name")
+    settings = dataclasses.asdict(mechanism)  # type: ignore[call-overload]
+    again = kind(**json.loads(json.dumps(settings)))
+    expect(json.dumps(dataclasses.asdict(again)) == json.dumps(settings), "settings survive a JSON file")
+
+
+def check_spending(mechanism: Mechanism) -> None:
+    """Under every kind of budget and both relations: what was drawn is what was paid, and is within budget."""
+    for budget in _budgets(mechanism):
+        for max_rows, public in ((1, None), (3, None), (1, 60), (3, 60)):
+            source = CodedSource(SIZES, _rows(60), max_rows=max_rows, rows_public=public)
+            with Spy() as spy:
+                table = PrivateTable(source, budget)
+                mechanism.fit(table, rho=float(budget.capacity))
+            expect(table.account.charges, "a mechanism that measures nothing makes nothing")
+            check_spent(spy, Receipt(budget, table.account.charges, table.neighbours))
+
+
+def check_share(mechanism: Mechanism) -> None:
+    """It stays within the share it was given, which may be less than the table's budget."""
+    budget = Budget.of(rho=2.0)
+    table = PrivateTable(CodedSource(SIZES, _rows(60)), budget)
+    mechanism.fit(table, rho=0.5)
+    expect(float(table.account.spent) <= 0.5 * (1 + 1e-9), "more was spent than the share that was given")
+
+
+def check_refusal(mechanism: Mechanism) -> None:
+    """A budget that is spent already means a refusal before rows are read, not another way to them."""
+    table = PrivateTable(SealedSource(SIZES, _rows(60)), Budget.of(rho=1e-3))
+    try:
+        mechanism.fit(table, rho=1.0)
+    except BudgetExceeded:
+        return
+    raise AssertionError("a share larger than the budget was not refused")
+
+
+def check_twin(mechanism: Mechanism) -> None:
+    """Given the same answers, the same fit and the same progress, whatever the rows: all it knows came by the gate."""
+    for budget in _budgets(mechanism):
+        with recording() as answers:
+            first = _transcript(mechanism, CodedSource(SIZES, _rows(60)), budget)
+        with replaying(answers):
+            second = _transcript(mechanism, CodedSource(SIZES, _rows(7, seed=5)), budget)
+        expect(first == second, "the fit depends on rows in a way that did not pass the gate")
+
+
+def check_extremes(mechanism: Mechanism) -> None:
+    """An empty table, a single row, a single column, little and much budget: always a fit, never an error."""
+    cases = [(SIZES, []), (SIZES, _rows(1)), ({"only": 5}, [[3]] * 9), ({"one": 1, "two": 1}, [[0, 0]])]
+    for sizes, rows in cases:
+        for rho in (1e-4, 1.0, 1e4):
+            table = PrivateTable(CodedSource(sizes, rows), Budget.of(rho=rho))
+            _check_fit(mechanism.fit(table, rho=rho), table)
+
+
+def check_public_rows(mechanism: Mechanism) -> None:
+    """Where the number of rows is public, the model has it."""
+    table = PrivateTable(CodedSource(SIZES, _rows(60), rows_public=60), Budget.of(rho=1.0))
+    total = mechanism.fit(table, rho=1.0).model.total
+    expect(abs(total - 60) < 1e-6 * 60, "the declared number of rows is not the model's total")
+
+
+def check_finish(mechanism: Mechanism) -> None:
+    """Whatever part had been measured when a run was interrupted can be finished, at no cost and without rows."""
+    table = PrivateTable(CodedSource(SIZES, _rows(60)), Budget.of(rho=1.0))
+    with recording() as answers:
+        fit = mechanism.fit(table, rho=1.0)
+    measured = [answer for answer in answers if hasattr(answer, "clique")]
+    for part in (measured[:1], measured[: len(measured) // 2 + 1], measured):
+        finished = mechanism.finish(CodedSource(SIZES, []).domain, part, recoding=fit.recoding)
+        _check_fit(finished, table)
+
+
+def check_footprint(mechanism: Mechanism) -> None:
+    """What a run needs is told from the domain alone, in whole bytes."""
+    print_ = mechanism.footprint(CodedSource(SIZES, []).domain)
+    for size in (print_.memory_bytes, print_.disk_bytes):
+        expect(isinstance(size, int) and size > 0, "a footprint is a positive number of bytes")
+
+
+def check_manners(mechanism: Mechanism) -> None:
+    """It prints nothing, leaves numpy's global random state alone, and reports progress in `Step`s."""
+    steps: list[Any] = []
+    state = str(np.random.get_state())  # noqa: NPY002 - to see that nobody else touches it
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(out):
+        table = PrivateTable(CodedSource(SIZES, _rows(60)), Budget.of(rho=1.0))
+        mechanism.fit(table, rho=1.0, progress=steps.append)
+    expect(not out.getvalue(), "a mechanism prints nothing")
+    expect(str(np.random.get_state()) == state, "numpy's global random state was used")  # noqa: NPY002
+    expect(steps and all(isinstance(step, Step) for step in steps), "progress is told in steps")
+
+
+CHECKS: tuple[Callable[[Mechanism], None], ...] = (
+    check_settings,
+    check_spending,
+    check_share,
+    check_refusal,
+    check_twin,
+    check_extremes,
+    check_public_rows,
+    check_finish,
+    check_footprint,
+    check_manners,
+)
+"""Every check, each a function of a mechanism that raises AssertionError."""
+
+
+def check_mechanism(mechanism: Mechanism) -> None:
+    """Run every check.
+
+    Raises:
+        AssertionError: with the first thing that is not as it must be.
+    """
+    for check in CHECKS:
+        check(mechanism)
+
+
+def _budgets(mechanism: Mechanism) -> Iterator[Budget]:
+    yield Budget.of(rho=0.3)
+    yield Budget.of(epsilon=1.0, delta=1e-6)
+    if mechanism.pure:
+        yield Budget.of(epsilon=1.0, delta=0)
+
+
+def _rows(count: int, seed: int = 1) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [[int(rng.integers(size)) for size in SIZES.values()] for _ in range(count)]
+
+
+def _check_fit(fit: Fit, table: PrivateTable) -> None:
+    """The model is a distribution over the recoded domain that projects, samples and can be written down."""
+    model, domain = fit.model, fit.recoding.recode(table.domain)
+    expect(model.domain == domain, "the model is about the recoded domain")
+    expect(np.isfinite(model.total) and model.total > 0, "the model's total is a positive number")
+    for clique in [(), *((column,) for column in domain), domain.columns]:
+        cells = model.project(clique)
+        expect(cells.shape == domain.shape(clique), f"the projection on {clique} has the domain's shape")
+        expect((cells >= 0).all(), f"expected counts of {clique} are not negative")
+        expect(np.isclose(cells.sum(), model.total, rtol=1e-6), f"expected counts of {clique} add up to the total")
+    rows, again = (model.sample(13, np.random.default_rng(4)) for _ in range(2))
+    expect(list(rows) == list(domain), "sampled columns are the domain's, in order")
+    for column, codes in rows.items():
+        expect(len(codes) == 13 and (codes < domain[column]).all(), "sampled codes are within the domain")
+        expect(np.array_equal(codes, again[column]), "the same generator state gives the same rows")
+    expect(model.kind in MODELS, "the model's kind is registered, so that a release can hold it")
+    written = model.to_arrays()
+    expect(
+        _bytes(MODELS[model.kind].from_arrays(domain, written).to_arrays()) == _bytes(written),
+        "a model survives being written down",
+    )
+
+
+def _transcript(mechanism: Mechanism, source: CodedSource, budget: Budget) -> Any:
+    """Everything about a fit that others can see."""
+    steps: list[Step] = []
+    try:
+        table = PrivateTable(source, budget)
+        fit = mechanism.fit(table, rho=float(budget.capacity), progress=steps.append)
+    except UnderstudyError as error:
+        return type(error).__name__, str(error)
+    measured = [(m.clique, m.values.tobytes(), m.sigma) for m in fit.measurements]
+    return measured, _bytes(fit.model.to_arrays()), fit.recoding.to_dict(), repr(list(fit.rounds)), steps
+
+
+def _bytes(arrays: dict[str, NDArray[Any]]) -> dict[str, tuple[str, bytes]]:
+    return {name: (np.asarray(array).dtype.str, np.asarray(array).tobytes()) for name, array in arrays.items()}

@@ -1,0 +1,262 @@
+"""The spy: it watches every draw of noise and every choice, and works the privacy cost out again by itself.
+
+It shares nothing with the code that it watches: its sensitivities are written out below, its costs come from the noise
+that was really drawn, and the sum must equal the receipt's, as exact fractions. It also checks that an answer is the
+exact count plus that noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique
+from understudy.measurement import Measurement
+from understudy.privacy import PrivateTable, Receipt, gate
+from understudy.privacy.noise import NOISES
+from understudy.testing.expect import expect
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One draw or choice, with its cost worked out by the spy: `rho`, and `epsilon` where the noise has one."""
+
+    what: str
+    law: str
+    scale: Fraction
+    rho: Fraction
+    epsilon: Fraction | None = None
+
+
+class _Watched:
+    """A noise source that tells the spy what was asked of it."""
+
+    def __init__(self, spy: Spy, inner: Any) -> None:
+        self._spy, self._inner = spy, inner
+
+    def gaussian(self, sigma: Any, size: Any) -> NDArray[np.int64]:
+        return self._spy._drew("gaussian", sigma, self._inner.gaussian(sigma, size))
+
+    def laplace(self, scale: Any, size: Any) -> NDArray[np.int64]:
+        return self._spy._drew("laplace", scale, self._inner.laplace(scale, size))
+
+
+@dataclass
+class Spy:
+    """A context in which every `PrivateTable` is watched.
+
+    >>> from understudy.privacy import Budget
+    >>> from understudy.testing.tables import CodedSource
+    >>> with Spy() as spy:
+    ...     table = PrivateTable(CodedSource({"a": 2}, [[0], [1]]), Budget.of(rho=0.5))
+    ...     measured = table.measure([("a",)], rho=0.5)
+    >>> spy.rho == table.account.spent == Fraction(1, 2)
+    True
+    """
+
+    seen: list[Seen] = field(default_factory=list)
+    _what: str = ""
+    _now: tuple[int, int] = (1, 1)
+    _draws: list[NDArray[np.int64]] = field(default_factory=list)
+    _choice: tuple[list[int], Fraction] | None = None
+
+    @property
+    def rho(self) -> Fraction:
+        """What everything seen costs in zCDP."""
+        return sum((one.rho for one in self.seen), Fraction(0))
+
+    @property
+    def epsilon(self) -> Fraction | None:
+        """What everything seen costs in pure DP, or None where some of it has no such cost."""
+        costs = [one.epsilon for one in self.seen]
+        return None if None in costs else sum((cost for cost in costs if cost is not None), Fraction(0))
+
+    def __enter__(self) -> Spy:
+        self._stack = ExitStack()
+        table: Any = PrivateTable
+        for name, wrapped in (
+            ("__init__", self._init(table.__init__)),
+            ("measure", self._measure(table.measure)),
+            ("select", self._select(table.select)),
+            ("dependence", self._dependence(table.dependence)),
+        ):
+            self._stack.enter_context(patch.object(table, name, wrapped))
+        choose = self._chose(vars(gate)["exponential_mechanism"])
+        self._stack.enter_context(patch.object(gate, "exponential_mechanism", choose))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def _init(self, original: Callable[..., None]) -> Callable[..., None]:
+        def init(table: Any, source: Any, budget: Any, *, noise: Any = "exact", **rest: Any) -> None:
+            original(table, source, budget, noise=noise, **rest)
+            inner = NOISES[noise] if isinstance(noise, str) else noise
+            table._PrivateTable__noise = _Watched(self, inner)
+
+        return init
+
+    def _drew(self, law: str, scale: Any, draw: NDArray[np.int64]) -> NDArray[np.int64]:
+        k, replaced = self._now
+        exact = Fraction(scale)
+        if self._what == "measure":
+            l1, squared = k * (1 + replaced), Fraction(k * k * (1 + replaced))
+        else:
+            l1 = 4 * k * (1 + replaced) * len(draw)
+            squared = Fraction((4 * k * (1 + replaced)) ** 2 * len(draw))
+        epsilon = l1 / exact if law == "laplace" else None
+        rho = squared / (2 * exact**2) if epsilon is None else epsilon**2 / 2
+        self.seen.append(Seen(self._what, law, exact, rho, epsilon))
+        self._draws.append(draw.copy())
+        return draw
+
+    def _chose(self, original: Callable[..., int]) -> Callable[..., int]:
+        def choose(scores: Sequence[int], rate: Fraction) -> int:
+            self._choice = (list(scores), Fraction(rate))
+            return original(scores, rate)
+
+        return choose
+
+    def _start(self, what: str, table: PrivateTable) -> None:
+        source = table._PrivateTable__source  # type: ignore[attr-defined]
+        self._what, self._now = what, (source.unit.max_rows, int(source.rows_public is not None))
+        self._draws, self._choice = [], None
+
+    def _measure(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def measure(table: PrivateTable, cliques: Any, **rest: Any) -> list[Measurement]:
+            wanted = list(cliques)
+            self._start("measure", table)
+            answers: list[Measurement] = original(table, wanted, **rest)
+            counts = dict(table._counts([answer.clique for answer in answers]))
+            _same_noise(answers, counts, self._draws)
+            return answers
+
+        return measure
+
+    def _dependence(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def dependence(table: PrivateTable, pairs: Any, **rest: Any) -> dict[Clique, int]:
+            wanted = list(pairs)
+            self._start("dependence", table)
+            answers: dict[Clique, int] = original(table, wanted, **rest)
+            noise: Sequence[Any] = self._draws[0].tolist() if self._draws else ()
+            for (pair, counts), drawn in zip(table._counts(list(answers)), noise, strict=True):
+                exact = _indif(counts.reshape(table.domain.shape(pair)))
+                expect(
+                    answers[pair] == exact + int(drawn), "an InDif score is not its exact value plus the noise drawn"
+                )
+            return answers
+
+        return dependence
+
+    def _select(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def select(table: PrivateTable, candidates: Any, **rest: Any) -> Clique:
+            wanted = [tuple(clique) for clique in candidates]
+            self._start("select", table)
+            answer: Clique = original(table, wanted, **rest)
+            weights = {clique: _number(rest.get("weights"), clique, 1.0) for clique in wanted}
+            offsets = {clique: _number(rest.get("offsets"), clique, 0.0) for clique in wanted}
+            counts = dict(table._counts(wanted))
+            scores = [weights[c] * (_distance(counts[c], rest["against"][c]) - offsets[c]) for c in wanted]
+            rate = self._rate_per_row(scores)
+            k, replaced = self._now
+            epsilon = 2 * k * (1 + replaced) * max(weights.values()) * rate
+            self.seen.append(Seen("select", "exponential", epsilon, epsilon**2 / 8, epsilon))
+            return answer
+
+        return select
+
+    def _rate_per_row(self, scores: list[Fraction]) -> Fraction:
+        """What one unit of true score adds to a log weight, from the numbers the exponential mechanism was given."""
+        if self._choice is None:
+            raise AssertionError("a selection was made without the exponential mechanism")
+        given, rate = self._choice
+        scaled = [number * rate for number in given]
+        steps = [(a - scaled[0], b - scores[0]) for a, b in zip(scaled, scores, strict=True)]
+        ratios = {a / b for a, b in steps if b}
+        expect(len(ratios) <= 1, "the log weights are not proportional to the scores")
+        expect(all(a == 0 for a, b in steps if not b), "candidates of one score have different weights")
+        return ratios.pop() if ratios else next((a / b for a, b in zip(scaled, scores, strict=True) if b), Fraction(0))
+
+
+def check_spent(spy: Spy, receipt: Receipt) -> None:
+    """The spy's costs are the receipt's, and the claim covers them.
+
+    Raises:
+        AssertionError: when a cost differs in the last digit, or passes the budget; for a batch certified by its exact
+            curve, when dp-accounting finds a larger epsilon for the noise that was drawn.
+    """
+    budget = receipt.budget
+    expect(spy.rho == receipt.exact_rho, "the receipt's rho is not the noise's")
+    if budget.pure:
+        epsilon = spy.epsilon if spy.epsilon is not None else Fraction(-1)
+        expect(epsilon == sum(c.epsilon or 0 for c in receipt.charges), "the receipt's epsilon is not the noise's")
+        expect(epsilon <= budget.capacity, "more epsilon was spent than the budget allows")
+        return
+    expect(spy.rho <= budget.rho, "more rho was spent than the budget allows")
+    if budget.proof == "pld":
+        true = curve_epsilon([one.scale for one in spy.seen], float(budget.delta or 0), receipt.neighbours.replace_one)
+        expect(true <= float(budget.epsilon or 0), "the drawn noise has a larger epsilon than was promised")
+
+
+def curve_epsilon(sigmas: Sequence[Fraction], delta: float, replace_one: bool) -> float:
+    """A lower bound of the true epsilon of discrete Gaussian measurements, by dp-accounting's optimistic rounding."""
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    cells = 2 if replace_one else 1
+    whole: Any = None
+    for sigma in sorted(set(sigmas)):
+        one = pld.from_discrete_gaussian_mechanism(float(sigma), pessimistic_estimate=False)
+        one = one.self_compose(cells * sigmas.count(sigma))
+        whole = one if whole is None else whole.compose(one)
+    return 0.0 if whole is None else float(whole.get_epsilon_for_delta(delta))
+
+
+def _same_noise(
+    answers: Sequence[Measurement], counts: Mapping[Clique, NDArray[np.int64]], draws: Sequence[NDArray[np.int64]]
+) -> None:
+    expect(len(draws) == len(answers), "a measurement was made without a draw of noise of its own")
+    for answer, draw in zip(answers, _in_order(answers, counts, draws), strict=True):
+        expect(
+            np.array_equal(answer.values, counts[answer.clique] + draw), "a measurement is not its counts plus noise"
+        )
+
+
+def _in_order(
+    answers: Sequence[Measurement], counts: Mapping[Clique, Any], draws: Sequence[NDArray[np.int64]]
+) -> Iterator[NDArray[np.int64]]:
+    """Draws are made in the order in which the source answers, which need not be the order asked."""
+    left = list(draws)
+    for answer in answers:
+        fits = [i for i, draw in enumerate(left) if np.array_equal(answer.values - counts[answer.clique], draw)]
+        yield left.pop(fits[0]) if fits else np.array(np.nan)
+
+
+def _number(given: Mapping[Clique, float] | None, clique: Clique, default: float) -> Fraction:
+    return Fraction(default if given is None else float(given[clique]))
+
+
+def _distance(counts: NDArray[np.int64], against: Any) -> Fraction:
+    """The L1 distance to a marginal rounded to multiples of 2^-16, in Python's own integers."""
+    given = [round(Fraction(float(value)) * 2**16) for value in np.asarray(against, dtype=np.float64).reshape(-1)]
+    return Fraction(sum(abs(int(a) * 2**16 - b) for a, b in zip(counts, given, strict=True)), 2**16)
+
+
+def _indif(table: NDArray[np.int64]) -> int:
+    """InDif by its definition, in fractions, rounded half up."""
+    n = int(table.sum())
+    if n == 0:
+        return 0
+    rows, columns = table.sum(axis=1), table.sum(axis=0)
+    total = sum(
+        abs(Fraction(int(table[i, j])) - Fraction(int(rows[i]) * int(columns[j]), n))
+        for i in range(len(rows))
+        for j in range(len(columns))
+    )
+    return int((total + Fraction(1, 2)) // 1)

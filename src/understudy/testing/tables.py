@@ -1,0 +1,60 @@
+"""Small sources of coded rows for tests, and one that must not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from understudy.domain import Clique, Domain
+from understudy.schema import PrivacyUnit
+from understudy.tabulate import Counts, marginals
+
+
+class CodedSource:
+    """Rows that are codes already, behind the `Source` protocol; each table is counted once and remembered.
+
+    Args:
+        sizes: the columns and their numbers of codes.
+        rows: the rows, each a sequence of codes in the order of the columns. They are taken as bounded already.
+        max_rows: k; above 1 the unit is a column named "unit" that is not among the coded ones.
+        rows_public: the declared number of rows, which makes neighbours replace a unit instead of adding one.
+    """
+
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        rows: Sequence[Sequence[int]],
+        *,
+        max_rows: int = 1,
+        rows_public: int | None = None,
+    ) -> None:
+        self.domain = Domain(sizes)
+        self.unit = PrivacyUnit() if max_rows == 1 else PrivacyUnit("unit", max_rows)
+        self.rows_public = rows_public
+        table = np.array(rows, dtype=np.int64).reshape(len(rows), len(self.domain))
+        self._codes = {column: table[:, i].astype(np.uint32) for i, column in enumerate(self.domain)}
+        self._known: dict[Clique, Counts] = {}
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Exact counts of each clique's cells, in the order asked."""
+        asked = [self.domain.check(clique) for clique in cliques]
+        fresh = [clique for clique in asked if clique not in self._known]
+        self._known.update(marginals(self._codes, self.domain, fresh))
+        return iter([(clique, _copied(self._known[clique])) for clique in asked])
+
+
+class SealedSource(CodedSource):
+    """A source that nobody may read: what is refused must be refused before rows are touched."""
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Never called by code that is right.
+
+        Raises:
+            AssertionError: always.
+        """
+        raise AssertionError("rows were read")
+
+
+def _copied(counts: Counts) -> Counts:
+    return counts.copy() if isinstance(counts, np.ndarray) else counts
