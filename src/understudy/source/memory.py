@@ -105,16 +105,22 @@ def _checked(frame: Any, schema: Schema) -> Any:
 def check_names(names: Iterable[str], schema: Schema) -> None:
     """Refuse a table whose columns cannot be told apart, or that lacks one the schema needs.
 
+    **Privacy.** Only names that the schema declares are quoted: the first line of a file without a header is a row.
+
     Raises:
-        SchemaError: naming the columns and the remedy.
+        SchemaError: naming the columns, or their places, and the remedy.
     """
-    found = Counter(names)
+    listed = list(names)
+    found = Counter(listed)
     if not found:
         raise SchemaError("the table has no columns; give one with the columns that the schema names")
-    if twice := [name for name, times in found.items() if times > 1]:
-        raise SchemaError(f"{_named(twice)} named more than once in the table; rename all but one")
     if missing := [name for name in schema.needs if name not in found]:
         raise SchemaError(f"{_named(missing)} not in the table; add or rename there, or correct the schema")
+    if twice := [name for name in schema.needs if found[name] > 1]:
+        raise SchemaError(f"{_named(twice)} named more than once in the table; rename all but one")
+    if len(found) < len(listed):
+        places = [place + 1 for place, name in enumerate(listed) if found[name] > 1]
+        raise SchemaError(f"columns number {places[0]} and others of the table share a name; rename all but one")
 
 
 def _named(names: list[str]) -> str:
