@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from understudy.cli import demo, reference, release, run
+from understudy.cli import demo, reference, release, run, schema
 from understudy.cli.guard import Guarded
 
 app = typer.Typer(
@@ -26,7 +26,7 @@ app.command()(run.mechanisms)
 app.command()(run.book)
 app.command()(demo.demo)
 app.command(hidden=True)(reference.reference)
-
+app.add_typer(schema.app, name="schema")
 
 
 def main() -> None:
