@@ -2,10 +2,10 @@
 
 Usage: python examples/census1940/build.py FOLDER > examples/census1940/schema.yaml
 
-FOLDER holds ``colorado-specs.json`` (largest code of each column), ``census1940-domain-values.json`` (admissible codes of
-87 columns, from the IPUMS documentation), ``codebook.cbk.gz`` (labels) and ``NISTChallengeMatch3DataDict.txt`` (titles).
-As in the MST paper, a column's values are those that both the specification and IPUMS know; INCWAGE and VALUEH follow
-its Algorithm 3. No row is read.
+FOLDER holds ``colorado-specs.json`` (largest code of each column), ``census1940-domain-values.json`` (admissible codes
+of 87 columns, from the IPUMS documentation), ``codebook.cbk.gz`` (labels) and ``NISTChallengeMatch3DataDict.txt``
+(titles). As in the MST paper, a column's values are those that both the specification and IPUMS know; INCWAGE
+and VALUEH follow its Algorithm 3. No row is read.
 """
 
 from __future__ import annotations

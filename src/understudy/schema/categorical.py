@@ -14,7 +14,7 @@ from understudy.schema.coded import Coded, plain_text
 from understudy.schema.dialect import Dialect
 from understudy.schema.levels import Generalisation, Level, group_values
 from understudy.schema.table import Codes, Entry
-from understudy.schema.text import numbers
+from understudy.schema.text import numbers, objects_as_text
 
 Value = bool | int | float | str
 
@@ -245,13 +245,13 @@ class Boolean(Coded):
 
 
 def as_text(cells: Any) -> Any:
-    """Any arrow array as text; what arrow cannot write becomes null."""
+    """Any arrow array as text. Where arrow cannot write one cell, every cell is written on its own."""
     import pyarrow as pa
 
     try:
         return cells.cast(pa.string())
     except pa.ArrowException:
-        return pa.nulls(len(cells), pa.string())
+        return objects_as_text(cells.to_pylist())
 
 
 def _floats(cells: Any) -> NDArray[np.float64]:

@@ -131,7 +131,8 @@ class Coded(Column):
         if pa.types.is_dictionary(cells.type):
             return self._by_dictionary(cells, dialect)
         if _is_text(cells.type):
-            return self._by_dictionary(cells.dictionary_encode(), dialect)
+            flat = plain_text(cells) if pa.types.is_string_view(cells.type) else cells
+            return self._by_dictionary(flat.dictionary_encode(), dialect)
         return self.encode_typed(cells, dialect)
 
     def _by_dictionary(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -257,4 +258,12 @@ def _explained(error: ValidationError, name: str, path: tuple[str | int, ...]) -
     if first["type"] != "value_error":
         key = where.split(".")[0]
         message = f"`{key}`: {message[:1].lower() + message[1:]}; correct it (see the guide to the schema)"
-    return FieldError(f"column {name!r}: {message}", path)
+    return FieldError(f"column {name!r}: {message}", path + _key_path(message))
+
+
+def _key_path(message: str) -> tuple[str | int, ...]:
+    """Where the key that a message names first lies in a field."""
+    named = re.search(r"`([A-Za-z_]+)", message)
+    if named is None or named[1] in _STANDARD:
+        return () if named is None else (named[1],)
+    return ("constraints", named[1]) if named[1] in _CONSTRAINTS else (OURS, named[1])

@@ -93,14 +93,25 @@ def from_dict(content: Any) -> Schema:
         raise FieldError("the schema has no columns; list them under `fields`", ())
     columns = tuple(column_of(field, index) for index, field in enumerate(fields))
     title = content.get("title")
-    return Schema(
-        columns=columns,
-        privacy_unit=_unit(ours.get("privacy_unit")),
-        rows=ours.get("rows"),
-        dialect=_dialect(ours.get("dialect", {})),
-        rules=_rules(ours.get("rules", [])),
-        title=None if title is None else str(title),
-    )
+    parts: dict[str, Any] = {
+        "privacy_unit": _unit(ours.get("privacy_unit")),
+        "rows": ours.get("rows"),
+        "dialect": _dialect(ours.get("dialect", {})),
+        "rules": _rules(ours.get("rules", [])),
+        "title": None if title is None else str(title),
+    }
+    try:
+        return Schema(columns, **parts)
+    except SchemaError as error:
+        raise FieldError(str(error), _place(str(error), [column.name for column in columns])) from None
+
+
+def _place(message: str, names: list[str]) -> tuple[str | int, ...]:
+    """Where a contradiction between columns lies: the last column that the message names, else the key it names."""
+    for index in reversed(range(len(names))):
+        if repr(names[index]) in message:
+            return ("fields", index)
+    return next(((OURS, key) for key in _KEYS if f"`{key}`" in message), ())
 
 
 def _ours(content: Any) -> Mapping[str, Any]:

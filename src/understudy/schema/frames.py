@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 from understudy.errors import InputError, SchemaError
+from understudy.schema.text import objects_as_text
 
 FrameKind: TypeAlias = Literal["arrow", "pandas", "polars"]
 
@@ -111,22 +112,23 @@ def _series(frame: Any, label: Any) -> Any:
 
 
 def _arrow(series: Any) -> Any:
-    """One column as one arrow array. Mixed objects, which arrow refuses, are read as text."""
+    """One column as one arrow array.
+
+    Objects are read as text cell by cell, never by a type guessed from all of them: one odd cell must not change how
+    the cells of other rows are coded.
+    """
     import narwhals as nw
     import pyarrow as pa
 
-    try:
-        native = series if isinstance(series, pa.ChunkedArray) else nw.from_native(series, series_only=True).to_arrow()
-    except TypeError:
-        raise InputError("this is no table; give a pandas or polars frame, or a pyarrow table") from None
-    except pa.ArrowException:
-        native = _objects_as_text(series)
-    if not isinstance(native, pa.ChunkedArray):
-        return native
-    return native.combine_chunks() if native.num_chunks != 1 else native.chunk(0)
-
-
-def _objects_as_text(series: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.array([None if cell is None or cell != cell else str(cell) for cell in series.tolist()], pa.string())
+    if not isinstance(series, pa.ChunkedArray | pa.Array):
+        if str(getattr(series, "dtype", "")) in ("object", "Object"):
+            return objects_as_text(list(series))
+        try:
+            series = nw.from_native(series, series_only=True).to_arrow()
+        except Exception:  # a library's own error would quote a cell
+            return objects_as_text(list(series))
+    if isinstance(series, pa.Array):
+        return series
+    if pa.types.is_dictionary(series.type):
+        series = series.unify_dictionaries()
+    return series.combine_chunks() if series.num_chunks != 1 else series.chunk(0)

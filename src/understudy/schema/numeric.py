@@ -117,6 +117,8 @@ class Numeric(Measured):
         import pyarrow as pa
         import pyarrow.compute as pc
 
+        if pa.types.is_boolean(cells.type):
+            cells = cells.cast(pa.int8())
         kind = cells.type
         if pa.types.is_integer(kind) and self.grain and self._factor == 1 and kind != pa.uint64():
             filled = pc.fill_null(cells, 0) if cells.null_count else cells

@@ -14,7 +14,7 @@ from understudy.schema.levels import Level
 from understudy.schema.measured import Bins, Measured
 from understudy.schema.text import (
     MICROSECONDS,
-    arrow_integers,
+    arrow_microseconds,
     date_days,
     dates,
     datetimes,
@@ -121,7 +121,7 @@ class Temporal(Measured):
             return self._lengths(cells)
         if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
             return None
-        moments, valid = arrow_integers(cells.cast(pa.timestamp("us"), safe=False).cast(pa.int64()))
+        moments, valid = arrow_microseconds(cells)
         return (np.floor_divide(moments, MICROSECONDS["day"]), valid) if self.kind == "date" else (moments, valid)
 
     def _lengths(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
@@ -129,7 +129,7 @@ class Temporal(Measured):
         import pyarrow.compute as pc
 
         if pa.types.is_duration(cells.type):
-            return arrow_integers(cells.cast(pa.duration("us"), safe=False).cast(pa.int64()))
+            return arrow_microseconds(cells)
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
             return None
         seconds = np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan")))

@@ -145,8 +145,52 @@ def date_days(day: date) -> int:
     return (day - date(1970, 1, 1)).days
 
 
+def objects_as_text(cells: list[Any]) -> Any:
+    """Python objects as an arrow array of text, each cell on its own."""
+    import pyarrow as pa
+
+    texts = [cell if type(cell) is str else _object_text(cell) for cell in cells]
+    try:
+        return pa.array(texts, pa.string())
+    except (pa.ArrowException, UnicodeError):  # half a surrogate pair somewhere
+        return pa.array([text and text.encode("utf-8", "replace").decode() for text in texts], pa.string())
+
+
+def _object_text(cell: Any) -> str | None:
+    """One object in the text that its typed form would be read as."""
+    if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(cell, bool | np.bool_):
+        return "true" if cell else "false"
+    if isinstance(cell, float | np.floating):
+        number = float(cell)
+        return None if number != number else str(int(number)) if number.is_integer() else repr(number)
+    if isinstance(cell, bytes):
+        return cell.decode("utf-8", "replace")
+    if isinstance(cell, timedelta):
+        return repr(cell.total_seconds())
+    try:
+        return cell.isoformat() if isinstance(cell, date) else str(cell)
+    except Exception:  # an object that cannot be written is an empty cell
+        return None
+
+
 def arrow_integers(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """An arrow integer array as numpy, with 0 and False where it is null."""
     import pyarrow.compute as pc
 
     return np.asarray(pc.fill_null(array, 0), dtype=np.int64), np.asarray(pc.is_valid(array))
+
+
+def arrow_microseconds(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Dates, timestamps (UTC) or durations in microseconds; far ends of time are clipped, so nothing overflows."""
+    import pyarrow as pa
+
+    days = pa.types.is_date32(array.type)
+    raw, valid = arrow_integers(array.cast(pa.int32() if days else pa.int64()))
+    unit = "D" if days else "ms" if pa.types.is_date64(array.type) else array.type.unit
+    if unit == "ns":
+        return np.floor_divide(raw, 1000), valid
+    factor = {"D": MICROSECONDS["day"], "s": 1_000_000, "ms": 1000, "us": 1}[unit]
+    largest = np.iinfo(np.int64).max // factor
+    return np.clip(raw, -largest, largest) * factor, valid
