@@ -1,0 +1,187 @@
+"""`mst`: a spanning tree of dependent pairs, chosen privately (Algorithm 2 of "Winning the NIST Contest", in general).
+
+Four of its numbers differ from the paper's, because they lower the error at no cost; `paper_settings` has the others.
+The guide says what each one bought.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
+from understudy.measurement import Measurement
+from understudy.mechanism.compress import all_re_expressed, compress
+from understudy.mechanism.protocol import Fit, Footprint, one_way
+from understudy.mechanism.spanning_tree import (
+    IndependentPairs,
+    Keep,
+    eligible,
+    joinable,
+    kept_cliques,
+    largest_forest,
+    spanning_tree,
+)
+from understudy.model import JunctionTree, estimate
+from understudy.privacy import PrivateTable
+from understudy.privacy.gate import LARGEST_TABLE
+from understudy.progress import Progress, Step, silent
+from understudy.schema import Recoding
+
+_COPIES = 8  # tables of doubles that estimation holds for each cell of the model
+
+
+@dataclass(frozen=True, kw_only=True)
+class MST:
+    """Measure the columns, choose a spanning tree of dependent pairs privately, measure those, fit a tree model.
+
+    Attributes:
+        keep: cliques that are always measured, of any order: cliques, or (clique, weight).
+        split: the parts of the budget for one-way marginals, for choosing pairs, and for measuring them.
+        threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges few.
+        penalty: how many times the noise that a pair's table would get is taken off its score.
+        size_power: a table of n cells is measured with weight n^size_power; 1/3 minimises the summed noise.
+        max_cells: pairs of more cells are not chosen.
+
+    **Privacy.** Three kinds of calls to the gate; everything else reads their answers (Theorem 3 and the appendix).
+    """
+
+    keep: Keep = ()
+    split: Sequence[float] = (0.45, 0.1, 0.45)
+    threshold: float = 3.0
+    penalty: float = 1.0
+    size_power: float = 1 / 3
+    max_cells: int = 1_000_000
+
+    name: ClassVar[str] = "mst"
+    pure: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "keep", kept_cliques(self.keep))
+        object.__setattr__(self, "split", _checked_split(self.split))
+        for name in ("threshold", "penalty", "size_power"):
+            _check(name, getattr(self, name), at_least=0)
+        _check("max_cells", self.max_cells, at_least=4)
+
+    def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
+        """Measure, compress, select, measure, finish."""
+        domain, kept = table.domain, dict(kept_cliques(self.keep))
+        check_kept(domain, list(kept))
+        several = sum(size > 1 for size in domain.values()) > 1
+        for_ones, for_choice, for_pairs = (rho * part for part in self.split) if several or kept else (rho, 0.0, 0.0)
+        progress(Step("measure", 0.0, "one-way marginals"))
+        ones = table.measure(one_way(domain), rho=for_ones, weights=sized(domain, one_way(domain), self.size_power))
+        recoding = compress(domain, ones, threshold=self.threshold)
+        merged = table.recoded(recoding)
+        draws = joinable(merged.domain, kept, self.max_cells)
+        tree: list[Clique] = []
+        if draws:
+            independent = independent_pairs(domain, ones, recoding, total=table.rows_public)
+            tree = spanning_tree(
+                merged,
+                independent,
+                rho=for_choice,
+                start=kept,
+                max_cells=self.max_cells,
+                offsets=self._offsets(merged, for_pairs / (draws + len(kept))),
+                progress=progress,
+            )
+        progress(Step("measure", 0.5, "chosen marginals"))
+        for_rest = for_pairs if draws else for_pairs + for_choice
+        weights = sized(merged.domain, tree, self.size_power) | kept
+        later: list[Measurement] = []
+        if weights:
+            later = merged.measure(weights, rho=for_rest, weights=weights)
+        elif for_rest:  # columns of one code each have no pairs: what is left buys a second look at the columns
+            later = table.measure(one_way(domain), rho=for_rest)
+            recoding = compress(domain, [*ones, *later], threshold=self.threshold)
+        done = self.finish(domain, [*ones, *later], recoding=recoding, total=table.rows_public, progress=progress)
+        return replace(done, rounds=[{"chosen": list(pair)} for pair in tree])
+
+    def finish(
+        self,
+        domain: Domain,
+        measurements: Sequence[Measurement],
+        *,
+        recoding: Recoding,
+        total: float | None = None,
+        progress: Progress = silent,
+    ) -> Fit:
+        """The graphical model of what was measured, whatever part of it there is."""
+        expressed = all_re_expressed(domain, measurements, recoding)
+        model = estimate(recoding.recode(domain), expressed, total=total, progress=progress)
+        return Fit(model=model, measurements=measurements, recoding=recoding)
+
+    def footprint(self, domain: Domain) -> Footprint:
+        """The largest tree that could be chosen, a group of tables being counted, and the lists of candidates."""
+        kept = [clique for clique, _ in kept_cliques(self.keep)]
+        forest = largest_forest(domain, self.max_cells)
+        return tree_footprint(domain, forest, kept, candidates=len(eligible(domain, self.max_cells)))
+
+    def _offsets(self, table: PrivateTable, share: float) -> dict[Clique, float] | None:
+        """What the noise of each pair's table would add to its L1 distance, on average: sqrt(2/pi) sigma a cell."""
+        if self.penalty == 0:
+            return None
+        cell = self.penalty * math.sqrt(2 / math.pi) * table.sigma(share)
+        return {pair: cell * table.domain.cells(pair) for pair in eligible(table.domain, self.max_cells)}
+
+
+def paper_settings() -> dict[str, Any]:
+    """The settings of the paper: thirds of the budget, equal noise, scores without a penalty."""
+    return {"split": (1 / 3, 1 / 3, 1 / 3), "penalty": 0.0, "size_power": 0.0}
+
+
+def independent_pairs(
+    domain: Domain, ones: Sequence[Measurement], recoding: Recoding, *, total: float | None
+) -> IndependentPairs:
+    """Every pair's table by the one-way marginals alone (line 1 of Algorithm 6)."""
+    merged = recoding.recode(domain)
+    model = estimate(merged, all_re_expressed(domain, ones, recoding), total=total)
+    tables = model.project_many(one_way(merged))
+    return IndependentPairs({column: tables[(column,)] for column in merged}, model.total)
+
+
+def sized(domain: Domain, cliques: Sequence[Clique], power: float) -> dict[Clique, float]:
+    """Weights n^power of tables of n cells, scaled to a mean square of 1 so that other weights compare with them."""
+    raw = {clique: float(domain.cells(clique)) ** power for clique in cliques}
+    mean = math.sqrt(math.fsum(weight**2 for weight in raw.values()) / len(raw)) if raw else 1.0
+    return {clique: weight / mean for clique, weight in raw.items()}
+
+
+def check_kept(domain: Domain, cliques: Sequence[Clique]) -> None:
+    """Refuse forced cliques that cannot be measured, before anything is spent.
+
+    Raises:
+        SchemaError: for an unknown column.
+        SettingError: for a table that is too large.
+    """
+    for clique in cliques:
+        if domain.cells(domain.check(clique)) > LARGEST_TABLE:
+            raise SettingError(f"keep: the table of {clique} is too large; use fewer columns, or coarser ones")
+
+
+def tree_footprint(domain: Domain, forest: Sequence[int], kept: Sequence[Clique], *, candidates: int = 0) -> Footprint:
+    """What a run needs for a model of tables of these many cells and of forced cliques."""
+    check_kept(domain, kept)
+    forced = int(JunctionTree.of(domain, kept).size_mib * 2**17) + 1 if kept else 0
+    measured = sum(domain.values()) + sum(forest) + sum(domain.cells(clique) for clique in kept)
+    named = 16 + 2 * max(len(column) for column in domain)
+    return Footprint(
+        memory_bytes=8 * _COPIES * (sum(forest) + forced + sum(domain.values())) + (256 << 20),
+        disk_bytes=16 * measured + 1024 * len(domain) + len(forest) * candidates * named // 2,
+    )
+
+
+def _checked_split(split: Any) -> tuple[float, ...]:
+    numbers = isinstance(split, Sequence) and not isinstance(split, str) and len(split) == 3
+    if not numbers or not all(isinstance(part, int | float) and 0 < part < math.inf for part in split):
+        raise SettingError("split: give three positive parts of the budget, such as [0.45, 0.1, 0.45]")
+    return tuple(float(part / math.fsum(split)) for part in split)
+
+
+def _check(name: str, value: Any, *, at_least: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not at_least <= value < math.inf:
+        raise SettingError(f"{name}: give a number of at least {at_least}")

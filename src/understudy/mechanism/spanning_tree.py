@@ -1,0 +1,161 @@
+"""Algorithm 6 of "Winning the NIST Contest": Kruskal's spanning tree with private choices, and the forced cliques."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
+from understudy.privacy import PrivateTable
+from understudy.privacy.scores import FixedMarginals
+from understudy.progress import Progress, Step, silent
+
+Keep: TypeAlias = "Mapping[Clique, float] | Sequence[Any]"
+"""Cliques that are always measured: a mapping to weights, or a list of cliques and of (clique, weight)."""
+
+Kept: TypeAlias = tuple[tuple[Clique, float], ...]
+"""The same in one form, which survives JSON."""
+
+
+def kept_cliques(keep: Keep) -> Kept:
+    """Forced cliques in one form.
+
+    >>> kept_cliques([("sex", "city"), (("sex", "age"), 6)])
+    ((('sex', 'city'), 1.0), (('sex', 'age'), 6.0))
+
+    Raises:
+        SettingError: for a clique without columns, named twice, or with a weight that is not positive.
+    """
+    pairs = list(keep.items()) if isinstance(keep, Mapping) else [_weighted(item) for item in keep]
+    for clique, weight in pairs:
+        if not clique or not all(isinstance(column, str) for column in clique):
+            raise SettingError("keep: name the columns of each clique, such as ('sex', 'city')")
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+            raise SettingError(f"keep: the weight of {clique} must be a positive, finite number")
+    kept = tuple((tuple(clique), float(weight)) for clique, weight in pairs)
+    if len({frozenset(clique) for clique, _ in kept}) != len(kept):
+        raise SettingError("keep: a set of columns is named twice; name it once")
+    return kept
+
+
+def _weighted(item: Any) -> tuple[Clique, Any]:
+    if isinstance(item, str) or not isinstance(item, Sequence):
+        raise SettingError("keep: give cliques, or pairs of a clique and its weight")
+    if len(item) == 2 and not isinstance(item[0], str) and isinstance(item[0], Sequence):
+        return tuple(item[0]), item[1]
+    return tuple(item), 1.0
+
+
+class IndependentPairs(FixedMarginals):
+    """The table of every pair of columns if they were independent: what the private choices compare with.
+
+    Args:
+        one_ways: for each column its expected counts.
+        total: the number of rows they sum to.
+    """
+
+    def __init__(self, one_ways: Mapping[str, NDArray[np.float64]], total: float) -> None:
+        self._counts = dict(one_ways)
+        self._shares = {column: counts / total for column, counts in one_ways.items()}
+
+    def __getitem__(self, clique: Clique) -> NDArray[np.float64]:
+        first, second = clique
+        return np.multiply.outer(self._counts[first], self._shares[second])
+
+    def __contains__(self, clique: object) -> bool:
+        return isinstance(clique, tuple) and len(clique) == 2 and all(column in self._counts for column in clique)
+
+    def __iter__(self) -> Iterator[Clique]:
+        return combinations(self._counts, 2)
+
+    def __len__(self) -> int:
+        return math.comb(len(self._counts), 2)
+
+
+def spanning_tree(
+    table: PrivateTable,
+    independent: FixedMarginals,
+    *,
+    rho: float,
+    start: Iterable[Clique] = (),
+    max_cells: int,
+    offsets: Mapping[Clique, float] | None = None,
+    progress: Progress = silent,
+) -> list[Clique]:
+    """Pairs that connect the columns as a tree, each chosen privately among those that join two components.
+
+    The score of a pair is the L1 distance between its table and the given one, less its offset. Columns with a single
+    code need no pair; pairs of more than `max_cells` cells are left out, which may leave the columns in several trees.
+
+    **Privacy.** r - 1 selections of rho / (r - 1) each, for r components that can be joined (Theorem 3).
+
+    Args:
+        table: the rows behind the gate.
+        independent: each pair's table as the one-way marginals suggest it.
+        rho: the share for all selections together.
+        start: cliques that are measured anyway; their columns count as connected.
+        max_cells: the largest pair.
+        offsets: what a pair must be worth, in rows; none by default.
+        progress: told about each choice.
+    """
+    domain = table.domain
+    pairs = eligible(domain, max_cells)
+    components = _Components(domain, start)
+    draws = joinable(domain, start, max_cells)
+    tree: list[Clique] = []
+    for draw in range(draws):  # line 6
+        progress(Step("select", draw / draws, "pairs of columns"))
+        pairs = [pair for pair in pairs if components.apart(pair)]  # line 7
+        wanted = None if offsets is None else {pair: offsets[pair] for pair in pairs}
+        choice = table.select(pairs, against=independent, rho=rho / draws, offsets=wanted)  # line 8
+        components.join(choice)
+        tree.append(choice)  # line 9
+    return tree
+
+
+def eligible(domain: Domain, max_cells: int) -> list[Clique]:
+    """The pairs worth a choice: both columns with at least two codes, at most `max_cells` cells."""
+    columns = [column for column, size in domain.items() if size > 1]
+    return [pair for pair in combinations(columns, 2) if domain.cells(pair) <= max_cells]
+
+
+def joinable(domain: Domain, start: Iterable[Clique], max_cells: int) -> int:
+    """How many pairs the tree will have: known before anything is chosen."""
+    components = _Components(domain, start)
+    return sum(components.join(pair) for pair in eligible(domain, max_cells))
+
+
+def largest_forest(domain: Domain, max_cells: int) -> list[int]:
+    """The cells of each pair of the largest tree that could be chosen: a bound for what a run needs.
+
+    Merging codes may turn a pair that is too large into one of just `max_cells`, so larger ones count as that.
+    """
+    columns = sorted((column for column, size in domain.items() if size > 1), key=domain.__getitem__, reverse=True)
+    return [min(max_cells, domain.cells((columns[0], other))) for other in columns[1:]]
+
+
+class _Components:
+    """Which columns are connected: a name for each component."""
+
+    def __init__(self, domain: Domain, start: Iterable[Clique]) -> None:
+        self._of = {column: column for column in domain}
+        for clique in start:
+            for column in clique[1:]:
+                self.join((clique[0], column))
+
+    def apart(self, pair: Clique) -> bool:
+        return self._of[pair[0]] != self._of[pair[1]]
+
+    def join(self, pair: Clique) -> bool:
+        """Connect the two; False when they were."""
+        kept, gone = self._of[pair[0]], self._of[pair[1]]
+        if kept == gone:
+            return False
+        self._of = {column: kept if name == gone else name for column, name in self._of.items()}
+        return True
