@@ -9,7 +9,6 @@ import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
-from fractions import Fraction
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -20,10 +19,10 @@ from understudy.measurement import Measurement
 from understudy.mechanism import Mechanism, mechanism_named
 from understudy.preflight import check_memory, check_noise, check_output, check_space
 from understudy.privacy import Book, Budget, PrivateTable, Receipt
-from understudy.privacy.calibrate import planned_sigma, spread
-from understudy.privacy.charge import Charge, planned
+from understudy.privacy.charge import Charge
 from understudy.privacy.exact import float_below
 from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.plan import can_plan, certified_plan
 from understudy.privacy.randomness import is_insecure
 from understudy.progress import Progress, Step, silent
 from understudy.release import Partial, Release, read_partial
@@ -283,17 +282,9 @@ def _planned(
 ) -> tuple[dict[Clique, float] | None, Budget]:
     """The sigmas of a run whose measurements are fixed in advance, and its budget certified by their exact curve."""
     plan = getattr(mechanism, "plan", None)
-    if plan is None or budget.proof != "zcdp" or budget.epsilon is None or budget.purchase_delta:
+    if plan is None or not can_plan(budget, neighbours):
         return None, budget
-    if neighbours.max_rows != 1 or budget.delta is None:
-        return None, budget
-    weights: dict[Clique, float] = plan(schema.domain)
-    relative = list(weights.values())
-    common = planned_sigma(relative, float(budget.epsilon), float(budget.delta), replace_one=neighbours.replace_one)
-    sigmas = dict(zip(weights, spread(common, relative), strict=True))
-    squared = neighbours.marginal_l2_squared
-    charges = [planned("measure", (clique,), squared, sigma=value) for clique, value in sigmas.items()]
-    return sigmas, budget.certified(sum((charge.rho for charge in charges), Fraction(0)))
+    return certified_plan(plan(schema.domain), budget, neighbours)
 
 
 def _settings(mechanism: Mechanism) -> dict[str, Any]:

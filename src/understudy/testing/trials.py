@@ -1,0 +1,105 @@
+"""Worst-case neighbouring tables for each stage of the gate, with the event that tells them apart best.
+
+In every trial one more unit moves a cell of every marginal that is asked for. Thresholds are fixed here, before any
+run: 1.3 claimed standard deviations of the likelihood-ratio statistic, where a mechanism with half its noise is caught.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.mechanism.independent import Independent
+from understudy.privacy import Budget, PrivateTable, epsilon_of
+from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.plan import certified_plan
+from understudy.testing.audit import Trial
+from understudy.testing.tables import CodedSource
+
+RUNS = 2500
+DELTA = 0.3
+"""Large, because the smaller the delta the rarer the events that matter; the claim is made at the same delta."""
+
+_FOUR = dict.fromkeys("abcd", 2)
+_FOUR_WAYS: list[Clique] = [("a",), ("b",), ("c",), ("d",)]
+
+
+def gaussian_trial() -> Trial:
+    """Four one-way tables under zCDP, units of three rows: sigma 3 sqrt(4/2), the sum of four cells moves by 12."""
+
+    def happened(source: CodedSource) -> bool:
+        table = PrivateTable(source, Budget.of(rho=1.0))
+        return sum(int(m.values[1]) for m in table.measure(_FOUR_WAYS, rho=1.0)) >= 11
+
+    return _trial(happened, *_with_unit(_FOUR, max_rows=3), epsilon_of(1.0, DELTA), DELTA)
+
+
+def laplace_trial() -> Trial:
+    """Two one-way tables under pure DP, units of three rows: scale 6, an event whose ratio is exactly exp(epsilon)."""
+
+    def happened(source: CodedSource) -> bool:
+        table = PrivateTable(source, Budget.of(epsilon=1.0, delta=0))
+        return all(int(m.values[1]) >= 3 for m in table.measure(_FOUR_WAYS[:2], rho=1.0))
+
+    return _trial(happened, *_with_unit({"a": 2, "b": 2}, max_rows=3), 1.0, 0.0)
+
+
+def selection_trial(*, pure: bool) -> Trial:
+    """Two candidates; the unit raises the score of one by 1 and lowers the other's by 1, from a gap of 2 to none."""
+    against: dict[Clique, NDArray[np.float64]] = {("a",): np.array([5.0, 0.0]), ("b",): np.array([5.0, 2.0])}
+    budget = Budget.of(epsilon=2.0, delta=0) if pure else Budget.of(rho=0.5)
+
+    def happened(source: CodedSource) -> bool:
+        table = PrivateTable(source, budget)
+        return table.select([("a",), ("b",)], against=against, rho=float(budget.capacity)) == ("a",)
+
+    claim, delta = (2.0, 0.0) if pure else (epsilon_of(0.5, DELTA), DELTA)
+    return _trial(happened, *_with_unit({"a": 2, "b": 2}), claim, delta)
+
+
+def dependence_trial() -> Trial:
+    """Two pairs of columns that agree in all of 400 rows but the unit's: each InDif moves by 4."""
+
+    def happened(source: CodedSource) -> bool:
+        table = PrivateTable(source, Budget.of(rho=1.0))
+        return sum(table.dependence([("a", "b"), ("b", "c")], rho=1.0).values()) >= 8
+
+    return _trial(happened, *_with_unit(dict.fromkeys("abc", 2), rows=400), epsilon_of(1.0, DELTA), DELTA)
+
+
+def independent_trial(*, replace_one: bool) -> Trial:
+    """A whole run of `independent`, calibrated by the exact curve: the claim is tight."""
+    epsilon = 0.94
+    budget = Budget.of(epsilon=epsilon, delta=DELTA)
+    neighbours = Neighbours(None, 1, replace_one)
+    plan, certified = certified_plan(Independent().plan(Domain(_FOUR)), budget, neighbours)
+
+    def happened(source: CodedSource) -> bool:
+        fit = Independent().fit(PrivateTable(source, certified, plan=plan), rho=float(certified.capacity))
+        if replace_one:
+            return sum(int(m.values[1]) - int(m.values[0]) for m in fit.measurements) >= 7 - 4 * 6
+        return sum(int(m.values[1]) for m in fit.measurements) >= 4
+
+    tables = _replaced() if replace_one else _with_unit(_FOUR)
+    return _trial(happened, *tables, epsilon, DELTA)
+
+
+def _trial(
+    happened: Callable[[CodedSource], bool], present: CodedSource, absent: CodedSource, epsilon: float, delta: float
+) -> Trial:
+    return Trial(lambda: happened(present), lambda: happened(absent), epsilon, delta, RUNS)
+
+
+def _with_unit(sizes: dict[str, int], *, max_rows: int = 1, rows: int = 5) -> tuple[CodedSource, CodedSource]:
+    """The table with one more unit, all of whose rows fall into the last cell of every marginal, and without it."""
+    others, unit = [[0] * len(sizes)] * rows, [[1] * len(sizes)] * max_rows
+    return CodedSource(sizes, others + unit, max_rows=max_rows), CodedSource(sizes, others, max_rows=max_rows)
+
+
+def _replaced() -> tuple[CodedSource, CodedSource]:
+    others = [[0] * len(_FOUR)] * 5
+    moved, kept = (CodedSource(_FOUR, [*others, [code] * 4], rows_public=6) for code in (1, 0))
+    return moved, kept
