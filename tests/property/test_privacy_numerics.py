@@ -24,6 +24,7 @@ deltas = st.floats(1e-15, 0.1)
 rhos = st.floats(1e-8, 50)
 
 
+@settings(deadline=None)
 @given(fractions, st.integers(1, 300))
 def test_exp_neg_encloses(x: Fraction, bits: int) -> None:
     lower, upper = exp_neg(x, bits)
@@ -34,6 +35,7 @@ def test_exp_neg_encloses(x: Fraction, bits: int) -> None:
         assert lower <= exact <= upper
 
 
+@settings(deadline=None)
 @given(epsilons, deltas)
 def test_rho_round_trip(epsilon: float, delta: float) -> None:
     rho = rho_of(epsilon, delta)
@@ -42,6 +44,7 @@ def test_rho_round_trip(epsilon: float, delta: float) -> None:
     assert delta_of(rho * 1.0001, epsilon) > delta
 
 
+@settings(deadline=None)
 @given(rhos, deltas)
 def test_epsilon_round_trip(rho: float, delta: float) -> None:
     epsilon = epsilon_of(rho, delta)
@@ -50,6 +53,7 @@ def test_epsilon_round_trip(rho: float, delta: float) -> None:
         assert rho_of(epsilon, delta) == pytest.approx(rho, rel=1e-9)
 
 
+@settings(deadline=None)
 @given(rhos, deltas, st.floats(1.001, 3))
 def test_more_rho_or_less_delta_never_costs_less(rho: float, delta: float, factor: float) -> None:
     assert epsilon_of(rho * factor, delta) >= epsilon_of(rho, delta)
@@ -90,6 +94,7 @@ def test_planned_sigma_keeps_its_claim(weights: list[float], epsilon: float, del
     assert sigma <= math.sqrt(1 / (2 * rho_of(epsilon, delta))) * (1 + 1e-12)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(-(10**12), 10**12), min_size=1, max_size=40), fractions)
 def test_selection_answers_with_an_index_it_could_choose(scores: list[int], rate: Fraction) -> None:
     chosen = exponential_mechanism(scores, rate)

@@ -16,8 +16,6 @@ from understudy.errors import SettingError
 from understudy.privacy.fixed_point import below_exp_neg, exp_neg
 from understudy.privacy.randomness import Stream, stream
 
-_DIGIT = 8  # bits of a gap looked up at a time: tables of 256 weights
-
 
 def bernoulli_exp(x: Fraction) -> bool:
     """True with probability exactly exp(-x), for rational x >= 0.
@@ -74,11 +72,10 @@ def _weights(gaps: Sequence[int], rate: Fraction, places: int) -> tuple[list[int
     """Lower bounds of exp(-rate gap) 2^places for each gap, and an error that bounds them all."""
     if rate == 0:
         return [1 << places] * len(gaps), 0
-    cutoff = places / rate  # beyond it, exp(-rate gap) < 2^-places: zero with an error below one unit
+    cutoff = -(-places * rate.denominator // rate.numerator)  # from there on, exp(-rate gap) < 2^-places: zero, nearly
     distinct = {gap for gap in gaps if gap < cutoff}
-    digits = -(-max(distinct).bit_length() // _DIGIT)
-    by = _one_by_one if len(distinct) <= 4 * digits else _by_digits
-    known, error = by(distinct, rate, places)
+    few = len(distinct) <= max(distinct).bit_length() // 2  # four to a digit of eight bits
+    known, error = (_one_by_one if few else _by_digits)(distinct, rate, places)
     return [known.get(gap, 0) for gap in gaps], error
 
 
@@ -89,24 +86,23 @@ def _one_by_one(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, 
 
 
 def _by_digits(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, int], int]:
-    """exp(-rate gap) as the product of exp(-rate d 256^j) over the gap's digits d, each looked up."""
+    """exp(-rate gap) as the product of exp(-rate d B^j) over the gap's digits d in base B, each looked up."""
+    bits = 8 if len(gaps) < 2000 else 12  # larger tables pay off for many gaps
     tables, error = [], 1
-    for low in range(0, max(gaps).bit_length(), _DIGIT):
+    for low in range(0, max(gaps).bit_length(), bits):
         unit, upper = exp_neg(rate * (1 << low), places)
-        tables.append(_powers(unit, places))
-        error += (upper - unit + 1) * (1 << _DIGIT) + 1  # a product errs by the sum of its factors' errors and one unit
-    return {gap: _product(gap, tables, places) for gap in gaps}, error
+        tables.append(_powers(unit, 1 << bits, places))
+        error += (upper - unit + 1) * (1 << bits) + 1  # a product errs by the sum of its factors' errors and one unit
+    known, mask = {}, (1 << bits) - 1
+    for gap in gaps:
+        product, rest = 1 << places, gap
+        for powers in tables:
+            product = product * powers[rest & mask] >> places
+            rest >>= bits
+        known[gap] = product
+    return known, error
 
 
-def _powers(unit: int, places: int) -> list[int]:
-    """Lower bounds of unit^d for all digits d; each step adds the error of unit and one more unit in the last place."""
-    return list(accumulate(range(1, 1 << _DIGIT), lambda power, _: power * unit >> places, initial=1 << places))
-
-
-def _product(gap: int, tables: list[list[int]], places: int) -> int:
-    product, j = 1 << places, 0
-    while gap:
-        product = product * tables[j][gap & (1 << _DIGIT) - 1] >> places
-        gap >>= _DIGIT
-        j += 1
-    return product
+def _powers(unit: int, count: int, places: int) -> list[int]:
+    """Lower bounds of unit^0 .. unit^(count - 1); each step adds the error of unit and one in the last place."""
+    return list(accumulate(range(1, count), lambda power, _: power * unit >> places, initial=1 << places))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from understudy.errors import SettingError
-from understudy.privacy.convert import delta_of, epsilon_of, rho_of
+from understudy.privacy.convert import _edge, delta_of, epsilon_of, rho_of
 
 KNOWN = [
     (1, 1e-9, 0.0149730577),
@@ -76,6 +76,12 @@ def test_delta_is_never_below_the_formula(rho: float, epsilon: float) -> None:
 def test_claims_hold_in_fifty_digits(epsilon: float, delta: float, rho: float) -> None:
     assert best_delta(Fraction(rho_of(epsilon, delta)), Fraction(epsilon)) <= Decimal(delta)
     assert best_delta(Fraction(rho), Fraction(epsilon_of(rho, delta))) <= Decimal(delta)
+
+
+def test_the_search_stays_on_the_safe_side() -> None:
+    low, high = _edge(lambda x: x * x <= 2, 3.0), _edge(lambda x: x * x <= 2, 3.0, above=True)
+    assert low * low <= 2 < high * high
+    assert high - low < 1e-14
 
 
 def test_edges() -> None:

@@ -164,17 +164,20 @@ def test_bounded_integers_do_not_favour_small_ones() -> None:
     assert _below(bound, 5, Scripted(number, 64 * len(script))).tolist() == [5, 12, 7, 11, bound - 1]
 
 
-def test_a_table_that_cannot_be_certified_is_computed_wider(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_cannot_be_certified_is_computed_wider() -> None:
+    """One entry whose enclosure straddles a multiple of 2^-64 is enough to ask for more bits."""
     asked: list[int] = []
 
     class Vague:
         def enclose(self, bits: int) -> Enclosure:
             asked.append(bits)
             exact = Gaussian(Fraction(2)).enclose(bits)
-            vague = exact.error << (exact.places - exact.error.bit_length() - 8 if len(asked) == 1 else 0)
-            return Enclosure(
-                exact.first, [max(0, low - vague + exact.error) for low in exact.lower], vague, exact.places
-            )
+            if len(asked) > 1:
+                return exact
+            shift, middle = exact.places - 64, len(exact.lower) // 2
+            lower = list(exact.lower)
+            lower[middle] = (lower[middle] >> shift << shift) - 1
+            return Enclosure(exact.first, lower, exact.error + (1 << shift), exact.places)
 
     table = Table(Vague())
     assert len(asked) == 2
