@@ -1,0 +1,197 @@
+"""From noisy marginals to the graphical model that fits them best (Private-PGM)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.errors import InputError, SettingError
+from understudy.measurement import Measurement
+from understudy.model.graphical import GraphicalModel
+from understudy.model.junction_tree import JunctionTree
+from understudy.model.optimise import minimise
+from understudy.model.problem import Problem, make_problem
+from understudy.progress import Progress, Step, silent
+
+_ENOUGH_DEVIATIONS = 20.0
+
+
+def estimate(
+    domain: Domain,
+    measurements: Sequence[Measurement],
+    *,
+    total: float | None = None,
+    warm_start: GraphicalModel | None = None,
+    forbidden: Mapping[Clique, NDArray[np.bool_]] | None = None,
+    tolerance: float = 5e-4,
+    limit_mib: float | None = None,
+    max_seconds: float | None = None,
+    progress: Progress = silent,
+) -> GraphicalModel:
+    """The maximum-entropy distribution among those that fit the measurements best.
+
+    Best is least squares with weight 1/sigma^2: for Gaussian noise, maximum likelihood. The model has one potential
+    for each measured clique. The same arguments give the same model, bit for bit, on the same machine.
+
+    **Privacy.** Post-processing of measurements.
+
+    Args:
+        domain: all columns; one that no measurement names comes out uniform.
+        measurements: noisy marginals, or linear queries of them; a clique may be measured more than once.
+        total: the number of rows when that is public; otherwise it is estimated from the measurements.
+        warm_start: an earlier model of the same domain to start from; it changes the time, not the answer.
+        forbidden: for a clique, a table of the cells that cannot occur (structural zeros).
+        tolerance: stop when the loss still falls by less than this, relative.
+        limit_mib: refuse a junction tree larger than this; by default one that would not fit into memory.
+        max_seconds: stop in time even if not converged; the model's report says so.
+        progress: told now and then how far it is.
+
+    Returns:
+        The model; `model.report` says how the fit went.
+
+    Raises:
+        SchemaError: a clique names an unknown or repeated column.
+        InputError: a measurement, total or table of forbidden cells that cannot be used.
+        SettingError: an option out of range, or a tree larger than the limit.
+    """
+    _check_settings(tolerance, limit_mib, max_seconds)
+    for measurement in measurements:
+        measurement.check(domain)
+    masks = _checked_masks(domain, forbidden or {})
+    rows = _total(domain, measurements, total)
+    cliques = [*(m.clique for m in measurements), *masks]
+    tree = JunctionTree.of(domain, cliques, limit_mib=_limit(limit_mib))
+    problem = make_problem(tree, measurements, rows, masks)
+    problem.start = _start(problem, warm_start)
+    x, report = minimise(
+        problem,
+        tolerance=tolerance,
+        max_seconds=max_seconds,
+        watch=lambda calls, loss: progress(Step("estimate", None, f"{calls} iterations")),
+    )
+    potentials = problem.propagation.folded(problem.potentials(x))
+    potentials[problem.forbidden] = -np.inf
+    propagation = problem.propagation
+    tables = {propagation.tables[t]: potentials[propagation.slice_of(t)] for t in range(propagation.factors)}
+    return GraphicalModel(domain, tables, total=rows, report=report)
+
+
+def _check_settings(tolerance: float, limit_mib: float | None, max_seconds: float | None) -> None:
+    if not 0.0 < tolerance < 1.0:
+        raise SettingError("tolerance must lie between 0 and 1; the default is a good start")
+    for name, value in (("limit_mib", limit_mib), ("max_seconds", max_seconds)):
+        if value is not None and not value > 0.0:
+            raise SettingError(f"{name} must be positive; leave it out for no limit of your own")
+
+
+def _limit(limit_mib: float | None) -> float:
+    """The caller's limit, or three quarters of the machine's memory."""
+    if limit_mib is not None:
+        return limit_mib
+    import os
+
+    try:
+        return 0.75 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**20
+    except (AttributeError, ValueError, OSError):  # not a POSIX system
+        return 8 * 2.0**10
+
+
+def _checked_masks(domain: Domain, forbidden: Mapping[Clique, NDArray[np.bool_]]) -> dict[Clique, NDArray[np.bool_]]:
+    masks = {}
+    for clique, mask in forbidden.items():
+        table = np.asarray(mask)
+        clique = domain.check(clique)
+        if table.dtype != np.bool_ or table.size != domain.cells(clique):
+            raise InputError(
+                f"forbidden cells of {clique}: give a table of {domain.cells(clique)} truth values, "
+                f"shaped {domain.shape(clique)}"
+            )
+        if table.all():
+            raise InputError(f"forbidden cells of {clique}: all cells are forbidden; allow at least one")
+        masks[clique] = table.reshape(domain.shape(clique))
+    return masks
+
+
+def _total(domain: Domain, measurements: Sequence[Measurement], total: float | None) -> float:
+    """The declared number of rows, or the inverse-variance mean of what the measurements say about it."""
+    if total is not None and not (math.isfinite(total) and total > 0.0):
+        raise InputError("total must be a positive, finite number of rows")
+    found = [estimate for m in measurements if (estimate := _implied_total(domain, m)) is not None]
+    if not found:
+        if total is None:
+            raise InputError("no measurement tells the number of rows; give total, or measure a marginal")
+        return float(total)
+    precision = sum(1.0 / variance for _, variance in found)
+    mean = sum(value / variance for value, variance in found) / precision
+    if total is None:
+        return max(1.0, mean)
+    if abs(mean - total) > _ENOUGH_DEVIATIONS * precision**-0.5 and not 0.5 * total < mean < 2.0 * total:
+        raise InputError(
+            f"total={total:g} contradicts the measurements, which add up to about {mean:.6g} rows; "
+            "correct the total, or leave it out to have it estimated"
+        )
+    return float(total)
+
+
+def _implied_total(domain: Domain, measurement: Measurement) -> tuple[float, float] | None:
+    """The number of rows by one measurement and its variance; None when its query does not tell."""
+    if measurement.query is None:
+        return float(measurement.values.sum()), measurement.sigma**2 * len(measurement.values)
+    from scipy.sparse.linalg import aslinearoperator, lsmr
+
+    ones = np.ones(domain.cells(measurement.clique))
+    combination = lsmr(aslinearoperator(cast(Any, measurement.query.T)), ones, atol=1e-10, btol=1e-10)[0]
+    if np.abs(measurement.query.T @ combination - 1.0).max() > 1e-6:
+        return None
+    return float(combination @ measurement.values), measurement.sigma**2 * float(combination @ combination)
+
+
+def _start(problem: Problem, warm_start: GraphicalModel | None) -> NDArray[np.float64]:
+    """Potentials to start from: an earlier model's, and the measured one-way tables for columns it lacks."""
+    propagation = problem.propagation
+    domain = propagation.tree.domain
+    start = np.zeros(propagation.size)
+    covered: set[str] = set()
+    if warm_start is not None:
+        if warm_start.domain != domain:
+            raise InputError("warm_start is a model of another domain; leave it out or use the same domain")
+        for clique, values in warm_start.factors():
+            if _place(problem, start, clique, np.maximum(values, values.max() - _DEEPEST)):
+                covered |= set(clique)
+    for column in domain:
+        if domain[column] > 1 and column not in covered:
+            _place_one_way(problem, start, column)
+    return start
+
+
+_DEEPEST = 60.0  # a potential this far below its table's largest means "never"; further down only costs precision
+
+
+def _place(problem: Problem, start: NDArray[np.float64], clique: Clique, values: NDArray[np.float64]) -> bool:
+    """Add a table's potentials to the smallest table that contains it; False when none does."""
+    propagation = problem.propagation
+    fitting = [t for t, columns in enumerate(propagation.tables) if set(clique) <= set(columns)]
+    if not fitting:
+        return False
+    columns = propagation.tables[fitting[-1]]
+    domain = propagation.tree.domain
+    target = start[propagation.slice_of(fitting[-1])].reshape(domain.shape(columns))
+    target += values.reshape([domain[column] if column in clique else 1 for column in columns])
+    return True
+
+
+def _place_one_way(problem: Problem, start: NDArray[np.float64], column: str) -> None:
+    propagation = problem.propagation
+    for table in reversed(range(len(propagation.tables))):
+        columns, where = propagation.tables[table], propagation.slice_of(table)
+        if column in columns and problem.weights[where].any():
+            domain = propagation.tree.domain
+            counts = problem.targets[where].reshape(domain.shape(columns))
+            axes = tuple(i for i, other in enumerate(columns) if other != column)
+            _place(problem, start, (column,), np.log(np.maximum(counts.sum(axis=axes), 1.0)))
+            return

@@ -1,0 +1,158 @@
+"""Junction trees: which tables exact inference needs for a set of cliques, and how large they would be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
+
+_RESTARTS = 20
+_MIB = 8 / 2**20
+
+
+@dataclass(frozen=True)
+class JunctionTree:
+    """A tree of cliques that contains every clique asked for and has the running intersection property.
+
+    Columns are put in order of size, the largest last, because the last axis of a table is the fastest. Columns with
+    a single code carry no information and appear in no clique. Unrelated parts hang together by empty separators,
+    so that there is always one tree.
+
+    Attributes:
+        domain: all columns.
+        cliques: the maximal cliques; the first is the root, and a parent comes before its children.
+        parents: for each clique the position of its parent; -1 for the root.
+
+    >>> tree = JunctionTree.of(Domain({"a": 2, "b": 3, "c": 4}), [("a", "b"), ("b", "c")])
+    >>> tree.cliques, tree.separator(1)
+    ((('b', 'c'), ('a', 'b')), ('b',))
+    """
+
+    domain: Domain
+    cliques: tuple[Clique, ...]
+    parents: tuple[int, ...]
+    _graph: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, domain: Domain, cliques: Iterable[Clique], *, limit_mib: float | None = None) -> JunctionTree:
+        """The smallest tree found by three elimination heuristics and randomised restarts; always the same one.
+
+        Args:
+            domain: all columns; those in no clique stand alone.
+            cliques: sets of columns that must lie together in some tree clique.
+            limit_mib: refuse a larger tree.
+
+        Raises:
+            SchemaError: for an unknown or repeated column.
+            SettingError: when the tree is larger than the limit.
+        """
+        columns = ordered_columns(domain)
+        graph = _graph_of(domain, columns, cliques)
+        found = _search(graph, _sizes(domain, columns))
+        tree = cls(domain, *_joined(domain, [tuple(columns[i] for i in np.flatnonzero(row)) for row in found]), graph)
+        if limit_mib is not None and tree.size_mib > limit_mib:
+            raise SettingError(
+                f"the junction tree of these cliques needs {tree.size_mib:.3g} MiB, the limit is {limit_mib:.3g} MiB; "
+                "measure fewer or smaller cliques, or raise the limit"
+            )
+        return tree
+
+    @property
+    def cells(self) -> int:
+        """Cells of all tree cliques together: a Python int, so it never overflows."""
+        return sum(self.domain.cells(clique) for clique in self.cliques)
+
+    @property
+    def size_mib(self) -> float:
+        """What the tables of all tree cliques would take, at eight bytes a cell."""
+        return self.cells * _MIB
+
+    def separator(self, position: int) -> Clique:
+        """The columns a clique shares with its parent; none for the root."""
+        parent = self.parents[position]
+        if parent < 0:
+            return ()
+        return tuple(column for column in self.cliques[position] if column in set(self.cliques[parent]))
+
+    def children(self, position: int) -> list[int]:
+        """The positions of a clique's children."""
+        return [child for child, parent in enumerate(self.parents) if parent == position]
+
+    def home(self, clique: Iterable[str]) -> int | None:
+        """The smallest tree clique that contains these columns, or None; single-code columns do not count."""
+        wanted = {column for column in clique if self.domain[column] > 1}
+        fitting = [i for i, mine in enumerate(self.cliques) if wanted <= set(mine)]
+        return min(fitting, key=lambda i: self.domain.cells(self.cliques[i]), default=None)
+
+    def size_mib_with(self, candidates: Sequence[Clique]) -> NDArray[np.float64]:
+        """How large the tree would be with each candidate added to the cliques it was made of, one at a time.
+
+        The same search as `of`, so the figures are those that building each tree would give.
+        """
+        from understudy.model.elimination import cells_with
+
+        columns = ordered_columns(self.domain)
+        place = {column: i for i, column in enumerate(columns)}
+        members = [[place[c] for c in self.domain.check(clique) if c in place] for clique in candidates]
+        starts = np.cumsum([0, *map(len, members)], dtype=np.int64)
+        flat = np.array([i for member in members for i in member], np.int64)
+        out = np.empty(len(members))
+        cells_with(self._graph, _sizes(self.domain, columns), _RESTARTS, float(self.cells), starts, flat, out)
+        return out * _MIB
+
+
+def ordered_columns(domain: Domain) -> Clique:
+    """The columns with more than one code, smallest first: the axis order of every table inside the engine."""
+    return tuple(sorted((column for column in domain if domain[column] > 1), key=lambda column: domain[column]))
+
+
+def _sizes(domain: Domain, columns: Clique) -> NDArray[np.float64]:
+    return np.array(domain.shape(columns), np.float64)
+
+
+def _graph_of(domain: Domain, columns: Clique, cliques: Iterable[Clique]) -> NDArray[np.uint8]:
+    place = {column: i for i, column in enumerate(columns)}
+    graph = np.zeros((len(columns), len(columns)), np.uint8)
+    for clique in cliques:
+        members = [place[column] for column in domain.check(clique) if column in place]
+        graph[np.ix_(members, members)] = 1
+    np.fill_diagonal(graph, 0)
+    return graph
+
+
+def _search(graph: NDArray[np.uint8], sizes: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Rows of column membership, one for each maximal clique; one empty row for an empty domain."""
+    from understudy.model.elimination import search
+
+    n = len(graph)
+    if n == 0:
+        return np.zeros((1, 0), bool)
+    order, cliques, kept = np.empty(n, np.int64), np.zeros((n, n), np.uint8), np.empty(n, np.uint8)
+    search(graph, sizes, _RESTARTS, order, cliques, kept)
+    np.fill_diagonal(cliques, 1)
+    found: NDArray[np.bool_] = cliques[kept.astype(bool)].astype(bool)
+    return found
+
+
+def _joined(domain: Domain, cliques: list[Clique]) -> tuple[tuple[Clique, ...], tuple[int, ...]]:
+    """A spanning tree by largest separator (which gives the running intersection property), the root the largest."""
+    sets = [frozenset(clique) for clique in cliques]
+    waiting = sorted(range(len(cliques)), key=lambda i: (-domain.cells(cliques[i]), cliques[i]))
+    root, *waiting = waiting
+    order, parents = [root], [-1]
+    nearest = dict.fromkeys(waiting, 0)
+    while waiting:
+        best = max(waiting, key=lambda i: len(sets[i] & sets[order[nearest[i]]]))
+        waiting.remove(best)
+        parents.append(nearest.pop(best))
+        order.append(best)
+        newest = len(order) - 1
+        for i in waiting:
+            if len(sets[i] & sets[best]) > len(sets[i] & sets[order[nearest[i]]]):
+                nearest[i] = newest
+    return tuple(cliques[i] for i in order), tuple(parents)

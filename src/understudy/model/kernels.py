@@ -1,0 +1,180 @@
+"""The compiled loops of belief propagation. Imported on first use, because numba is slow to import.
+
+A schedule is plain arrays (see `schedule.py`); these generic loops run any of them, so no tree structure is ever
+compiled. Everything lives in one flat workspace `W`. A `FUSE` step visits each cell of a tree clique once, multiplies
+its inputs there and adds the product to its outputs, so that the clique itself is never stored.
+
+The last axes of a clique form a block of `length` cells. Within it a table is constant, contiguous, or scattered
+(reached through a list of offsets); over the outer axes an odometer moves all tables by one addition each. A step's
+tables are sorted: constant, contiguous, scattered inputs, then constant, contiguous, scattered outputs; `bounds`
+holds the five ends. Places are unsigned (moving back is adding a number that wraps around), because the compiler then
+knows that no index counts from the end, and can use vector instructions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+FUSE, NORMALISE, RATIO, SPREAD = 0, 1, 2, 3
+TINY = 1e-280
+_FAST = {"reassoc", "contract", "nsz", "arcp"}  # without "nnan" and "ninf": an overflow must stay visible
+
+
+@njit(inline="always")
+def _multiply(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: Any) -> bool:
+    """Put the product of a block's inputs into `row`; False when it is zero everywhere."""
+    scale = 1.0
+    for t in range(bounds[0]):
+        scale *= W[places[t]]
+    if scale == 0.0:
+        return False
+    first, end = bounds[0], bounds[1]
+    if end == first:
+        for j in range(length):
+            row[j] = scale
+    elif end == first + 1:
+        a = places[first]
+        for j in range(length):
+            row[j] = scale * W[a + j]
+    elif end == first + 2:
+        a, b = places[first], places[first + 1]
+        for j in range(length):
+            row[j] = scale * W[a + j] * W[b + j]
+    else:
+        a, b, c = places[first], places[first + 1], places[first + 2]
+        for j in range(length):
+            row[j] = scale * W[a + j] * W[b + j] * W[c + j]
+        for t in range(first + 3, end):
+            a = places[t]
+            for j in range(length):
+                row[j] *= W[a + j]
+    for t in range(end, bounds[2]):
+        a, steps = places[t], lists[t]
+        for j in range(length):
+            row[j] *= W[a + gather[steps + j]]
+    return True
+
+
+@njit(inline="always")
+def _deposit(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: Any, tables: int) -> None:
+    """Add a block to every output."""
+    if bounds[3] > bounds[2]:
+        total = 0.0
+        for j in range(length):
+            total += row[j]
+        for t in range(bounds[2], bounds[3]):
+            W[places[t]] += total
+    t, end = bounds[3], bounds[4]
+    while t + 1 < end:
+        a, b = places[t], places[t + 1]
+        for j in range(length):
+            W[a + j] += row[j]
+            W[b + j] += row[j]
+        t += 2
+    if t < end:
+        a = places[t]
+        for j in range(length):
+            W[a + j] += row[j]
+    for t in range(bounds[4], tables):
+        a, steps = places[t], lists[t]
+        for j in range(length):
+            W[a + gather[steps + j]] += row[j]
+
+
+@njit(inline="always")
+def _spread(W: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: Any) -> None:
+    """Add the one input's block to the one output, which is contiguous."""
+    a, target = places[0], places[1]
+    if bounds[0]:
+        value = W[a]
+        for j in range(length):
+            W[target + j] += value
+    elif bounds[1]:
+        for j in range(length):
+            W[target + j] += W[a + j]
+    else:
+        steps = lists[0]
+        for j in range(length):
+            W[target + j] += W[a + gather[steps + j]]
+
+
+@njit(inline="always")
+def advance(index: Any, sizes: Any, jumps: Any, places: Any, tables: int) -> None:
+    """Turn the odometer of the outer axes by one and move every table with it."""
+    d = sizes.size - 1
+    while d >= 0:
+        index[d] += 1
+        if index[d] < sizes[d]:
+            for t in range(tables):
+                places[t] += jumps[d * tables + t]
+            break
+        index[d] = 0
+        d -= 1
+
+
+@njit(cache=True, fastmath=_FAST)
+def _sweep(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
+    """One `FUSE` or `SPREAD` step."""
+    first, tables = s.table_at[q], s.table_at[q + 1] - s.table_at[q]
+    sizes = s.axis_size[s.axis_at[q] : s.axis_at[q + 1]]
+    jumps = s.jump[s.jump_at[q] : s.jump_at[q + 1]]
+    lists, gather = s.lists[first : first + tables], s.gather
+    bounds, length = s.bounds[q], np.uint64(s.length[q])
+    spread = s.kind[q] == SPREAD
+    for t in range(tables):
+        places[t] = s.offset[first + t]
+    for d in range(sizes.size):
+        index[d] = 0
+    for _ in range(s.blocks[q]):
+        if spread:
+            _spread(W, length, places, bounds, lists, gather)
+        elif _multiply(W, row, length, places, bounds, lists, gather):
+            _deposit(W, row, length, places, bounds, lists, gather, tables)
+        advance(index, sizes, jumps, places, tables)
+
+
+@njit(cache=True, fastmath=_FAST)
+def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any, index: Any) -> float:
+    """Run steps `first .. last-1`; returns the smallest cell of any normalised message, to notice underflow.
+
+    `sums[q]` keeps what step `q` normalised by.
+    """
+    smallest = 1.0
+    for q in range(first, last):
+        if s.kind[q] == NORMALISE:
+            a = W[s.plain[q, 0] : s.plain[q, 0] + s.plain[q, 1]]
+            total = 0.0
+            for j in range(a.size):
+                total += a[j]
+            sums[q] = total
+            if not total > TINY:
+                return 0.0
+            for j in range(a.size):
+                a[j] /= total
+                smallest = min(smallest, a[j])
+        elif s.kind[q] == RATIO:
+            a = W[s.plain[q, 0] : s.plain[q, 0] + s.plain[q, 1]]
+            up, down, scale = s.plain[q, 2], s.plain[q, 3], sums[s.plain[q, 4]]
+            for j in range(a.size):
+                a[j] = W[down + j] / (W[up + j] * scale) if W[up + j] > 0.0 else 0.0
+        else:
+            _sweep(W, s, q, row, places, index)
+    return smallest
+
+
+@njit(cache=True, fastmath=_FAST)
+def lower(T: Any, ends: Any) -> float:
+    """Subtract from each table `T[ends[i]:ends[i + 1]]` its maximum; returns the sum of the maxima."""
+    total = 0.0
+    for i in range(ends.size - 1):
+        a = T[ends[i] : ends[i + 1]]
+        top = a[0]
+        for j in range(a.size):
+            top = max(top, a[j])
+        for j in range(a.size):
+            a[j] -= top
+        total += top
+    return total

@@ -1,0 +1,215 @@
+"""The marginal oracle: from potentials to marginals, by belief propagation on a junction tree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique
+from understudy.errors import InputError
+from understudy.model.junction_tree import JunctionTree, ordered_columns
+from understudy.model.schedule import ScheduleBuilder, Table
+
+Vector = NDArray[np.float64]
+
+
+class Propagation:
+    """Belief propagation for one tree and one list of tables.
+
+    A vector of potentials, or of marginals, is all tables one after the other, each flat in C order of its columns
+    (the engine's column order). The first `factors` tables are maximal, the others lie inside one of them; the
+    potentials of a contained table count for the table that contains it.
+
+    Works in the linear domain, and again in the log domain when that underflows.
+
+    Attributes:
+        tree: the junction tree.
+        tables: the cliques of the vector's tables, in the engine's column order.
+        starts: where each table begins in a vector; one entry more than there are tables.
+        factors: how many of the tables are maximal.
+        log_partition: of the last call; the logarithm of the sum over all cells of the exponentiated potentials.
+        in_logs: whether the last call had to work in the log domain.
+        calls: how often it was called.
+    """
+
+    def __init__(self, tree: JunctionTree, cliques: Iterable[Clique]) -> None:
+        self.tree = tree
+        self._columns = ordered_columns(tree.domain)
+        self._arrange({self.engine_order(clique) for clique in cliques} | {()})
+        self._lay_out()
+        self._compile()
+        self.in_logs = False
+        self.log_partition = math.nan
+        self.smallest_message = 1.0
+        self.calls = 0
+
+    def engine_order(self, clique: Iterable[str]) -> Clique:
+        """A clique's columns as its table has them: smallest first, without those of a single code."""
+        wanted = set(clique)
+        return tuple(column for column in self._columns if column in wanted)
+
+    def slice_of(self, table: int) -> slice:
+        """Where a table lies in a vector."""
+        return slice(int(self.starts[table]), int(self.starts[table + 1]))
+
+    def marginals(
+        self, potentials: Vector, total: float, *, out: Vector, forbidden: NDArray[np.int64], logs: bool = False
+    ) -> Vector:
+        """Marginals of all tables, adding up to `total` each.
+
+        Args:
+            potentials: for all tables; not changed.
+            total: what each table adds up to.
+            out: where to write the marginals.
+            forbidden: positions, in the maximal tables, of cells that cannot occur.
+            logs: work in the log domain from the start.
+
+        Raises:
+            InputError: when no cell of the domain is possible.
+        """
+        self.calls += 1
+        np.copyto(self._potentials, potentials)
+        self._run(self._potentials, 0, self._folded)
+        if logs or not self._linear(forbidden):
+            self._logarithmic(forbidden)
+        found = self._work[self._marginal_start : self._marginal_start + self.size]
+        if self.in_logs:
+            np.exp(found - found[self.size - 1], out=out)
+            out *= total
+        else:
+            np.multiply(found, total / found[self.size - 1], out=out)
+        return out
+
+    def folded(self, potentials: Vector) -> Vector:
+        """The potentials of the maximal tables with those of the contained tables added: the same distribution."""
+        np.copyto(self._potentials, potentials)
+        self._run(self._potentials, 0, self._folded)
+        return self._potentials[: int(self.starts[self.factors])].copy()
+
+    def belief(self, position: int) -> Vector:
+        """The table of a tree clique, adding up to 1, by the messages of the last call of `marginals`."""
+        domain, clique = self.tree.domain, self.tree.cliques[position]
+        out = np.full(domain.shape(clique), 0.0 if self.in_logs else 1.0)
+        for start, columns in self._inputs[position]:
+            broadcast = [domain[column] if column in columns else 1 for column in clique]
+            values = self._work[start : start + domain.cells(columns)].reshape(broadcast)
+            np.add(out, values, out=out) if self.in_logs else np.multiply(out, values, out=out)
+        if self.in_logs:
+            np.exp(out - out.max(), out=out)
+        out /= out.sum()
+        return out
+
+    def _arrange(self, cliques: set[Clique]) -> None:
+        """Maximal tables first; the others largest first, so that each finds its host before it."""
+        cells = self.tree.domain.cells
+        by_size = sorted(cliques, key=lambda c: (-cells(c), len(c), c))
+        sets = [frozenset(clique) for clique in by_size]
+        hosts = [[k for k, other in enumerate(sets) if mine < other] for mine in sets]
+        maximal = [i for i, above in enumerate(hosts) if not above]
+        contained = [i for i, above in enumerate(hosts) if above]
+        order = maximal + contained
+        place = {i: k for k, i in enumerate(order)}
+        self.tables = tuple(by_size[i] for i in order)
+        self.factors = len(maximal)
+        self._hosts = {place[i]: place[max(hosts[i])] for i in contained}
+        self.starts = np.cumsum([0, *(cells(clique) for clique in self.tables)], dtype=np.int64)
+        self.size = int(self.starts[-1])
+
+    def _lay_out(self) -> None:
+        """Workspace: exponentiated potentials, marginals, upward and downward separator tables, their ratios."""
+        tree, cells = self.tree, self.tree.domain.cells
+        self._marginal_start = place = int(self.starts[self.factors])
+        place += self.size
+        self._up: list[Table] = []
+        self._down: list[Table] = []
+        self._ratio: list[Table] = []
+        separators = [self.engine_order(tree.separator(i)) for i in range(len(tree.cliques))]
+        for kind in (self._up, self._down, self._ratio):
+            if kind is self._ratio:
+                self._cleared = slice(self._marginal_start, place)
+            for separator in separators:
+                kind.append((place, separator))
+                place += cells(separator)
+        self._work = np.zeros(place)
+
+    def _compile(self) -> None:
+        """The schedule: fold potentials, messages to the root, messages from the root, contained tables."""
+        tree, cells = self.tree, self.tree.domain.cells
+        builder = ScheduleBuilder(tree.domain)
+        for table, host in reversed(self._hosts.items()):
+            builder.spread((int(self.starts[table]), self.tables[table]), (int(self.starts[host]), self.tables[host]))
+        self._folded = len(builder.kind)
+        homes = [tree.home(clique) for clique in self.tables[: self.factors]]
+        self._inputs: list[list[Table]] = []
+        normalised: dict[int, int] = {}
+        children = [tree.children(i) for i in range(len(tree.cliques))]
+        for i in range(len(tree.cliques)):
+            mine = [(int(self.starts[t]), self.tables[t]) for t in range(self.factors) if homes[t] == i]
+            self._inputs.append(mine + [self._up[child] for child in children[i]])
+        for i in range(len(tree.cliques) - 1, 0, -1):
+            builder.fuse(tree.cliques[i], self._inputs[i], [self._up[i]])
+            normalised[i] = builder.normalise(self._up[i][0], cells(self._up[i][1]))
+        for i, clique in enumerate(tree.cliques):
+            if i:
+                up, down, ratio = self._up[i], self._down[i], self._ratio[i]
+                builder.ratio(ratio[0], cells(ratio[1]), up=up[0], down=down[0], normalised=normalised[i])
+                self._inputs[i].append(ratio)
+            mine = [self._marginal(t) for t in range(self.factors) if homes[t] == i]
+            outputs = mine + [self._down[child] for child in children[i]]
+            if outputs:
+                builder.fuse(clique, self._inputs[i], outputs)
+        for host in sorted(set(self._hosts.values())):
+            inside = [self._marginal(table) for table, mine in self._hosts.items() if mine == host]
+            builder.fuse(self.tables[host], [self._marginal(host)], inside)
+        self._schedule = builder.build()
+        self._normalisers = np.array(list(normalised.values()), np.int64)
+        steps = self._schedule
+        self._sums = np.ones(len(steps.kind))
+        self._row = np.empty(int(steps.length.max(initial=1)))
+        self._places = np.empty(int(np.diff(steps.table_at).max(initial=1)), np.uint64)
+        self._index = np.empty(int(np.diff(steps.axis_at).max(initial=1)), np.int64)
+        self._potentials = np.empty(self.size)
+
+    def _marginal(self, table: int) -> Table:
+        return self._marginal_start + int(self.starts[table]), self.tables[table]
+
+    def _run(self, work: Vector, first: int, last: int) -> float:
+        from understudy.model import kernels
+
+        s = self._schedule
+        return float(kernels.run(work, s, first, last, self._sums, self._row, self._places, self._index))
+
+    def _linear(self, forbidden: NDArray[np.int64]) -> bool:
+        """Propagate in the linear domain; False when that underflowed."""
+        from understudy.model import kernels
+
+        factors = int(self.starts[self.factors])
+        shift = float(kernels.lower(self._potentials, self.starts[: self.factors + 1]))
+        np.exp(self._potentials[:factors], out=self._work[:factors])
+        self._work[forbidden] = 0.0
+        self._work[self._cleared] = 0.0
+        self.smallest_message = self._run(self._work, self._folded, len(self._schedule.kind))
+        mass = float(self._work[self._marginal_start + self.size - 1])
+        self.in_logs = not (kernels.TINY < mass < math.inf and math.isfinite(shift))
+        if not self.in_logs:
+            self.log_partition = shift + math.log(mass) + float(np.log(self._sums[self._normalisers]).sum())
+        return not self.in_logs
+
+    def _logarithmic(self, forbidden: NDArray[np.int64]) -> None:
+        """Propagate in the log domain."""
+        from understudy.model import log_kernels
+
+        self.in_logs = True
+        factors = int(self.starts[self.factors])
+        self._work[:factors] = self._potentials[:factors]
+        self._work[forbidden] = -np.inf
+        s = self._schedule
+        top = np.empty_like(self._work)
+        log_kernels.run_log(self._work, top, s, self._folded, len(s.kind), self._sums, self._places, self._index)
+        mass = float(self._work[self._marginal_start + self.size - 1])
+        self.log_partition = mass + float(self._sums[self._normalisers].sum())
+        if not math.isfinite(self.log_partition):
+            raise InputError("the forbidden cells leave no possible row; allow at least one")

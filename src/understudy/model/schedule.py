@@ -1,0 +1,187 @@
+"""Turning a junction tree into plain arrays that the compiled loops can run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+
+Table: TypeAlias = tuple[int, Clique]
+"""Where a table starts in the workspace, and its columns in the engine's order."""
+
+_BLOCK, _LARGEST_BLOCK = 32, 1024
+_FUSE, _NORMALISE, _RATIO, _SPREAD = 0, 1, 2, 3
+
+
+class Schedule(NamedTuple):
+    """Steps as arrays; `kernels.py` says what they mean. Ragged lists are one array with the starts beside it."""
+
+    kind: NDArray[np.int64]
+    blocks: NDArray[np.int64]
+    length: NDArray[np.int64]
+    bounds: NDArray[np.int64]
+    table_at: NDArray[np.int64]
+    offset: NDArray[np.uint64]
+    lists: NDArray[np.uint64]
+    cells: NDArray[np.int64]
+    axis_at: NDArray[np.int64]
+    axis_size: NDArray[np.int64]
+    jump_at: NDArray[np.int64]
+    jump: NDArray[np.uint64]
+    gather: NDArray[np.uint64]
+    plain: NDArray[np.int64]
+
+
+@dataclass
+class ScheduleBuilder:
+    """Collects steps one by one."""
+
+    domain: Domain
+    kind: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+    length: list[int] = field(default_factory=list)
+    bounds: list[tuple[int, ...]] = field(default_factory=list)
+    tables: list[list[tuple[int, int, int]]] = field(default_factory=list)
+    axes: list[list[int]] = field(default_factory=list)
+    jumps: list[list[int]] = field(default_factory=list)
+    gather: list[int] = field(default_factory=list)
+    plain: list[tuple[int, ...]] = field(default_factory=list)
+    _lists: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = field(default_factory=dict)
+
+    def fuse(self, clique: Clique, inputs: Sequence[Table], outputs: Sequence[Table]) -> None:
+        """Over the cells of `clique`: add the product of the inputs to every output."""
+        self._sweep(_FUSE, clique, inputs, outputs)
+
+    def spread(self, source: Table, target: Table) -> None:
+        """Add a table to a larger one that contains its columns."""
+        self._sweep(_SPREAD, target[1], [source], [target])
+
+    def normalise(self, start: int, cells: int) -> int:
+        """Make a table add up to one; returns the step, whose sum is kept."""
+        return self._plain(_NORMALISE, start, cells)
+
+    def ratio(self, start: int, cells: int, *, up: int, down: int, normalised: int) -> None:
+        """`down / up`, undoing what step `normalised` divided by; 0/0 is 0."""
+        self._plain(_RATIO, start, cells, up, down, normalised)
+
+    def build(self) -> Schedule:
+        """The arrays."""
+        tables = np.array([table for step in self.tables for table in step], np.int64).reshape(-1, 3)
+        return Schedule(
+            np.array(self.kind, np.int64),
+            np.array(self.blocks, np.int64),
+            np.array(self.length, np.int64),
+            np.array(self.bounds, np.int64).reshape(-1, 5),
+            _starts(self.tables),
+            tables[:, 0].astype(np.uint64),
+            tables[:, 1].astype(np.uint64),
+            tables[:, 2].copy(),
+            _starts(self.axes),
+            np.array([size for step in self.axes for size in step], np.int64),
+            _starts(self.jumps),
+            np.array([jump for step in self.jumps for jump in step], np.int64).astype(np.uint64),
+            np.array(self.gather, np.uint64),
+            np.array(self.plain, np.int64).reshape(-1, 5),
+        )
+
+    def _plain(self, kind: int, *numbers: int) -> int:
+        self._append(kind, 0, 0, (0,) * 5, [], [], [], (numbers + (0,) * 5)[:5])
+        return len(self.kind) - 1
+
+    def _append(self, *step: Any) -> None:
+        columns: tuple[list[Any], ...] = (
+            *(self.kind, self.blocks, self.length, self.bounds),
+            *(self.tables, self.axes, self.jumps, self.plain),
+        )
+        for column, value in zip(columns, step, strict=True):
+            column.append(value)
+
+    def _sweep(self, kind: int, clique: Clique, inputs: Sequence[Table], outputs: Sequence[Table]) -> None:
+        tables = [*inputs, *outputs]
+        shape = list(self.domain.shape(clique))
+        strides = [_strides(self.domain, columns, clique) for _, columns in tables]
+        _merge_axes(shape, strides)
+        inner = _block_axes(shape)
+        outer = len(shape) - inner
+        block = tuple(shape[outer:])
+        patterns = [_pattern(block, stride[outer:]) for stride in strides]
+        order = sorted(range(len(tables)), key=lambda t: (t >= len(inputs), patterns[t]))
+        ranks = [(t >= len(inputs)) * 3 + patterns[t] for t in order]
+        bounds = tuple(sum(rank <= limit for rank in ranks) for limit in range(5))
+        places = [
+            (
+                tables[t][0],
+                self._list(block, strides[t][outer:]) if patterns[t] == 2 else 0,
+                self.domain.cells(tables[t][1]),
+            )
+            for t in order
+        ]
+        jumps = _jumps(shape[:outer], [strides[t][:outer] for t in order])
+        self._append(kind, math.prod(shape[:outer]), math.prod(block), bounds, places, shape[:outer], jumps, (0,) * 5)
+
+    def _list(self, block: tuple[int, ...], strides: list[int]) -> int:
+        """Where the offsets of a scattered table within a block are listed."""
+        key = (block, tuple(strides))
+        if key not in self._lists:
+            self._lists[key] = len(self.gather)
+            steps = np.zeros(block, np.int64)
+            for axis, (size, stride) in enumerate(zip(block, strides, strict=True)):
+                steps += (np.arange(size) * stride).reshape([-1 if k == axis else 1 for k in range(len(block))])
+            self.gather.extend(steps.ravel().tolist())
+        return self._lists[key]
+
+
+def _starts(lists: Sequence[Sequence[Any]]) -> NDArray[np.int64]:
+    return np.cumsum([0, *map(len, lists)], dtype=np.int64)
+
+
+def _strides(domain: Domain, columns: Clique, clique: Clique) -> list[int]:
+    """How far a table moves along each axis of the clique; 0 along those it lacks."""
+    found: dict[str, int] = {}
+    step = 1
+    for column in reversed(columns):
+        found[column] = step
+        step *= domain[column]
+    return [found.get(column, 0) for column in clique]
+
+
+def _merge_axes(shape: list[int], strides: list[list[int]]) -> None:
+    """Join neighbouring axes that every table either has contiguously or lacks altogether."""
+    for d in range(len(shape) - 1, 0, -1):
+        if all(stride[d - 1] == stride[d] * shape[d] for stride in strides):
+            shape[d - 1 : d + 1] = [shape[d - 1] * shape[d]]
+            for stride in strides:
+                del stride[d - 1]
+
+
+def _block_axes(shape: list[int]) -> int:
+    """How many of the last axes to take as the inner block, so that short axes do not mean short loops."""
+    count, length = (1, shape[-1]) if shape else (0, 1)
+    while count < len(shape) and length < _BLOCK and length * shape[-count - 1] <= _LARGEST_BLOCK:
+        length *= shape[-count - 1]
+        count += 1
+    return count
+
+
+def _pattern(block: tuple[int, ...], strides: list[int]) -> int:
+    """0: constant within the block, 1: contiguous, 2: anything else."""
+    if not any(strides):
+        return 0
+    contiguous = [math.prod(block[d + 1 :]) for d in range(len(block))]
+    return 1 if strides == contiguous else 2
+
+
+def _jumps(sizes: list[int], strides: list[list[int]]) -> list[int]:
+    """What one turn of outer axis `d` adds to each table's place, the faster axes going back to their start."""
+    out: list[int] = []
+    for d in range(len(sizes)):
+        for stride in strides:
+            back = sum(stride[k] * (sizes[k] - 1) for k in range(d + 1, len(sizes)))
+            out.append(stride[d] - back)
+    return out
