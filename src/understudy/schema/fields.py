@@ -252,7 +252,8 @@ def _whole(value: Any) -> Any:
 
 def _explained(error: ValidationError, name: str, path: tuple[str | int, ...]) -> FieldError:
     """Pydantic's findings in our words, without repeating the offending value."""
-    first = error.errors(include_url=False, include_input=False)[0]
+    found = error.errors(include_url=False, include_input=False)
+    first = next((entry for entry in found if entry["type"] == "value_error"), found[0])  # our own words before its
     where = ".".join(str(step) for step in first["loc"] if not str(step).startswith(("function-", "lax-")))
     message = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] != "value_error":
