@@ -8,7 +8,7 @@ demo: .venv/demo.stamp ## make a stand-in for a real table and say where it is
 	$(BIN)/understudy demo --output demo-out
 
 test: .venv/dev.stamp check ## lint, types, layers and every test (under 10 minutes on two cores)
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: .venv/dev.stamp ## the suites that take minutes each
 	$(BIN)/python -m pytest -m slow

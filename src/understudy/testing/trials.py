@@ -19,7 +19,7 @@ from understudy.privacy.plan import certified_plan
 from understudy.testing.audit import Trial
 from understudy.testing.tables import CodedSource
 
-RUNS = 2500
+RUNS = 1500
 DELTA = 0.3
 """Large, because the smaller the delta the rarer the events that matter; the claim is made at the same delta."""
 

@@ -1,0 +1,363 @@
+"""Mistakes made on purpose. Each must be caught by a check that the correct code passes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import understudy as us
+from understudy.privacy import Budget, PrivateTable, Receipt, gate
+from understudy.privacy import plan as plans
+from understudy.privacy.budget import Account
+from understudy.privacy.neighbours import Neighbours
+from understudy.testing.audit import check_claim
+from understudy.testing.spy import Spy, check_spent
+from understudy.testing.tables import CodedSource, SealedSource
+from understudy.testing.trials import (
+    dependence_trial,
+    gaussian_trial,
+    independent_trial,
+    laplace_trial,
+    selection_trial,
+)
+from understudy.testing.twin import check_twins
+
+SIZES = {"a": 3, "b": 2, "c": 2}
+ROWS = [[0, 0, 0], [1, 1, 0], [2, 1, 1], [2, 0, 1], [0, 1, 1]]
+ONES = [("a",), ("b",), ("c",)]
+PAIRS = [("a", "b"), ("b", "c")]
+
+
+# -- the mistakes ------------------------------------------------------------------------------------------------------
+
+
+def noise_halved(patch):
+    original = PrivateTable._draw
+    patch.setattr(
+        PrivateTable, "_draw", lambda t, charge, size: original(t, replace(charge, scale=charge.scale / 2), size)
+    )
+
+
+def noise_left_out(patch):
+    original = PrivateTable._noisy
+    patch.setattr(
+        PrivateTable, "_noisy", lambda t, clique, counts, charge: _exact(original(t, clique, counts, charge), counts)
+    )
+
+
+def _exact(measurement, counts):
+    return replace(measurement, values=np.array(counts))
+
+
+def noise_used_twice(patch):
+    drawn = {}
+    original = PrivateTable._draw
+
+    def draw(table, charge, size):
+        key = (charge.scale, size)
+        return drawn.setdefault(key, original(table, charge, size))
+
+    patch.setattr(PrivateTable, "_draw", draw)
+
+
+def composition_forgotten(patch):
+    patch.setattr(gate, "_shares", lambda cliques, weights, share, *, squared: dict.fromkeys(cliques, share))
+    patch.setattr(
+        Account,
+        "_cost",
+        lambda account, charges: max(
+            ((c.epsilon or Fraction(0)) if account.budget.pure else c.rho for c in charges), default=Fraction(0)
+        ),
+    )
+
+
+def dependence_composed_as_one(patch):
+    original = gate.gaussian
+    patch.setattr(
+        gate,
+        "gaussian",
+        lambda what, about, squared, *, share: original(
+            what, about, squared // (len(about) if what == "dependence" else 1), share=share
+        ),
+    )
+
+
+def selection_without_its_half(patch):
+    original = gate.exponential_mechanism
+    patch.setattr(gate, "exponential_mechanism", lambda scores, rate: original(scores, 2 * rate))
+
+
+def selection_with_half_the_sensitivity(patch):
+    original = Neighbours.score
+    patch.setattr(Neighbours, "score", lambda neighbours, weight: original(neighbours, weight) / 2)
+
+
+def one_row_per_unit_assumed(patch):
+    for name in ("marginal_l2_squared", "marginal_l1"):
+        original = getattr(Neighbours, name).fget
+        patch.setattr(Neighbours, name, property(lambda n, f=original: f(replace(n, max_rows=1))))
+
+
+def replacing_charged_as_adding(patch):
+    for name in ("marginal_l2_squared", "marginal_l1", "indif"):
+        original = getattr(Neighbours, name).fget
+        patch.setattr(Neighbours, name, property(lambda n, f=original: f(replace(n, replace_one=False))))
+
+
+def replacing_planned_as_adding(patch):
+    original = plans.planned_sigma
+    patch.setattr(plans, "planned_sigma", lambda *given, replace_one: original(*given, replace_one=False))
+
+
+def spread_forgotten(patch):
+    patch.setattr(plans, "spread", lambda sigma, weights: [sigma] * len(weights))
+
+
+def indif_taken_as_a_count(patch):
+    patch.setattr(Neighbours, "indif", property(lambda n: n.marginal_l1))
+
+
+def journal_written_after_reading(patch):
+    late = []
+    patch.setattr(PrivateTable, "_pay", lambda t, charges: (t.account.pay(charges), late.append(charges)))
+    original = PrivateTable._released
+
+    def released(table, answer):
+        for charges in late:
+            table._PrivateTable__journal.charged(charges)
+        late.clear()
+        return original(table, answer)
+
+    patch.setattr(PrivateTable, "_released", released)
+
+
+def rows_read_before_paying(patch):
+    original = PrivateTable._checked
+
+    def checked(table, cliques):
+        wanted = original(table, cliques)
+        list(table._counts(wanted))
+        return wanted
+
+    patch.setattr(PrivateTable, "_checked", checked)
+
+
+def filter_switched_off(patch):
+    patch.setattr(Account, "pay", lambda account, charges: account._charges.extend(charges))
+    patch.setattr(Account, "share", lambda account, amount: Fraction(amount))
+
+
+def true_total_in_the_model(patch):
+    from understudy.mechanism import independent
+
+    truth = {}
+    original, init = independent.product_of, PrivateTable.__init__
+
+    def watched(table, source, *args, **rest):
+        truth["n"] = int(dict(source.counts([()]))[()].sum())
+        init(table, source, *args, **rest)
+
+    patch.setattr(PrivateTable, "__init__", watched)
+    patch.setattr(independent, "product_of", lambda domain, ms, total=None: original(domain, ms, total=truth["n"]))
+
+
+def true_number_of_rows_as_default(patch):
+    from understudy import synthesis
+
+    original, opened = us.Release.of.__func__, synthesis.open_source
+    truth = {}
+
+    def watched(data, schema):
+        truth["n"] = len(data)
+        return opened(data, schema)
+
+    def made(cls, fit, schema, receipt, **label):
+        return original(cls, fit, schema, receipt, **{**label, "rows": truth["n"]})
+
+    patch.setattr(synthesis, "open_source", watched)
+    patch.setattr(us.Release, "of", classmethod(made))
+
+
+# -- the checks --------------------------------------------------------------------------------------------------------
+
+
+def spied(*, max_rows=1, rows_public=None, pure=False):
+    """Measure, choose and ask for dependence, watched by the spy."""
+    budget = Budget.of(epsilon=1.5, delta=0) if pure else Budget.of(rho=0.75)
+    third = float(budget.capacity) / 3
+    with Spy() as spy:
+        table = PrivateTable(CodedSource(SIZES, ROWS, max_rows=max_rows, rows_public=rows_public), budget)
+        table.measure(ONES, rho=third, weights={("a",): 2.0, ("b",): 1.0, ("c",): 0.3})
+        against = {pair: np.full(table.domain.cells(pair), 0.7) for pair in PAIRS}
+        table.select(
+            PAIRS,
+            against=against,
+            rho=third,
+            weights={PAIRS[0]: 0.5, PAIRS[1]: 2.0},
+            offsets={PAIRS[0]: 1.25, PAIRS[1]: 0.1},
+        )
+        table.dependence(PAIRS, rho=third)
+    check_spent(spy, Receipt(budget, table.account.charges, table.neighbours))
+
+
+def spied_independent(*, rows_public=None):
+    """A whole run, its noise judged by dp-accounting's exact curve."""
+    schema = replace(us.Schema.from_domain(dict.fromkeys("abcdef", 2)), rows=rows_public)
+    frame = pl.DataFrame({name: [0, 1, 1] for name in "abcdef"})
+    with Spy() as spy:
+        release = us.synthesize(frame, schema, epsilon=1.0, delta=1e-3)
+    assert release.receipt.budget.proof == "pld"
+    check_spent(spy, release.receipt)
+
+
+def charge_is_written_before_rows_are_read():
+    class Written:
+        def __init__(self):
+            self.charges = 0
+
+        def charged(self, charges):
+            self.charges += len(charges)
+
+        def measured(self, measurement, recoding):
+            pass
+
+    class Watching(CodedSource):
+        def counts(self, cliques):
+            assert journal.charges > before, "rows were read before the charge was written down"
+            return super().counts(cliques)
+
+    journal = Written()
+    table = PrivateTable(Watching(SIZES, ROWS), Budget.of(rho=1.0), journal=journal)
+    for ask in _asks(table, 0.2):
+        before = journal.charges
+        ask()
+
+
+def what_cannot_be_paid_is_refused_unread():
+    for ask in _asks(PrivateTable(SealedSource(SIZES, ROWS), Budget.of(rho=0.1)), 0.2):
+        with pytest.raises(us.errors.BudgetExceeded):
+            ask()
+
+
+def _asks(table, rho):
+    against = {pair: np.ones(table.domain.cells(pair)) for pair in PAIRS}
+    return (
+        lambda: table.measure(ONES, rho=rho),
+        lambda: table.select(PAIRS, against=against, rho=rho),
+        lambda: table.dependence(PAIRS, rho=rho),
+    )
+
+
+def only_answers_tell_the_tables_apart(tmp_path: Path):
+    schema = us.Schema.from_domain({"a": 3, "b": 2})
+    first = pl.DataFrame({"a": [0, 1, 2, 1], "b": [0, 1, 1, 0]})
+    second = pl.DataFrame({"a": [2] * 9, "b": [1] * 9})
+
+    def run(frame, folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
+            us.synthesize(frame, schema, epsilon=1.0, delta=1e-6, output=folder / "r.release", dataset="d")
+
+    check_twins(run, first, second, tmp_path / "twin")
+
+
+def fewer(trial):
+    check_claim(replace(trial, runs=1200))
+
+
+KILLS = [
+    (noise_halved, lambda: fewer(gaussian_trial())),
+    (noise_halved, lambda: fewer(laplace_trial())),
+    pytest.param(noise_halved, lambda: fewer(dependence_trial()), marks=pytest.mark.slow),
+    (noise_halved, lambda: spied()),
+    (noise_halved, lambda: spied(pure=True)),
+    (noise_left_out, lambda: spied()),
+    (noise_used_twice, lambda: spied_independent()),
+    (composition_forgotten, lambda: fewer(gaussian_trial())),
+    pytest.param(composition_forgotten, lambda: fewer(laplace_trial()), marks=pytest.mark.slow),
+    (composition_forgotten, lambda: spied()),
+    (composition_forgotten, lambda: spied(pure=True)),
+    (dependence_composed_as_one, lambda: spied()),
+    (selection_without_its_half, lambda: fewer(selection_trial(pure=True))),
+    pytest.param(selection_without_its_half, lambda: fewer(selection_trial(pure=False)), marks=pytest.mark.slow),
+    (selection_with_half_the_sensitivity, lambda: spied()),
+    (selection_with_half_the_sensitivity, lambda: spied(pure=True)),
+    (one_row_per_unit_assumed, lambda: fewer(gaussian_trial())),
+    pytest.param(one_row_per_unit_assumed, lambda: fewer(laplace_trial()), marks=pytest.mark.slow),
+    (one_row_per_unit_assumed, lambda: spied(max_rows=3)),
+    (one_row_per_unit_assumed, lambda: spied(max_rows=3, pure=True)),
+    (replacing_charged_as_adding, lambda: spied(rows_public=5)),
+    (replacing_charged_as_adding, lambda: spied(rows_public=5, max_rows=3, pure=True)),
+    (replacing_planned_as_adding, lambda: fewer(independent_trial(replace_one=True))),
+    (replacing_planned_as_adding, lambda: spied_independent(rows_public=3)),
+    (spread_forgotten, lambda: fewer(independent_trial(replace_one=False))),
+    (spread_forgotten, lambda: spied_independent()),
+    (indif_taken_as_a_count, lambda: fewer(dependence_trial())),
+    (indif_taken_as_a_count, lambda: spied()),
+    (journal_written_after_reading, charge_is_written_before_rows_are_read),
+    (rows_read_before_paying, charge_is_written_before_rows_are_read),
+    (rows_read_before_paying, what_cannot_be_paid_is_refused_unread),
+    (filter_switched_off, what_cannot_be_paid_is_refused_unread),
+]  # fmt: skip
+
+
+def _pair(kill):
+    return getattr(kill, "values", kill)
+
+
+@pytest.mark.parametrize(
+    ("mutant", "check"), KILLS, ids=[f"{_pair(kill)[0].__name__}-{i}" for i, kill in enumerate(KILLS)]
+)
+def test_mutant_is_killed(mutant, check, monkeypatch):
+    mutant(monkeypatch)
+    # A check that fails inside a paid run is told by its type: our errors never quote others.
+    with pytest.raises((AssertionError, pytest.fail.Exception, us.errors.Paid)) as caught:
+        check()
+    assert not isinstance(caught.value, us.errors.Paid) or "AssertionError" in str(caught.value)
+
+
+@pytest.mark.parametrize("mutant", [true_total_in_the_model, true_number_of_rows_as_default])
+def test_the_true_number_of_rows_is_caught_by_the_twin(mutant, monkeypatch, tmp_path):
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError):
+        only_answers_tell_the_tables_apart(tmp_path)
+
+
+@pytest.mark.parametrize("max_rows", [1, 3])
+@pytest.mark.parametrize("rows_public", [None, 5])
+@pytest.mark.parametrize("pure", [False, True])
+def test_the_spy_agrees_with_the_receipt(max_rows, rows_public, pure):
+    spied(max_rows=max_rows, rows_public=rows_public, pure=pure)
+
+
+@pytest.mark.parametrize("rows_public", [None, 3])
+def test_the_spy_agrees_with_a_certified_run(rows_public):
+    spied_independent(rows_public=rows_public)
+
+
+def test_charges_are_written_before_rows_are_read():
+    charge_is_written_before_rows_are_read()
+
+
+def test_what_cannot_be_paid_is_refused_before_rows_are_read():
+    what_cannot_be_paid_is_refused_unread()
+
+
+def test_nothing_but_answers_tells_two_tables_apart(tmp_path):
+    only_answers_tell_the_tables_apart(tmp_path)
+
+
+def test_every_mistake_is_tried():
+    mistakes = {value for value in globals().values() if callable(value) and _takes_patch(value)}
+    tried = {_pair(kill)[0] for kill in KILLS} | {true_total_in_the_model, true_number_of_rows_as_default}
+    assert mistakes == tried
+
+
+def _takes_patch(value):
+    names = getattr(getattr(value, "__code__", None), "co_varnames", ())
+    return names[:1] == ("patch",) and value.__code__.co_argcount == 1
