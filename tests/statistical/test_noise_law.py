@@ -44,27 +44,24 @@ def laplace_cdf(x: Ints, scale: float) -> Floats:
     return np.asarray(np.where(x < 0, np.exp(x / scale) / (1 + q), 1 - np.exp(-(x + 1.0) / scale) / (1 + q)))
 
 
-def p_value(draws: Ints, cdf: Cdf, parameter: float) -> float:
-    """Chi-square over at most 60 cells between quantiles of the draws' own range, each expecting at least 10."""
-    edges = np.unique(np.quantile(draws, np.linspace(0, 1, 58)[1:-1]).astype(np.int64))
-    edges = np.unique(np.concatenate((edges - 1, edges, [int(draws.min()) // 2, int(draws.max()) // 2])))
-    sums = np.concatenate(([0.0], cdf(edges, parameter), [1.0]))
-    expected = np.diff(sums) * len(draws)
+def p_value(draws: Ints, edges: Ints, sums: Floats) -> float:
+    """Chi-square over the cells between the edges; cells expecting fewer than 100 join the largest one."""
+    expected = np.diff(np.concatenate(([0.0], sums, [1.0]))) * len(draws)
     seen = np.bincount(np.searchsorted(edges, draws), minlength=len(expected)).astype(np.float64)
-    rare = expected < 10
-    rare[np.argmax(expected)] |= rare.any()  # rare cells join the largest one, so that the total is kept
-    if rare.any():
-        expected = np.append(expected[~rare], expected[rare].sum())
-        seen = np.append(seen[~rare], seen[rare].sum())
-    if len(expected) < 2:
-        return 1.0
+    pooled = expected < 100
+    pooled[np.argmax(expected)] = True
+    expected = np.append(expected[~pooled], expected[pooled].sum())
+    seen = np.append(seen[~pooled], seen[pooled].sum())
     return float(chi2.sf(((seen - expected) ** 2 / expected).sum(), len(expected) - 1))
 
 
-def judge(draws: Ints, cdf: Cdf, parameter: float) -> None:
-    assert p_value(draws, cdf, parameter) > ALPHA, "the law is wrong"
+def judge(draws: Ints, cdf: Cdf, parameter: float, width: float | None = None) -> None:
+    """Accept the law and reject it with the parameter 10 % too small or too large; up to 80 cells across 8 widths."""
+    edges = np.unique(np.rint((width or parameter) * np.linspace(-4, 4, 79))).astype(np.int64)
+    assert p_value(draws, edges, cdf(edges, parameter)) > ALPHA, "the law is wrong"
     for factor in (0.9, 1.1):
-        assert p_value(draws, cdf, parameter * factor) < ALPHA, f"the test cannot tell a scale wrong by {factor}"
+        wrong = p_value(draws, edges, cdf(edges, parameter * factor))
+        assert wrong < ALPHA, f"the test cannot tell a scale wrong by {factor}"
 
 
 @pytest.mark.parametrize("sigma", SIGMAS)
@@ -113,7 +110,7 @@ def test_geometric() -> None:
     def cdf(x: Ints, rate: float) -> Floats:
         return np.asarray(np.where(x < 0, 0.0, -np.expm1(-rate * (x + 1.0))))
 
-    judge(Table(Geometric(Fraction(rate))).draw(DRAWS, stream()), cdf, rate)
+    judge(Table(Geometric(Fraction(rate))).draw(DRAWS, stream()), cdf, rate, 1 / rate)
 
 
 @pytest.mark.parametrize("parameter", [0.65, 12.5])

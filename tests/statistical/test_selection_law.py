@@ -32,11 +32,10 @@ def p_value(counts: np.ndarray, scores: list[int], rate: Fraction) -> float:
     top = max(scores)
     weights = np.array([math.exp(-float(rate * (top - score))) for score in scores])
     expected = weights / weights.sum() * counts.sum()
-    kept = expected > 5
-    seen = np.append(counts[kept], counts[~kept].sum())
-    wanted = np.append(expected[kept], expected[~kept].sum())
-    if wanted[-1] < 5:
-        seen, wanted = seen[:-1], wanted[:-1]
+    pooled = expected < 50
+    pooled[np.argmax(expected)] = True  # rare candidates join the most likely one
+    seen = np.append(counts[~pooled], counts[pooled].sum())
+    wanted = np.append(expected[~pooled], expected[pooled].sum())
     return float(chi2.sf(((seen - wanted) ** 2 / wanted).sum(), len(wanted) - 1))
 
 

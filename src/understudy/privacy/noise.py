@@ -24,7 +24,7 @@ Shape: TypeAlias = int | tuple[int, ...]
 
 _LARGEST = 1 << 50
 _SMALL_TABLE = 1 << 8  # entries that are cheap to compute for a single draw
-_LARGE_TABLE = 1 << 16  # entries (half a mebibyte) beyond which rejection is at least as fast
+_LARGE_TABLE = 1 << 14  # entries beyond which rejection is about as fast, and needs no building
 
 
 def discrete_gaussian(sigma: Parameter, size: Shape) -> NDArray[np.int64]:
@@ -119,7 +119,7 @@ NOISES: dict[str, Noise] = {"exact": _Exact(), "opendp": _OpenDP()}
 
 def _tabulate(entries: Fraction, count: int) -> bool:
     """Whether a table of about `entries` entries costs less than `count` draws by rejection."""
-    return entries <= _SMALL_TABLE or (entries <= _LARGE_TABLE and 4 * entries <= count)
+    return entries <= _SMALL_TABLE or (entries <= _LARGE_TABLE and 8 * entries <= count)
 
 
 def _parameter(name: str, value: Parameter) -> Fraction:

@@ -203,7 +203,7 @@ def settle(law: Law, first: int, width: int, stream: Stream) -> int:
             return enclosed.first + at
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def table(law: Law) -> Table:
-    """The table of a law; the 64 used last are kept."""
+    """The table of a law; the 32 used last are kept."""
     return Table(law)
