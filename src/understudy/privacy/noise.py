@@ -24,7 +24,7 @@ Shape: TypeAlias = int | tuple[int, ...]
 
 _LARGEST = 1 << 50
 _SMALL_TABLE = 1 << 8  # entries that are cheap to compute for a single draw
-_LARGE_TABLE = 1 << 14  # entries beyond which rejection is about as fast, and needs no building
+_LARGE_TABLE = 1 << 15  # entries beyond which rejection is about as fast, and needs no building
 
 
 def discrete_gaussian(sigma: Parameter, size: Shape) -> NDArray[np.int64]:
