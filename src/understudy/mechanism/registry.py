@@ -8,11 +8,13 @@ from typing import Any
 
 from understudy.errors import SettingError
 from understudy.mechanism.independent import Independent
+from understudy.mechanism.mst import MST
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.mechanism.protocol import Mechanism
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "independent": Independent,
+    "mst": MST,
     "privsyn": PrivSyn,
 }
 """Our own mechanisms, by name."""

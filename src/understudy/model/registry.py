@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from understudy.model.graphical import GraphicalModel
 from understudy.model.gum import GumModel
 from understudy.model.product import ProductModel
 from understudy.model.protocol import Model
 
-MODELS: dict[str, type[Model]] = {ProductModel.kind: ProductModel, GumModel.kind: GumModel}
+MODELS: dict[str, type[Model]] = {model.kind: model for model in (ProductModel, GraphicalModel, GumModel)}
