@@ -18,9 +18,6 @@ from understudy.schema.coded import Coded
 
 KINDS = ("arrow", "pandas", "polars")
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=6)
-COMMON = {
-    "on_unknown": st.sampled_from(["other", "null", "drop_row"]),
-}
 
 
 def our_keys(draw, nullable, extra=None):
@@ -40,7 +37,9 @@ def our_keys(draw, nullable, extra=None):
 def categorical(draw, name):
     nullable = draw(st.booleans())
     kind = draw(st.sampled_from(["string", "integer"]))
-    values = st.integers(0, 99) if kind == "integer" else WORDS.filter(lambda word: word not in ("-9", "-8", "?", "N", "--"))
+    values = (
+        st.integers(0, 99) if kind == "integer" else WORDS.filter(lambda word: word not in ("-9", "-8", "?", "N", "--"))
+    )
     listed = draw(st.lists(values, min_size=1, max_size=6, unique=True))
     field = {"name": name, "type": kind, "categories": listed, "categoriesOrdered": draw(st.booleans())}
     return field | {"constraints": {"required": not nullable}, "understudy": our_keys(draw, nullable)}
@@ -154,7 +153,7 @@ def recoverable(schema, codes, *, text):
     return keep
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(schemas, st.integers(0, 2**32), st.sampled_from(KINDS), st.booleans())
 def test_codes_survive_decoding_and_encoding(schema, seed, kind, text):
     codes = some_codes(schema, seed)
@@ -165,7 +164,7 @@ def test_codes_survive_decoding_and_encoding(schema, seed, kind, text):
     assert list(frame.column_names if kind == "arrow" else frame.columns) == [c.name for c in schema.columns]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(schemas, st.integers(0, 2**32))
 def test_decoding_is_the_same_for_every_frame_type_and_seed(schema, seed):
     codes = some_codes(schema, seed)
@@ -178,7 +177,7 @@ def test_decoding_is_the_same_for_every_frame_type_and_seed(schema, seed):
     assert frames[0].equals(schema.decode(codes, np.random.default_rng(seed)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(schemas)
 def test_a_schema_survives_its_file_and_its_dict(tmp_path_factory, schema):
     written = schema.to_dict()
@@ -209,12 +208,14 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(schemas, st.data())
 def test_any_cells_at_all_are_coded_inside_the_domain(schema, data):
     rows = data.draw(st.integers(0, 6))
     columns = {
-        column.name: pd.Series(data.draw(st.lists(CELLS, min_size=rows, max_size=rows)), dtype=object, index=range(rows))
+        column.name: pd.Series(
+            data.draw(st.lists(CELLS, min_size=rows, max_size=rows)), dtype=object, index=range(rows)
+        )
         for column in schema.coded
     }
     encoded = schema.encode(pd.DataFrame(columns))
@@ -259,12 +260,12 @@ def frame_of(columns):
 
 
 def _counts(cells, kind):
-    return (pa.types.is_timestamp(kind) or pa.types.is_duration(kind)) and not any(
-        isinstance(cell, dt.datetime) for cell in cells
-    ) or (pa.types.is_date(kind) and any(isinstance(cell, int) for cell in cells) and False)
+    """Times drawn as plain counts, so that the far ends of the type are reached."""
+    timed = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+    return timed and not any(isinstance(cell, dt.datetime) for cell in cells)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(schemas, st.data())
 def test_a_row_is_coded_the_same_whatever_the_other_rows_hold(schema, data):
     """The privacy argument rests on this: one person's cells must not change how anybody else is coded."""
@@ -273,13 +274,15 @@ def test_a_row_is_coded_the_same_whatever_the_other_rows_hold(schema, data):
     victim = data.draw(st.integers(0, rows - 1))
     together = schema.encode(frame_of(columns))
     others = [row for row in range(rows) if row != victim]
-    alone = schema.encode(frame_of({name: ([cells[row] for row in others], kind) for name, (cells, kind) in columns.items()}))
+    alone = schema.encode(
+        frame_of({name: ([cells[row] for row in others], kind) for name, (cells, kind) in columns.items()})
+    )
     assert (together.keep[others] == alone.keep).all()
     for part in schema.domain:
         assert (together.codes[part][others] == alone.codes[part]).all(), part
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(schemas, st.integers(0, 2**32))
 def test_a_decoded_table_fits_its_schema(schema, seed):
     """What decoding makes, a check finds to fit: nothing unknown but what was unknown, nothing clipped."""

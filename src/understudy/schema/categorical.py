@@ -119,7 +119,7 @@ class Categorical(Coded):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if pa.types.is_floating(cells.type) or pa.types.is_integer(cells.type):
+        if any(fits(cells.type) for fits in (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal)):
             distinct = cells.dictionary_encode()
             table = np.append(self._of_numbers(_floats(distinct.dictionary)), np.int32(self.empty_code))
             index = np.asarray(pc.fill_null(distinct.indices, len(distinct.dictionary)))

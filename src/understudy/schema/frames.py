@@ -96,6 +96,8 @@ def _labels(frame: Any) -> list[Any]:
 
     if isinstance(frame, pa.Table):
         return list(frame.column_names)
+    if hasattr(frame, "collect"):
+        raise InputError("this is a lazy frame; collect it first, then give the pandas or polars frame")
     try:
         return list(frame.columns)
     except (AttributeError, TypeError):

@@ -291,7 +291,9 @@ def test_every_error_of_the_validator_has_a_case(tmp_path):
     contents += [table(dialect=dialect) for dialect, _ in DIALECTS] + [table(rules=rules) for rules, _ in RULES]
     contents = [content for content in contents if not (isinstance(content, dict) and len(content["fields"]) > 100)]
     calls = call_errors(tmp_path)
-    hit: set[tuple[str, int]] = {("schema", line) for name, line in raise_sites() if name == "schema" and _is_wide(line)}
+    hit: set[tuple[str, int]] = {
+        ("schema", line) for name, line in raise_sites() if name == "schema" and _is_wide(line)
+    }
     (tmp_path / "bad.yaml").write_text("fields: [{name: a, type: integer}]\nunderstudy: {privacy_unit: row}\n")
     with watching(hit):
         for content in contents:
