@@ -14,6 +14,7 @@ from importlib.metadata import version
 
 from understudy import errors, testing
 from understudy.domain import Clique, Domain
+from understudy.evaluation import evaluate
 from understudy.measurement import Measurement
 from understudy.mechanism import MECHANISMS, Fit, Mechanism
 from understudy.privacy import Book, Budget, PrivateTable, Receipt
@@ -41,6 +42,7 @@ __all__ = [
     "Source",
     "Step",
     "errors",
+    "evaluate",
     "resume",
     "synthesize",
     "testing",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from understudy.cli import demo, reference, release, run, schema
+from understudy.cli import demo, evaluate, reference, release, run, schema
 from understudy.cli.guard import Guarded
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ app.command()(release.inspect)
 app.command()(run.resume)
 app.command()(run.mechanisms)
 app.command()(run.book)
+app.command()(evaluate.evaluate)
 app.command()(demo.demo)
 app.command(hidden=True)(reference.reference)
 app.add_typer(schema.app, name="schema")

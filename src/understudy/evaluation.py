@@ -1,0 +1,93 @@
+"""`evaluate`: how good is the stand-in? The metrics of the papers on two tables, for the custodian's eyes only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import SettingError
+from understudy.progress import Progress, silent
+from understudy.schema import Schema, frame_kind
+from understudy.schema.frames import to_frame
+from understudy.source import read_table
+
+PARTIAL = ("nist_density", "nist_conjunctions", "nist_income")
+"""Metrics with a published rule for columns that the synthetic table lacks."""
+
+
+def evaluate(
+    real: Any,
+    synthetic: Any,
+    schema: Schema | str | PathLike[str],
+    *,
+    metrics: Sequence[str] | None = None,
+    weight: str | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **settings: Mapping[str, Any],
+) -> Any:
+    """Score a synthetic table against the real one.
+
+    Args:
+        real: a pandas, polars or pyarrow frame, or the path of a CSV or Parquet file.
+        synthetic: likewise.
+        schema: what is public about both, or the path of its file.
+        metrics: names from the registry; None: all that need no setting, and those whose settings are given.
+        weight: a numeric column; the workload's totals and shares are then weighted by it.
+        seed: for everything that is drawn: the same tables, settings and seed give the same scores.
+        progress: called with each `Step`.
+        settings: by metric, a mapping of its settings: ``mgd={"tolerance": 5}``.
+
+    Returns:
+        A tidy frame of the kind of `real`, one line by score and by part: ``metric``, ``kind`` ("score" for the score
+        itself), ``name``, ``value``, ``better``, ``best``, ``note``.
+
+    **Privacy.** Not differentially private: the scores are computed from real rows. For the custodian only; they may
+    not be published, nor used to choose among releases, without paying for it.
+
+    Raises:
+        InputError: when a table cannot be used; SchemaError and SettingError name the column or setting.
+    """
+    from understudy.metric.battery import measure
+
+    schema = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
+    given = {name: dict(values) for name, values in settings.items()}
+    if weight is not None:
+        if metrics is not None and "workload" not in metrics:
+            raise SettingError("weight belongs to the metric workload; add it to the metrics")
+        given["workload"] = given.get("workload", {}) | {"weight": weight}
+    tables = coded_tables(real, synthetic, schema, partial=metrics is not None and set(metrics) <= set(PARTIAL))
+    scores = measure(*tables, schema, metrics, given, seed=seed, progress=progress or silent)
+    return to_frame(tidy(scores), "arrow" if isinstance(real, str | PathLike) else frame_kind(real))
+
+
+def coded_tables(real: Any, synthetic: Any, schema: Schema, *, partial: bool = False) -> tuple[Any, Any]:
+    """Both tables as `Rows`; paths are read.
+
+    Raises:
+        InputError: when a table cannot be read or has no rows.
+    """
+    from understudy.metric import Rows
+
+    frames = [read_table(data, schema) if isinstance(data, str | PathLike) else data for data in (real, synthetic)]
+    return Rows.of(frames[0], schema, what="real table"), Rows.of(
+        frames[1], schema, what="synthetic table", partial=partial
+    )
+
+
+def tidy(scores: Sequence[Any]) -> Any:
+    """Scores as an arrow table, one line by score and by part."""
+    import pyarrow as pa
+
+    lines: list[dict[str, Any]] = []
+    for score in scores:
+        same = {"metric": score.metric, "better": score.better, "best": score.best}
+        lines.append(
+            same | {"kind": "score", "name": score.metric, "value": score.value, "note": " ".join(score.notes)}
+        )
+        lines += [same | {"kind": p.kind, "name": p.name, "value": p.value, "note": ""} for p in score.parts]
+    text, number = pa.string(), pa.float64()
+    kinds = {"metric": text, "kind": text, "name": text, "value": number, "better": text, "best": number, "note": text}
+    return pa.table({name: pa.array([line[name] for line in lines], kind) for name, kind in kinds.items()})

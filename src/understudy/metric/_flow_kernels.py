@@ -1,0 +1,163 @@
+"""The compiled loop of `flow`: successive shortest paths with prices, each search staying as local as its answer.
+
+Every node v ends with a deviation x[v] whose cost is 0 inside [-spare[v], room[v]] and `fine` per unit outside; every
+undirected edge carries a net flow at its cost per unit. Prices certify the optimum: price[v] is a subgradient of v's
+deviation cost at x[v], two neighbours' prices differ by at most the edge's cost, and by exactly it where flow runs.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+__all__ = ["settle"]
+
+
+@numba.njit(cache=True)
+def _sift_up(keys, items, at):  # type: ignore[no-untyped-def]
+    key, item = keys[at], items[at]
+    while at > 0:
+        above = (at - 1) >> 1
+        if keys[above] <= key:
+            break
+        keys[at], items[at] = keys[above], items[above]
+        at = above
+    keys[at], items[at] = key, item
+
+
+@numba.njit(cache=True)
+def _sift_down(keys, items, size):  # type: ignore[no-untyped-def]
+    key, item = keys[size], items[size]
+    at = 0
+    while True:
+        below = 2 * at + 1
+        if below >= size:
+            break
+        if below + 1 < size and keys[below + 1] < keys[below]:
+            below += 1
+        if keys[below] >= key:
+            break
+        keys[at], items[at] = keys[below], items[below]
+        at = below
+    keys[at], items[at] = key, item
+
+
+@numba.njit(cache=True)
+def _step(x, room, spare, fine):  # type: ignore[no-untyped-def]
+    """The price of one more unit at a node, and for how many units it stays so."""
+    if x < -spare:
+        return -fine, -spare - x
+    if x < room:
+        return np.int64(0), room - x
+    return fine, np.int64(1) << 60
+
+
+@numba.njit(cache=True)
+def settle(  # type: ignore[no-untyped-def]
+    sign, start, neighbour, edge, forward, cost, fine, final, room, spare, x, left, price, flow, budget
+):
+    """Route what is left at the nodes (of this sign) at least cost; False when it looked at more than `budget` nodes.
+
+    One long function: a search, its pushes and the prices' update share a dozen arrays, and splitting them would pass
+    all of them around. Arrays are changed in place. `final[v]` says whether mass may end at v.
+    """
+    nodes = len(x)
+    distance = np.zeros(nodes, np.int64)
+    seen = np.zeros(nodes, np.int64)
+    done = np.zeros(nodes, np.int64)
+    parent = np.zeros(nodes, np.int64)
+    visited = np.empty(nodes, np.int64)
+    keys, items = np.empty(1024, np.int64), np.empty(1024, np.int64)
+    stamp, scanned = np.int64(0), np.int64(0)
+    for source in range(nodes):
+        while left[source] * sign > 0:
+            stamp += 1
+            size, count = 1, 1
+            keys[0], items[0] = 0, source
+            distance[source], seen[source], parent[source], visited[0] = 0, stamp, -1, source
+            reached = np.int64(-1)
+            while size > 0 and reached < 0:
+                key, item = keys[0], items[0]
+                size -= 1
+                _sift_down(keys, items, size)
+                if item >= nodes:  # mass ends at v
+                    v = item - nodes
+                    slope, most = _step(
+                        sign * x[v], room[v] if sign > 0 else spare[v], spare[v] if sign > 0 else room[v], fine
+                    )
+                    if distance[v] + slope - sign * price[v] > key:
+                        keys[size], items[size] = distance[v] + slope - sign * price[v], item
+                        size += 1
+                        _sift_up(keys, items, size - 1)
+                        continue
+                    push = min(most, sign * left[source])
+                    narrow = np.int64(1) << 60
+                    u = v
+                    while parent[u] >= 0:
+                        arc = parent[u]
+                        carried = -sign * forward[arc] * flow[edge[arc]]  # `arc` leads from u back to its parent
+                        if carried < 0:
+                            narrow = min(narrow, -carried)
+                        u = neighbour[arc]
+                    push = min(push, narrow)
+                    u = v
+                    while parent[u] >= 0:
+                        arc = parent[u]
+                        flow[edge[arc]] -= sign * forward[arc] * push
+                        u = neighbour[arc]
+                    x[v] += sign * push
+                    left[source] -= sign * push
+                    if left[source] == 0 or push == narrow:
+                        reached = key
+                    else:
+                        keys[size], items[size] = key, item
+                        size += 1
+                        _sift_up(keys, items, size - 1)
+                    continue
+                v = item
+                if done[v] == stamp or key > distance[v]:
+                    continue
+                done[v] = stamp
+                scanned += 1
+                if size + start[v + 1] - start[v] + 4 > len(keys):
+                    keys = np.concatenate((keys, np.empty(len(keys), np.int64)))
+                    items = np.concatenate((items, np.empty(len(items), np.int64)))
+                if final[v]:
+                    slope, most = _step(
+                        sign * x[v], room[v] if sign > 0 else spare[v], spare[v] if sign > 0 else room[v], fine
+                    )
+                    keys[size], items[size] = key + slope - sign * price[v], nodes + v
+                    size += 1
+                    _sift_up(keys, items, size - 1)
+                for arc in range(start[v], start[v + 1]):
+                    u = neighbour[arc]
+                    if done[u] == stamp:
+                        continue
+                    carried = sign * forward[arc] * flow[edge[arc]]
+                    length = cost[edge[arc]] if carried >= 0 else -cost[edge[arc]]
+                    far = key + length - sign * price[v] + sign * price[u]
+                    if seen[u] != stamp or far < distance[u]:
+                        if seen[u] != stamp:
+                            visited[count] = u
+                            count += 1
+                        seen[u], distance[u] = stamp, far
+                        parent[u] = _back(start, neighbour, edge, u, edge[arc])
+                        keys[size], items[size] = far, u
+                        size += 1
+                        _sift_up(keys, items, size - 1)
+            if reached < 0 or scanned > budget:
+                return False
+            for place in range(count):
+                v = visited[place]
+                if distance[v] < reached:
+                    price[v] += sign * (reached - distance[v])
+    return True
+
+
+@numba.njit(cache=True)
+def _back(start, neighbour, edge, node, wanted):  # type: ignore[no-untyped-def]
+    """The arc of `node` that runs along the edge `wanted`."""
+    for arc in range(start[node], start[node + 1]):
+        if edge[arc] == wanted:
+            return arc
+    return np.int64(-1)

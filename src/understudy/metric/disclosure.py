@@ -1,0 +1,78 @@
+"""`disclosure`: simple checks for copied rows. They prove nothing: the guarantee is the mechanism's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.metric.checks import at_least
+from understudy.metric.protocol import Metric, Part, Score
+from understudy.metric.rows import Rows, require_same
+from understudy.schema import Schema
+
+SENTENCE = (
+    "A check, not a proof: the privacy guarantee is the mechanism's and stands in the receipt, whatever this number is."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How `disclosure` is computed.
+
+    Attributes:
+        rows: at most so many rows of each side are compared.
+    """
+
+    rows: int = 200_000
+
+
+def disclosure(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
+    """By how much more often a synthetic row equals a real one than another real row does.
+
+    One half of the real table is the reference. The share of synthetic rows that equal a row of it is compared with the
+    share of rows of the other, held-out half that do; the score is the excess, never below 0.
+    """
+    require_same(real, synthetic)
+    at_least("disclosure.rows", settings.rows, 2)
+    if real.rows < 2:
+        return Score(
+            METRIC.name, 0.0, "lower", 0.0, notes=("The real table has one row: nothing to compare.", SENTENCE)
+        )
+    reference, held = real.halves(rng)
+    tables = [table.sampled(settings.rows, rng) for table in (reference, held, synthetic)]
+    keys, counts = np.unique(_keys(tables[0]), return_counts=True)
+    shares = [float(np.isin(_keys(table), keys).mean()) for table in tables[1:]]
+    single = [float(np.isin(_keys(table), keys[counts == 1]).mean()) for table in tables[1:]]
+    parts = (
+        Part("match", "synthetic rows", shares[1]),
+        Part("match", "held-out real rows", shares[0]),
+        Part("match of a unique row", "synthetic rows", single[1]),
+        Part("match of a unique row", "held-out real rows", single[0]),
+    )
+    notes: tuple[str, ...] = (SENTENCE,)
+    if max(reference.rows, synthetic.rows) > settings.rows:
+        notes += (f"At most {settings.rows} rows of each side were drawn at random.",)
+    return Score(METRIC.name, max(0.0, shares[1] - shares[0]), "lower", 0.0, parts, notes)
+
+
+def _keys(table: Rows) -> NDArray[Any]:
+    """Each row's codes as one opaque value."""
+    codes = np.column_stack([array.astype(np.uint32) for array in table.codes.values()])
+    return np.ascontiguousarray(codes).view(np.dtype((np.void, codes.dtype.itemsize * codes.shape[1]))).ravel()
+
+
+METRIC = Metric(
+    name="disclosure",
+    title="Copied rows (a simple check)",
+    measure=disclosure,
+    settings=Settings,
+    better="lower",
+    best=0.0,
+    worst=1.0,
+    meaning="How much more often a synthetic row equals a real row than a held-out real row does. 0: no more often. "
+    + SENTENCE,
+    rows=True,
+)

@@ -1,0 +1,167 @@
+"""`ml_efficacy`: train on synthetic rows, test on real ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import SettingError
+from understudy.metric.checks import at_least, coded_column
+from understudy.metric.protocol import Metric, Part, Score
+from understudy.metric.rows import Rows, require_same
+from understudy.schema import Schema
+from understudy.schema.coded import Coded
+from understudy.schema.measured import Measured
+
+_MODELS = ("logistic", "tree", "forest")
+_CLASSES = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How `ml_efficacy` is computed.
+
+    Attributes:
+        target: the column to predict; default the last one of at most 20 declared values.
+        models: which models are trained: "logistic", "tree", "forest".
+        test: the share of real rows that is held out for testing.
+        rows: at most so many rows train a model, and as many test it.
+    """
+
+    target: str | None = None
+    models: tuple[str, ...] = _MODELS
+    test: float = 0.3
+    rows: int = 20_000
+
+
+def ml_efficacy(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
+    """How much balanced accuracy is lost on held-out real rows by training on synthetic instead of real rows.
+
+    The mean over models of ``max(0, accuracy(real) - accuracy(synthetic))``; 0 where nothing is lost. The held-out rows
+    took part in making the synthetic table; for a differentially private one that hardly matters.
+    """
+    require_same(real, synthetic)
+    _check(settings)
+    target = _target(schema, settings.target)
+    train, test = _split(real, settings.test, rng)
+    known = np.unique(train.codes[target.name])
+    if len(known) < 2 or not test.rows:
+        note = f"Column {target.name!r} has a single class among the real rows, so there is nothing to predict."
+        return Score(METRIC.name, 0.0, "lower", 0.0, notes=(note,))
+    train, test = train.sampled(settings.rows, rng), test.sampled(settings.rows, rng)
+    learners = {"real": train, "synthetic": synthetic.sampled(settings.rows, rng)}
+    truth = test.codes[target.name]
+    parts, lost = [], []
+    for model in settings.models:
+        found = {
+            name: _balanced_accuracy(truth, _predicted(model, table, test, schema, target.name))
+            for name, table in learners.items()
+        }
+        parts += [Part("model", f"{model}, trained on {name} rows", value) for name, value in found.items()]
+        lost.append(max(0.0, found["real"] - found["synthetic"]))
+    parts.append(Part("baseline", "guessing", 1 / len(np.unique(truth))))
+    sizes = ", ".join(f"{table.rows} {name}" for name, table in learners.items())
+    note = f"Predicts {target.name!r}; trained on {sizes} rows, tested on {test.rows} held-out real rows."
+    return Score(METRIC.name, float(np.mean(lost)), "lower", 0.0, tuple(parts), (note,))
+
+
+def _check(settings: Settings) -> None:
+    at_least("ml_efficacy.rows", settings.rows, 2)
+    if not 0 < settings.test < 1:
+        raise SettingError("ml_efficacy.test must lie between 0 and 1; correct it")
+    if not settings.models or any(model not in _MODELS for model in settings.models):
+        raise SettingError(f"ml_efficacy.models: choose among {', '.join(_MODELS)}")
+
+
+def _target(schema: Schema, name: str | None) -> Coded:
+    if name is not None:
+        return coded_column(schema, name, "ml_efficacy.target")
+    few = [column for column in schema.coded if 2 <= column.ordinary <= _CLASSES]
+    return few[-1] if few else schema.coded[-1]
+
+
+def _split(real: Rows, share: float, rng: np.random.Generator) -> tuple[Rows, Rows]:
+    order = rng.permutation(real.rows)
+    cut = min(max(1, round(share * real.rows)), real.rows - 1) if real.rows > 1 else 0
+    return real.take(np.sort(order[cut:])), real.take(np.sort(order[:cut]))
+
+
+def _predicted(model: str, table: Rows, test: Rows, schema: Schema, target: str) -> NDArray[Any]:
+    labels = table.codes[target]
+    classes = np.unique(labels)
+    if len(classes) < 2:
+        return np.full(test.rows, classes[0])
+    inputs, asked = (_features(rows, schema, target, spread=model == "logistic") for rows in (table, test))
+    if model == "logistic":
+        middle, scale = inputs.mean(0), inputs.std(0)
+        scale = np.where(scale > 0, scale, 1.0)
+        inputs, asked = (inputs - middle) / scale, (asked - middle) / scale
+    predicted: NDArray[Any] = _model(model).fit(inputs, labels).predict(asked)
+    return predicted
+
+
+def _features(rows: Rows, schema: Schema, target: str, *, spread: bool) -> NDArray[np.float64]:
+    """One column each for trees; for a regression one term by value, numbers as they are."""
+    found: list[NDArray[np.float64]] = []
+    for column in schema.coded:
+        if column.name == target:
+            continue
+        codes = rows.codes[column.name]
+        if isinstance(column, Measured):
+            empty = np.isnan(rows.units[column.name])
+            low = float(column.bounds[0])
+            found += [np.where(empty, low, rows.units[column.name]), empty.astype(np.float64)]
+        elif spread and column.size <= 50:
+            found += [(codes == code).astype(np.float64) for code in range(column.size)]
+        else:
+            found.append(codes.astype(np.float64))
+    return np.column_stack(found) if found else np.zeros((rows.rows, 1))
+
+
+def _model(name: str) -> Any:
+    try:
+        from sklearn.ensemble import RandomForestClassifier
+        from sklearn.linear_model import LogisticRegression
+        from sklearn.tree import DecisionTreeClassifier
+    except ImportError:
+        raise SettingError("ml_efficacy needs scikit-learn: pip install 'understudy[eval]'") from None
+    if name == "logistic":
+        return _Quiet(LogisticRegression(max_iter=200))
+    if name == "tree":
+        return DecisionTreeClassifier(min_samples_leaf=20, random_state=0)
+    return RandomForestClassifier(n_estimators=50, min_samples_leaf=5, n_jobs=1, random_state=0)
+
+
+class _Quiet:
+    """A model whose fit may stop before it has converged: good enough for a comparison, and no news for a reader."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def fit(self, inputs: NDArray[np.float64], labels: NDArray[Any]) -> Any:
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return self._model.fit(inputs, labels)
+
+
+def _balanced_accuracy(truth: NDArray[Any], predicted: NDArray[Any]) -> float:
+    return float(np.mean([(predicted[truth == label] == label).mean() for label in np.unique(truth)]))
+
+
+METRIC = Metric(
+    name="ml_efficacy",
+    title="Machine-learning efficacy",
+    measure=ml_efficacy,
+    settings=Settings,
+    better="lower",
+    best=0.0,
+    worst=1.0,
+    meaning="Trains models on synthetic rows and tests them on real ones. The score is the balanced accuracy lost "
+    "against training on real rows: 0.05 is five percentage points.",
+    rows=True,
+)

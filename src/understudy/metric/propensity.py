@@ -1,0 +1,212 @@
+"""Propensity scores: how well a classifier tells synthetic rows from real ones (Bowen and Snoke, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import SettingError
+from understudy.metric.checks import at_least
+from understudy.metric.logistic import Logistic, fit_logistic
+from understudy.metric.rows import Rows, require_same
+from understudy.schema.measured import Measured
+
+Array: TypeAlias = NDArray[np.float64]
+Model: TypeAlias = Literal["logistic", "cart"]
+_CHOOSING_ROWS = 10_000
+_COMPLEXITIES = 8
+_LEAF, _SPLIT = 7, 20  # rpart's defaults, which the study used
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How propensity scores are made.
+
+    Attributes:
+        models: "logistic" (main effects, unpenalised) and "cart" (complexity chosen by cross-validation); the first
+            one gives the score, all are parts.
+        numbers: whether numbers enter a logistic regression as a "linear" term or as "codes", one term each.
+        cross_validated: also the study's variant: 5 folds, each split 70/30, propensities of the held-out parts.
+        permutations: how many permutations make the null of a tree (pmse_ratio only).
+        rows: at most so many rows of each table are used.
+    """
+
+    models: tuple[Model, ...] = ("logistic", "cart")
+    numbers: Literal["linear", "codes"] = "linear"
+    cross_validated: bool = True
+    permutations: int = 10
+    rows: int = 50_000
+
+
+@dataclass(frozen=True, eq=False)
+class Stacked:
+    """Both tables under each other.
+
+    Attributes:
+        terms: the columns of a main-effects regression, without intercept.
+        features: one column each, for trees.
+        synthetic: which rows are synthetic.
+        notes: what was sampled.
+    """
+
+    terms: Array
+    features: Array
+    synthetic: NDArray[np.bool_]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """The share of synthetic rows, called c."""
+        return float(self.synthetic.mean())
+
+    def take(self, index: NDArray[np.int64]) -> Stacked:
+        """Some of the rows."""
+        return Stacked(self.terms[index], self.features[index], self.synthetic[index])
+
+    def labelled(self, synthetic: NDArray[np.bool_]) -> Stacked:
+        """The same rows with other labels."""
+        return Stacked(self.terms, self.features, synthetic)
+
+
+@dataclass(frozen=True, eq=False)
+class Propensities:
+    """Estimated chances of being synthetic.
+
+    Attributes:
+        chance: by row.
+        synthetic: which rows are synthetic.
+        parameters: estimated coefficients, intercept included; 0 for a tree.
+    """
+
+    chance: Array
+    synthetic: NDArray[np.bool_]
+    parameters: int
+
+    @property
+    def pmse(self) -> float:
+        """``mean (p - c)^2``."""
+        return float(np.mean((self.chance - self.synthetic.mean()) ** 2))
+
+    @property
+    def distance(self) -> float:
+        """The Kolmogorov-Smirnov distance between the chances of real and of synthetic rows."""
+        edges = np.unique(self.chance)
+        cumulative = [
+            np.searchsorted(np.sort(side), edges, side="right") / len(side)
+            for side in (self.chance[~self.synthetic], self.chance[self.synthetic])
+        ]
+        return float(np.abs(cumulative[0] - cumulative[1]).max())
+
+
+def stacked(real: Rows, synthetic: Rows, settings: Settings, rng: np.random.Generator) -> Stacked:
+    """Both tables under each other, sampled down to the settings' rows.
+
+    Raises:
+        SettingError: for a setting out of range.
+    """
+    require_same(real, synthetic)
+    at_least("rows", settings.rows, 10)
+    at_least("permutations", settings.permutations, 1)
+    if not settings.models or any(model not in ("logistic", "cart") for model in settings.models):
+        raise SettingError("models: choose among logistic and cart")
+    notes = tuple(
+        f"{settings.rows} of the {name} rows were drawn at random."
+        for name, table in (("real", real), ("synthetic", synthetic))
+        if table.rows > settings.rows
+    )
+    tables = real.sampled(settings.rows, rng), synthetic.sampled(settings.rows, rng)
+    terms, features = [], []
+    for column in real.schema.coded:
+        codes = np.concatenate([table.codes[column.name] for table in tables]).astype(np.int64)
+        if isinstance(column, Measured) and settings.numbers == "linear":
+            values = np.concatenate([table.units[column.name] for table in tables])
+            empty = np.isnan(values)
+            terms += [np.where(empty, 0.0, values), *_one_hot(np.where(empty, codes, -1))]
+            features.append(np.where(empty, float(column.bounds[0]) - 1.0, values))
+        else:
+            terms += _one_hot(codes)
+            features.append(codes.astype(np.float64))
+    labels = np.repeat([False, True], [table.rows for table in tables])
+    return Stacked(np.column_stack(terms), np.column_stack(features), labels, notes)
+
+
+def _one_hot(codes: NDArray[np.int64]) -> list[Array]:
+    return [(codes == code).astype(np.float64) for code in np.unique(codes) if code >= 0]
+
+
+def in_sample(model: Model, data: Stacked, complexity: float) -> Propensities:
+    """Chances from a model fitted to the same rows."""
+    chance, parameters = _fitted(model, data, complexity)
+    return Propensities(chance(data), data.synthetic, parameters)
+
+
+def held_out(model: Model, data: Stacked, complexity: float, rng: np.random.Generator) -> Propensities:
+    """Chances as in the study: 5 folds, 70 % of each fits a model, the other 30 % are scored, all pooled."""
+    fold = _balanced(data.synthetic, 5, rng)
+    chances, labels, parameters = [], [], 0
+    for number in range(5):
+        rows = np.flatnonzero(fold == number)
+        rows = rows[rng.permutation(len(rows))]
+        cut = max(1, round(0.7 * len(rows)))
+        train, test = data.take(rows[:cut]), data.take(rows[cut:])
+        chance, parameters = _fitted(model, train, complexity)
+        chances.append(chance(test))
+        labels.append(test.synthetic)
+    return Propensities(np.concatenate(chances), np.concatenate(labels), parameters)
+
+
+def chosen_complexity(model: Model, data: Stacked, rng: np.random.Generator) -> float:
+    """The tree's complexity parameter with the least squared error in 5-fold cross-validation; 0 for a regression."""
+    if model != "cart":
+        return 0.0
+    data = data.take(rng.permutation(len(data.synthetic))[:_CHOOSING_ROWS])
+    path = _tree(0.0).cost_complexity_pruning_path(data.features, data.synthetic)
+    choices = np.unique(np.quantile(np.maximum(path.ccp_alphas, 0.0), np.linspace(0.2, 1.0, _COMPLEXITIES)))[:-1]
+    fold = _balanced(data.synthetic, 5, rng)
+    errors = [(_cross_error(data, fold, float(alpha)), -float(alpha)) for alpha in choices] or [(0.0, 0.0)]
+    return -min(errors)[1]
+
+
+def _cross_error(data: Stacked, fold: NDArray[np.int64], complexity: float) -> float:
+    total = 0.0
+    for number in range(5):
+        train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
+        chance, _ = _fitted("cart", data.take(train), complexity)
+        total += float(((chance(data.take(test)) - data.synthetic[test]) ** 2).sum())
+    return total
+
+
+def _fitted(model: Model, data: Stacked, complexity: float) -> tuple[Callable[[Stacked], Array], int]:
+    """A function of rows, and how many parameters it has; a constant where only one label is there."""
+    labels = data.synthetic
+    if labels.all() or not labels.any():
+        value = float(labels[0])
+        return lambda rows: np.full(len(rows.synthetic), value), 1
+    if model == "logistic":
+        fit: Logistic = fit_logistic(data.terms, labels)
+        return lambda rows: fit.chance(rows.terms), fit.parameters
+    tree = _tree(complexity).fit(data.features, labels)
+    return lambda rows: np.asarray(tree.predict_proba(rows.features)[:, 1], dtype=np.float64), 0
+
+
+def _tree(complexity: float) -> Any:
+    try:
+        from sklearn.tree import DecisionTreeClassifier
+    except ImportError:
+        raise SettingError("trees need scikit-learn: pip install 'understudy[eval]'") from None
+    return DecisionTreeClassifier(
+        min_samples_leaf=_LEAF, min_samples_split=_SPLIT, ccp_alpha=max(complexity, 0.0), random_state=0
+    )
+
+
+def _balanced(labels: NDArray[np.bool_], folds: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Fold numbers, both labels spread evenly."""
+    fold = np.empty(len(labels), np.int64)
+    for label in (False, True):
+        rows = np.flatnonzero(labels == label)
+        fold[rows[rng.permutation(len(rows))]] = np.arange(len(rows)) % folds
+    return fold

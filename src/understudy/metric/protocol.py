@@ -1,0 +1,122 @@
+"""What every metric is: a pure function of two tables, a schema, settings and a generator, giving a `Score`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from understudy.domain import Clique, Domain
+from understudy.errors import InputError
+from understudy.tabulate import Counts
+
+Better: TypeAlias = Literal["lower", "higher"]
+
+
+@runtime_checkable
+class Counted(Protocol):
+    """A table that can be counted; all that count-based metrics ask of it, so that a database can answer as well.
+
+    **Privacy.** Counts are exact: whoever holds the real table's `Counted` is the custodian.
+    """
+
+    @property
+    def domain(self) -> Domain:
+        """The coded columns it has."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """How many rows are counted."""
+        ...
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Exact counts of each clique's cells, in the order asked."""
+        ...
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a score.
+
+    Attributes:
+        kind: what sort of piece: "norm", "marginal", "column", "model", "group", "cell", "sample", ...
+        name: which one.
+        value: its value, finite.
+    """
+
+    kind: str
+    name: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Score:
+    """What a metric found.
+
+    Attributes:
+        metric: the metric's name in the registry.
+        value: the score; always finite.
+        better: whether lower or higher is better.
+        best: the value of a perfect stand-in.
+        parts: what it is made of, finest last.
+        notes: what was sampled, left out or replaced on the way, in words.
+
+    **Privacy.** Made of real rows: for the custodian only.
+    """
+
+    metric: str
+    value: float
+    better: Better
+    best: float
+    parts: tuple[Part, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, value in [
+            ("the score", self.value),
+            *((f"{part.kind} {part.name}", part.value) for part in self.parts),
+        ]:
+            if not math.isfinite(value):
+                raise InputError(f"{self.metric}: {name} has no finite value; this is our mistake, please report it")
+
+    def part(self, kind: str, name: str) -> float:
+        """The value of one part.
+
+        Raises:
+            KeyError: when there is none.
+        """
+        for part in self.parts:
+            if (part.kind, part.name) == (kind, name):
+                return part.value
+        raise KeyError((kind, name))
+
+
+@dataclass(frozen=True)
+class Metric:
+    """An entry of the registry.
+
+    Attributes:
+        name: the name, the same everywhere.
+        title: what people call it.
+        measure: the function ``(real, synthetic, schema, settings, rng) -> Score``.
+        settings: a frozen dataclass; its defaults are the metric's defaults.
+        better: whether lower or higher is better.
+        best: the value of a perfect stand-in.
+        worst: the value of a useless one, or None where there is no end to it.
+        meaning: one or two sentences for a reader who has never heard of it.
+        rows: whether it needs `Rows`, or is content with anything `Counted`.
+        needs: settings without which it cannot run.
+    """
+
+    name: str
+    title: str
+    measure: Callable[[Any, Any, Any, Any, Any], Score]
+    settings: type[Any]
+    better: Better
+    best: float
+    worst: float | None
+    meaning: str
+    rows: bool = False
+    needs: tuple[str, ...] = ()

@@ -1,0 +1,136 @@
+"""`workload`: the error of a workload of marginals, as AIM and MST report it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
+from understudy.metric.checks import at_least, coded_column
+from understudy.metric.protocol import Counted, Metric, Part, Score
+from understudy.metric.rows import Rows, require_same
+from understudy.metric.tables import Pair, named, pairs, some_ways
+from understudy.schema import Schema
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How `workload` is computed.
+
+    Attributes:
+        cliques: the marginals, or None for all sets of `ways` columns.
+        weights: one weight by clique; None: all 1.
+        ways: how many columns a marginal has when cliques are not given.
+        most: at most so many marginals for each entry of `ways`, drawn at random.
+        weight: a numeric column; totals and shares are then weighted by it.
+    """
+
+    cliques: tuple[Clique, ...] | None = None
+    weights: tuple[float, ...] | None = None
+    ways: tuple[int, ...] = (1, 2, 3)
+    most: int = 300
+    weight: str | None = None
+
+
+def workload(real: Counted, synthetic: Counted, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
+    """``1/(|W| n) sum c ||M(D) - M(D')||_1`` (AIM, Definition 2), with L2 and Linf in its place as parts.
+
+    The part ``share`` is the mean total variation distance of the normalised tables, which a different number of rows
+    leaves untouched. With `weight`, every row counts with its weight.
+    """
+    domain = require_same(real, synthetic)
+    cliques, weights, notes = _chosen(domain, settings, rng)
+    if settings.weight is not None:
+        found = _weighted(real, synthetic, schema, settings.weight, cliques)
+        totals = [Part("total", "real", found[1]), Part("total", "synthetic", found[2])]
+        tables, size = found[0], found[1]
+        notes = (*notes, f"Every row counts with its weight {settings.weight}.")
+    else:
+        tables, size, totals = list(pairs(real, synthetic, cliques)), float(real.rows), []
+    norms = _norms(tables, size, weights)
+    shares = np.array([table.distance() / 2 for table in tables])
+    parts = [Part("norm", name, value) for name, value in norms.items()]
+    parts += [Part("share", "mean", float(shares.mean())), *totals]
+    order = np.argsort(-shares, kind="stable")
+    parts += [Part("marginal", named(cliques[place]), float(shares[place])) for place in order]
+    return Score(METRIC.name, norms["l1"], "lower", 0.0, tuple(parts), notes)
+
+
+def _chosen(
+    domain: Domain, settings: Settings, rng: np.random.Generator
+) -> tuple[list[Clique], NDArray[np.float64], tuple[str, ...]]:
+    notes: tuple[str, ...] = ()
+    if settings.cliques is not None:
+        cliques = [domain.check(clique) for clique in settings.cliques]
+    else:
+        at_least("workload.most", settings.most, 1)
+        cliques = []
+        for way in settings.ways:
+            at_least("workload.ways", way, 1)
+            some, left_out = some_ways(domain, min(way, len(domain)), settings.most, rng)
+            cliques += [clique for clique in some if clique not in cliques]
+            if left_out:
+                notes += (f"{len(some)} of the {way}-way marginals were drawn at random.",)
+    weights = np.ones(len(cliques)) if settings.weights is None else np.asarray(settings.weights, dtype=np.float64)
+    if not cliques or weights.shape != (len(cliques),) or not (weights >= 0).all():
+        raise SettingError("workload: give at least one clique, and one weight of at least 0 for each")
+    return cliques, weights, notes
+
+
+def _norms(tables: list[Pair], size: float, weights: NDArray[np.float64]) -> dict[str, float]:
+    gaps = [np.abs(table.real - table.synthetic) for table in tables]
+    each = {
+        "l1": [gap.sum() for gap in gaps],
+        "l2": [np.sqrt((gap**2).sum()) for gap in gaps],
+        "linf": [gap.max(initial=0.0) for gap in gaps],
+    }
+    scale = max(size, 1e-300) * len(tables)
+    return {name: float(weights @ np.asarray(values)) / scale for name, values in each.items()}
+
+
+def _weighted(
+    real: Counted, synthetic: Counted, schema: Schema, weight: str, cliques: list[Clique]
+) -> tuple[list[Pair], float, float]:
+    """The same tables with every row counted by its weight; a missing or negative weight counts as 0."""
+    if not isinstance(real, Rows) or not isinstance(synthetic, Rows):
+        raise SettingError("workload.weight needs rows; counts alone cannot be weighted")
+    if weight not in real.units:
+        raise SettingError(f"workload.weight: {coded_column(schema, weight, 'workload.weight').name!r} is not numeric")
+    masses = [np.maximum(np.nan_to_num(table.units[weight]), 0.0) for table in (real, synthetic)]
+    if not masses[0].sum() > 0:
+        raise SettingError(f"workload.weight: the weights of {weight!r} add up to nothing; choose another column")
+    found = []
+    for clique in cliques:
+        sides = [_sums(table, mass, clique) for table, mass in zip((real, synthetic), masses, strict=True)]
+        cells = np.union1d(sides[0][0], sides[1][0])
+        filled = []
+        for used, sums in sides:
+            column = np.zeros(len(cells))
+            column[np.searchsorted(cells, used)] = sums
+            filled.append(column)
+        found.append(Pair(clique, cells, filled[0], filled[1]))
+    return found, float(masses[0].sum()), float(masses[1].sum())
+
+
+def _sums(table: Rows, mass: NDArray[np.float64], clique: Clique) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    flat = np.zeros(table.rows, np.int64)
+    for column in clique:
+        flat = flat * table.domain[column] + table.codes[column]
+    used, place = np.unique(flat, return_inverse=True)
+    return used, np.bincount(place, weights=mass, minlength=len(used)).astype(np.float64)
+
+
+METRIC = Metric(
+    name="workload",
+    title="Workload error",
+    measure=workload,
+    settings=Settings,
+    better="lower",
+    best=0.0,
+    worst=2.0,
+    meaning="Counts every combination of one, two and three columns in both tables and adds up the differences, per "
+    "real row. 0: all tables agree. 0.1: one row in twenty would have to change to make an average table agree.",
+)
