@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
@@ -42,7 +44,7 @@ class MST:
         keep: cliques that are always measured, of any order: cliques, or (clique, weight).
         split: the parts of the budget for one-way marginals, for choosing pairs, and for measuring them.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges few.
-        penalty: how many times the noise that a pair's table would get is taken off its score.
+        penalty: how much of the noise that a pair's table would get is taken off its score; 0 takes nothing.
         size_power: a table of n cells is measured with weight n^size_power; 1/3 minimises the summed noise.
         max_cells: pairs of more cells are not chosen.
 
@@ -52,7 +54,7 @@ class MST:
     keep: Keep = ()
     split: Sequence[float] = (0.45, 0.1, 0.45)
     threshold: float = 3.0
-    penalty: float = 1.0
+    penalty: float = 0.5
     size_power: float = 1 / 3
     max_cells: int = 1_000_000
 
@@ -86,7 +88,7 @@ class MST:
                 rho=for_choice,
                 start=kept,
                 max_cells=self.max_cells,
-                offsets=self._offsets(merged, for_pairs / (draws + len(kept))),
+                offsets=self._offsets(independent, merged, for_pairs / (draws + len(kept))),
                 progress=progress,
             )
         progress(Step("measure", 0.5, "chosen marginals"))
@@ -121,12 +123,17 @@ class MST:
         forest = largest_forest(domain, self.max_cells)
         return tree_footprint(domain, forest, kept, candidates=len(eligible(domain, self.max_cells)))
 
-    def _offsets(self, table: PrivateTable, share: float) -> dict[Clique, float] | None:
-        """What the noise of each pair's table would add to its L1 distance, on average: sqrt(2/pi) sigma a cell."""
+    def _offsets(self, independent: IndependentPairs, table: PrivateTable, share: float) -> dict[Clique, float] | None:
+        """What noise would add to the L1 distance of each pair's table: sqrt(2/pi) sigma a cell on average.
+
+        In a cell that hardly any row is expected in, noise costs no more than that: estimation knows that counts are
+        not negative and what they sum to.
+        """
         if self.penalty == 0:
             return None
-        cell = self.penalty * math.sqrt(2 / math.pi) * table.sigma(share)
-        return {pair: cell * table.domain.cells(pair) for pair in eligible(table.domain, self.max_cells)}
+        noise = math.sqrt(2 / math.pi) * table.sigma(share)
+        pairs = eligible(table.domain, self.max_cells)
+        return {pair: self.penalty * float(np.minimum(noise, independent[pair]).sum()) for pair in pairs}
 
 
 def paper_settings() -> dict[str, Any]:

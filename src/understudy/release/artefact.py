@@ -20,6 +20,7 @@ from understudy.model.registry import MODELS
 from understudy.privacy import Receipt
 from understudy.release.archive import read_archive, write_archive
 from understudy.release.pack import measurement_data, measurement_from, pack, unpack
+from understudy.release.rare import merged_values, undo_merging
 from understudy.schema import Recoding, Schema
 
 Frame = Literal["arrow", "pandas", "polars"]
@@ -82,18 +83,28 @@ class Release:
             frame=frame,
         )
 
-    def sample(self, rows: int | None = None, *, seed: int | None = None, as_: Frame | None = None) -> Any:
+    def sample(
+        self,
+        rows: int | None = None,
+        *,
+        seed: int | None = None,
+        as_: Frame | None = None,
+        rare: str | Mapping[str, str] | None = None,
+    ) -> Any:
         """Synthetic rows, as a frame of the kind that went in (arrow after loading).
 
         Args:
             rows: how many; by default the declared number of rows, else the noisy total.
             seed: the same release and seed give the same rows; without it they are fresh each time.
             as_: "arrow", "pandas" or "polars".
+            rare: what stands for values that were too rare to be told apart (`merged`): "spread" (in proportion to
+                what was measured), "other", "hierarchy" (by groups of the column's first level); one for all columns
+                or one by column. By default "other" where the column has that code, else "spread".
 
         **Privacy.** Post-processing: costs nothing, however often it is called.
 
         Raises:
-            SettingError: when rows or seed is negative, or the frame library is unknown.
+            SettingError: when rows or seed is negative, or the frame library or a rule is unknown.
         """
         rows = self.default_rows if rows is None else rows
         rows, seed = _whole("rows", rows), None if seed is None else _whole("seed", seed)
@@ -101,8 +112,14 @@ class Release:
         if as_ not in (None, "arrow", "pandas", "polars"):
             raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas' or 'polars'")
         rng = np.random.default_rng(seed)
-        codes = self.recoding.undo(self.model.sample(rows, rng), rng)
+        merged = self.model.sample(rows, rng)
+        codes = undo_merging(merged, self.recoding, self.schema, self.measurements, rng, rare)
         return self.schema.decode(codes, rng, as_=as_ or self.frame)
+
+    @property
+    def merged(self) -> dict[str, list[Any]]:
+        """By column, the values that too few rows had to be told apart; see `rare` in `sample`."""
+        return merged_values(self.recoding, self.schema)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the release to one file, completely or not at all.
