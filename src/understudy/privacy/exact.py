@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -34,7 +35,7 @@ def float_below(value: Fraction) -> float:
 
 def float_above(value: Fraction) -> float:
     """The smallest float that is not below `value`; infinity where none is large enough."""
-    return -float_below(-value) if -value >= -sys.float_info.max else math.inf
+    return 0.0 - float_below(-value) if value <= sys.float_info.max else math.inf
 
 
 def sqrt_above(square: Fraction) -> float:
@@ -93,12 +94,14 @@ def dyadic(marginal: ArrayLike, cells: int, clique: Clique) -> NDArray[np.int64]
         raise SettingError(f"the given marginal of {clique} has {len(flat)} cells, its table {cells}")
     if not np.abs(flat).sum() < _LARGEST:
         raise SettingError(f"the given marginal of {clique} holds a value that is not finite or is too large")
-    return np.rint(np.ldexp(flat, BITS)).astype(np.int64)
+    return np.rint(flat * 2.0**BITS).astype(np.int64)  # a power of two: the product is exact
 
 
-def distance(counts: NDArray[np.int64], given: NDArray[np.int64]) -> Fraction:
+def distance(counts: NDArray[np.integer[Any]], given: NDArray[np.int64]) -> Fraction:
     """The L1 distance between exact counts and a marginal in units of 2^-16, exactly, in rows."""
-    return Fraction(int(np.abs((counts << BITS) - given).sum()), 1 << BITS)
+    apart = np.left_shift(counts, BITS, dtype=np.int64)
+    np.subtract(apart, given, out=apart)
+    return Fraction(int(np.abs(apart, out=apart).sum()), 1 << BITS)
 
 
 def indif(counts: NDArray[np.int64], shape: tuple[int, ...]) -> int:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from understudy.errors import BudgetExceeded, SettingError
 from understudy.measurement import Measurement
 from understudy.privacy.budget import Account, Budget
 from understudy.privacy.charge import Charge, exponential, gaussian, laplace, planned
+from understudy.privacy.counted import Counted
 from understudy.privacy.exact import distance, dyadic, float_above, float_below, indif, merged, sqrt_above
 from understudy.privacy.journal import Forgetful, Journal
 from understudy.privacy.neighbours import Neighbours
@@ -70,6 +71,7 @@ class PrivateTable:
         self.__journal = journal or Forgetful()
         self.__recoding = Recoding.identity()
         self.__distances = Distances()
+        self.__counted = Counted()
         self.__plan = None if plan is None else dict(plan)
         self.domain = source.domain
         self.neighbours = Neighbours(source.unit.column, source.unit.max_rows, source.rows_public is not None)
@@ -102,6 +104,7 @@ class PrivateTable:
         view.__dict__.update(self.__dict__)
         view.__recoding = recoding
         view.__distances = Distances()
+        view.__counted = Counted()
         view.domain = recoding.recode(self.__source.domain)
         return view
 
@@ -180,7 +183,8 @@ class PrivateTable:
         pure = self.__account.budget.pure
         charge = exponential(tuple(wanted), sensitivity, share=self.__account.share(rho), pure=pure)
         self._pay([charge])
-        for clique, counts in self._counts(list(given)):
+        keep = not isinstance(against, FixedMarginals)
+        for clique, counts in self._counts(list(given), keep=keep):
             distances[clique] = distance(counts, given[clique]())
         scores, unit = whole_scores([distances[clique] for clique in wanted], weight, offset)
         chosen = exponential_mechanism(scores, Fraction(charge.scale) / (2 * sensitivity * unit))
@@ -209,7 +213,7 @@ class PrivateTable:
             charge = gaussian("dependence", tuple(wanted), self.neighbours.indif**2 * m, share=share)
         self._pay([charge])
         noise = self._draw(charge, len(wanted))
-        exact = {pair: indif(counts, self.domain.shape(pair)) for pair, counts in self._counts(wanted)}
+        exact = {pair: indif(c.astype(np.int64), self.domain.shape(pair)) for pair, c in self._counts(wanted)}
         return self._released({pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)})
 
     def _checked(self, cliques: Iterable[Clique]) -> list[Clique]:
@@ -258,17 +262,30 @@ class PrivateTable:
         if self.__plan is not None:
             raise BudgetExceeded("this run fixed its measurements in advance: nothing is left for other questions")
 
-    def _counts(self, cliques: Sequence[Clique]) -> Iterator[tuple[Clique, NDArray[np.int64]]]:
+    def _counts(
+        self, cliques: Sequence[Clique], *, keep: bool = False
+    ) -> Iterator[tuple[Clique, NDArray[np.integer[Any]]]]:
+        """Exact counts in the order asked, whichever of them were kept; `keep` those that will be asked for again."""
+        fresh = self._counted_now([clique for clique in cliques if clique not in self.__counted])
+        for clique in cliques:
+            known = self.__counted.get(clique)
+            if known is None:
+                known = next(fresh)
+                if keep:
+                    self.__counted.put(clique, known)
+            yield clique, known
+
+    def _counted_now(self, cliques: Sequence[Clique]) -> Iterator[NDArray[np.int64]]:
         maps = self.__recoding.maps
         for clique, counts in self.__source.counts(cliques):
             axes = [maps.get(column) for column in clique]
-            yield clique, merged(counts, self.__source.domain.shape(clique), axes)
+            yield merged(counts, self.__source.domain.shape(clique), axes)
 
     def _draw(self, charge: Charge, size: int) -> NDArray[np.int64]:
         draw = self.__noise.gaussian if charge.noise == "gaussian" else self.__noise.laplace
         return draw(charge.scale, size)
 
-    def _noisy(self, clique: Clique, counts: NDArray[np.int64], charge: Charge) -> Measurement:
+    def _noisy(self, clique: Clique, counts: NDArray[np.integer[Any]], charge: Charge) -> Measurement:
         values = counts + self._draw(charge, len(counts))
         if charge.noise == "gaussian":
             return self._released(Measurement(clique, values, charge.scale))
