@@ -254,8 +254,8 @@ def frame_of(columns):
         if kind is None:
             made[name] = pd.Series(cells, dtype=object, index=range(len(cells)))
         else:
-            made[name] = pd.Series(pa.array(cells, pa.int64()).cast(kind) if _counts(cells, kind) else pa.array(cells, kind),
-                                   dtype=pd.ArrowDtype(kind), index=range(len(cells)))  # fmt: skip
+            array = pa.array(cells, pa.int64()).cast(kind) if _counts(cells, kind) else pa.array(cells, kind)
+            made[name] = pd.Series(array, dtype=pd.ArrowDtype(kind), index=range(len(cells)))
     return pd.DataFrame(made)
 
 

@@ -92,6 +92,8 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
     if _is_key(name, seen):
         kind = "id" if _KEY_NAME.search(name) else "drop"
         return {"understudy": {"kind": kind}}, "different in almost every row: an identifier or free text"
+    if seen.typed in ("date", "datetime", "duration"):
+        return _typed_moment(seen)
     for shape in (_boolean, _number, _moment):
         proposal = shape(name, seen)
         if proposal is not None:
@@ -100,7 +102,7 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
 
 
 def _is_key(name: str, seen: Profile) -> bool:
-    if seen.filled < 50 or seen.distinct < 0.9 * seen.filled:
+    if seen.filled < 50 or seen.distinct < 0.9 * seen.filled or seen.typed != "text":
         return False
     real = seen.numeric > 0.95 and not seen.whole
     moments = (
@@ -194,8 +196,6 @@ def _sentinels(values: NDArray[Any]) -> list[float]:
 
 
 def _moment(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
-    if seen.typed in ("date", "datetime", "duration"):
-        return _typed_moment(seen)
     for pattern in _DATE_FORMATS:
         days, valid, has_time = seen.moments(pattern)
         share = seen.counts[valid].sum() / max(seen.filled, 1)

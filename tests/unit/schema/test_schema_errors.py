@@ -18,6 +18,7 @@ FOLDER = Path(inspect.getfile(package)).parent
 VALIDATOR = ("categorical", "coded", "column", "dialect", "fields", "file", "heaps", "levels", "measured", "numeric",
              "recode", "rules", "schema", "temporal")  # fmt: skip
 OK = {"name": "ok", "type": "boolean"}
+ROW = {"privacy_unit": "row"}
 
 
 def whole(**ours):
@@ -130,8 +131,8 @@ TABLES = [
     ({"fields": [OK], "understudy": {"privacy_unit": {"column": "ok", "max_rows": 1}}}, "declare it `kind: id`"),
     ({"fields": [OK], "understudy": {"privacy_unit": "row", "rows": -3}}, "at least 1; correct it, or remove it"),
     ({"fields": [OK, OK], "understudy": {"privacy_unit": "row"}}, "rename or remove one of them"),
-    ({"fields": [{"name": "x", "understudy": {"kind": "drop"}}], "understudy": {"privacy_unit": "row"}}, "declare at least one"),
-    ({"fields": [OK | {"name": f"c{i}"} for i in range(10_001)], "understudy": {"privacy_unit": "row"}}, "split the table"),
+    ({"fields": [{"name": "x", "understudy": {"kind": "drop"}}], "understudy": ROW}, "declare at least one"),
+    ({"fields": [OK | {"name": f"c{i}"} for i in range(10_001)], "understudy": ROW}, "split the table"),
 ]  # fmt: skip
 DIALECTS = [
     ({"delimiter": ";;"}, "must be one character"),
@@ -255,7 +256,7 @@ def test_errors_in_a_file_name_the_file_the_line_and_the_column(tmp_path, name, 
     assert "column 'b'" in str(caught.value) or "column named 'a'" in str(caught.value)
 
 
-# -- is there an error that no case above provokes? ----------------------------------------------------------------------
+# -- is there an error that no case above provokes? ------------------------------------------------------------------
 
 
 def raise_sites() -> set[tuple[str, int]]:

@@ -130,7 +130,7 @@ def test_rules_and_levels_survive_the_file(tmp_path):
     assert Schema.load(tmp_path / "s.yaml") == SCHEMA
 
 
-# -- recodings -----------------------------------------------------------------------------------------------------------
+# -- recodings -------------------------------------------------------------------------------------------------------
 
 MERGED = Recoding({"a": np.array([0, 1, 1, 2, 1])})
 
@@ -166,4 +166,4 @@ def test_recodings_compose_and_survive_json():
     assert Recoding.from_dict(twice.to_dict()) == twice
     assert hash(Recoding.from_dict(twice.to_dict())) == hash(twice)
     assert Recoding.identity().recode(Domain({"a": 3})) == Domain({"a": 3})
-    assert MERGED != twice
+    assert twice != MERGED

@@ -60,7 +60,7 @@ TYPED = {
         ["a", "1", "2020-01-02", "60"],
         ["", "x" * 9999, "1e999", "2020-13-41", "P9999999999999999D"],
     ),
-    "large_text": (pa.large_string(), ["a", "1", "7"], ["-", "1_000", "١"]),
+    "large_text": (pa.large_string(), ["a", "1", "7"], ["-", "1_000", "\u0661"]),
     "float": (pa.float64(), [1.0, 7.0, 0.0], [float("inf"), float("nan"), 1e308, None]),
     "float16": (pa.float16(), [np.float16(1), np.float16(7)], [np.float16("inf")]),
     "int": (pa.int64(), [1, 7], [2**63 - 1, -(2**63), None]),
@@ -89,7 +89,7 @@ def test_an_odd_typed_cell_changes_nobody_else(name):
 def test_the_far_ends_of_time_are_clipped(kind, extreme):
     whole = pa.int32() if kind == pa.date32() else pa.int64()
     column = pa.array([extreme, None], whole).view(kind)
-    encoded = SCHEMA.encode(pa.table({name: column for name in SCHEMA.needs}))
+    encoded = SCHEMA.encode(pa.table(dict.fromkeys(SCHEMA.needs, column)))
     for part, size in SCHEMA.domain.items():
         assert encoded.codes[part].max() < size
 
