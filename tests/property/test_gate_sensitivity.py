@@ -1,0 +1,104 @@
+"""How far one unit moves every count and score that the gate uses, in exact integers, over neighbouring tables."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from understudy.privacy import Budget, PrivateTable
+from understudy.privacy.exact import indif
+from understudy.privacy.neighbours import Neighbours
+from understudy.testing.tables import CodedSource
+
+SIZES = {"a": 3, "b": 2, "c": 4}
+PAIRS = [("a", "b"), ("b", "c"), ("a", "c")]
+CLIQUES = [(), ("a",), ("c",), *PAIRS, ("a", "b", "c")]
+
+row = st.tuples(*(st.integers(0, size - 1) for size in SIZES.values()))
+others = st.lists(row, max_size=12)
+
+
+@st.composite
+def neighbours(draw):
+    """Two tables that differ in one unit of at most k rows: there or not, or with other rows."""
+    k, replace_one = draw(st.sampled_from([1, 3])), draw(st.booleans())
+    rest, unit = draw(others), draw(st.lists(row, min_size=0, max_size=k))
+    instead = draw(st.lists(row, min_size=0, max_size=k)) if replace_one else []
+    return k, replace_one, [*rest, *unit], [*rest, *instead]
+
+
+def counts(rows, cliques=CLIQUES):
+    return {clique: np.asarray(table) for clique, table in CodedSource(SIZES, rows).counts(cliques)}
+
+
+@given(neighbours())
+def test_marginals_move_by_their_sensitivity_at_most(pair):
+    k, replace_one, first, second = pair
+    relation = Neighbours("unit", k, replace_one)
+    mine, theirs = counts(first), counts(second)
+    for clique in CLIQUES:
+        change = mine[clique] - theirs[clique]
+        assert int(np.abs(change).sum()) <= relation.marginal_l1
+        assert int((change**2).sum()) <= relation.marginal_l2_squared
+
+
+@given(neighbours())
+def test_indif_moves_by_its_sensitivity_at_most(pair):
+    k, replace_one, first, second = pair
+    relation = Neighbours("unit", k, replace_one)
+    mine, theirs = counts(first, PAIRS), counts(second, PAIRS)
+    for clique in PAIRS:
+        shape = tuple(SIZES[column] for column in clique)
+        assert abs(indif(mine[clique], shape) - indif(theirs[clique], shape)) <= relation.indif
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 1000, 10**6])
+def test_indif_comes_close_to_its_sensitivity(n):
+    """All rows agree but the new one: without a bound of 4 the claim would be wrong."""
+    before, after = np.array([n, 0, 0, 0]), np.array([n, 0, 0, 1])
+    moved = indif(after, (2, 2)) - indif(before, (2, 2))
+    assert moved == round(4 * n / (n + 1) + 1e-9)
+    assert moved <= Neighbours().indif
+
+
+@settings(max_examples=40)
+@given(
+    neighbours(),
+    st.lists(st.floats(0, 5), min_size=3, max_size=3),
+    st.lists(st.floats(-9, 9), min_size=3, max_size=3),
+    st.integers(0, 2**31),
+)
+def test_log_weights_of_a_selection_move_within_epsilon(pair, weights, offsets, seed):
+    """For every pair of candidates the log odds move by epsilon at most: what the exponential mechanism rests on."""
+    if max(weights) == 0:
+        return
+    k, replace_one, first, second = pair
+    rng = np.random.default_rng(seed)
+    against = {clique: rng.normal(2, 3, size=[SIZES[c] for c in clique]) for clique in PAIRS}
+    logs = [_log_weights(rows, k, replace_one, against, weights, offsets) for rows in (first, second)]
+    (mine, epsilon), (theirs, _) = logs
+    moves = [a - b for a, b in zip(mine, theirs, strict=True)]
+    assert max(moves) - min(moves) <= epsilon
+
+
+def _log_weights(rows, k, replace_one, against, weights, offsets):
+    from understudy.privacy import gate
+
+    seen = {}
+    original = gate.exponential_mechanism
+
+    def choose(scores, rate):
+        seen["logs"] = [Fraction(rate) * score for score in scores]
+        return original(scores, rate)
+
+    source = CodedSource(SIZES, rows, max_rows=k, rows_public=9 if replace_one else None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate, "exponential_mechanism", choose)
+        table = PrivateTable(source, Budget.of(rho=0.5))
+        given_weights, given_offsets = (dict(zip(PAIRS, v, strict=True)) for v in (weights, offsets))
+        table.select(PAIRS, against=against, rho=0.5, weights=given_weights, offsets=given_offsets)
+    return seen["logs"], Fraction(table.account.charges[0].scale)
