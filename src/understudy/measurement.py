@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
-
-if TYPE_CHECKING:  # scipy is imported where it is used: it costs a third of a second
-    from scipy.sparse import csr_array
-    from scipy.sparse.linalg import LinearOperator
-
-Query: TypeAlias = "NDArray[np.float64] | csr_array[Any] | LinearOperator[Any]"
-"""A linear query on a clique's flattened cells: anything with ``query @ cells`` and ``query.T @ values``."""
+from understudy.query import Query
 
 
 @dataclass(frozen=True, eq=False)

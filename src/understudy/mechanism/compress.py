@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from understudy.domain import Domain
 from understudy.errors import InputError, SettingError
 from understudy.measurement import Measurement
+from understudy.query import Scaling
 from understudy.schema import Recoding
 
 
@@ -61,7 +61,7 @@ def re_express(domain: Domain, measurement: Measurement, recoding: Recoding) -> 
 
     >>> ages = Measurement(("age",), np.array([50, 2, 40, -1]), 2.0)
     >>> again = re_express(Domain({"age": 4}), ages, Recoding({"age": np.array([0, 2, 1, 2])}))
-    >>> again.values.round(3).tolist(), again.query.diagonal().round(3).tolist()
+    >>> again.values.round(3).tolist(), again.query.factors.round(3).tolist()
     ([50.0, 40.0, 0.707], [1.0, 1.0, 0.707])
     """
     maps = recoding.maps
@@ -73,7 +73,7 @@ def re_express(domain: Domain, measurement: Measurement, recoding: Recoding) -> 
     target = _target(domain.project(measurement.clique), maps)
     sums = np.bincount(target, weights=measurement.values)
     scale = 1 / np.sqrt(np.bincount(target))
-    return Measurement(measurement.clique, sums * scale, measurement.sigma, _diagonal(scale), measurement.noise)
+    return Measurement(measurement.clique, sums * scale, measurement.sigma, Scaling(scale), measurement.noise)
 
 
 def all_re_expressed(domain: Domain, measurements: Sequence[Measurement], recoding: Recoding) -> list[Measurement]:
@@ -129,9 +129,3 @@ def _target(domain: Domain, maps: Mapping[str, NDArray[np.int64]]) -> NDArray[np
         place = maps.get(column, np.arange(size))
         target = np.add.outer(target * (place.max() + 1), place)
     return target.reshape(-1)
-
-
-def _diagonal(scale: NDArray[np.float64]) -> Any:
-    from scipy.sparse import csr_array, diags_array
-
-    return csr_array(diags_array(scale))

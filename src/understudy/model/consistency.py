@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
 from understudy.measurement import Measurement
+from understudy.query import Scaling
 
 Array = NDArray[np.float64]
 
@@ -158,14 +159,8 @@ def _table(domain: Domain, measurement: Measurement) -> Table:
 
 
 def _diagonal(measurement: Measurement) -> Array:
-    from scipy.sparse import csr_array, issparse
-
-    query: Any = measurement.query
-    if isinstance(query, np.ndarray) or issparse(query):
-        matrix: Any = csr_array(query)  # type: ignore[arg-type]
-        scale = np.asarray(matrix.diagonal(), dtype=np.float64)
-        if matrix.shape[0] == matrix.shape[1] and matrix.count_nonzero() == np.count_nonzero(scale) == len(scale):
-            return scale
+    if isinstance(measurement.query, Scaling):
+        return measurement.query.factors
     raise InputError(
         f"measurement of {measurement.clique}: tables are made consistent cell by cell, and this one answers other "
         "queries; use the graphical-model generator for it"

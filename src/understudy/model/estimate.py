@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from understudy.model.junction_tree import JunctionTree
 from understudy.model.optimise import minimise
 from understudy.model.problem import Problem, make_problem
 from understudy.progress import Progress, Step, silent
+from understudy.query import Query
 
 _ENOUGH_DEVIATIONS = 20.0
 
@@ -142,13 +142,28 @@ def _implied_total(domain: Domain, measurement: Measurement) -> tuple[float, flo
     """The number of rows by one measurement and its variance; None when its query does not tell."""
     if measurement.query is None:
         return float(measurement.values.sum()), measurement.sigma**2 * len(measurement.values)
-    from scipy.sparse.linalg import aslinearoperator, lsmr
-
-    ones = np.ones(domain.cells(measurement.clique))
-    combination = lsmr(aslinearoperator(cast(Any, measurement.query.T)), ones, atol=1e-10, btol=1e-10)[0]
+    combination = _summing(measurement.query)
     if np.abs(measurement.query.T @ combination - 1.0).max() > 1e-6:
         return None
     return float(combination @ measurement.values), measurement.sigma**2 * float(combination @ combination)
+
+
+def _summing(query: Query) -> NDArray[np.float64]:
+    """The combination of answers nearest to the sum of all cells: conjugate gradients on `query.T @ c = 1`."""
+    answers, cells = query.shape
+    combination, residual = np.zeros(answers), np.ones(cells)
+    gradient = np.asarray(query @ residual)
+    direction, size = gradient, float(gradient @ gradient)
+    for _ in range(2 * answers):
+        if size <= 1e-24 * cells:
+            break
+        image = np.asarray(query.T @ direction)
+        step = size / float(image @ image)
+        combination, residual = combination + step * direction, residual - step * image
+        gradient = np.asarray(query @ residual)
+        size, before = float(gradient @ gradient), size
+        direction = gradient + size / before * direction
+    return combination
 
 
 def _start(problem: Problem, warm_start: GraphicalModel | None) -> NDArray[np.float64]:

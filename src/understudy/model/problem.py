@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.measurement import Measurement, Query
+from understudy.measurement import Measurement
 from understudy.model.junction_tree import JunctionTree
 from understudy.model.least_squares import consistent_tables
 from understudy.model.propagate import Propagation
+from understudy.query import Query, Reordered
 
 Vector: TypeAlias = NDArray[np.float64]
 
@@ -139,15 +140,7 @@ def _reordered(query: Query, places: NDArray[np.int64]) -> Query:
     """The query on cells in the engine's order."""
     if np.array_equal(places, np.arange(len(places))):
         return query
-    if isinstance(query, np.ndarray):
-        return query[:, places]
-    from scipy.sparse import eye_array, issparse
-
-    if issparse(query):
-        return query.tocsc()[:, places].tocsr()
-    from scipy.sparse.linalg import aslinearoperator
-
-    return query @ aslinearoperator(eye_array(len(places), format="csr")[:, places])
+    return Reordered(query, places)
 
 
 def _forbidden_cells(propagation: Propagation, forbidden: Mapping[Clique, NDArray[np.bool_]]) -> NDArray[np.int64]:

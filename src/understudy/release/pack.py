@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import ReleaseError
-from understudy.measurement import Measurement, Query
+from understudy.measurement import Measurement
+from understudy.query import Entries, Query, Scaling
 
 _REFERENCE = "@array"
 
@@ -68,16 +69,13 @@ def measurement_from(data: Mapping[str, Any]) -> Measurement:
 
 
 def _query_data(query: Query) -> dict[str, Any]:
-    from scipy.sparse import coo_array, issparse
-
-    if not isinstance(query, np.ndarray) and not issparse(query):
-        query = query @ np.eye(query.shape[1])
-    sparse = coo_array(query)
-    rows, columns = sparse.coords
-    return {"shape": list(sparse.shape), "rows": rows, "columns": columns, "values": sparse.data}
+    if isinstance(query, Scaling):
+        return {"factors": query.factors}
+    entries = query if isinstance(query, Entries) else Entries.of(query)
+    return {"shape": list(entries.shape), "rows": entries.rows, "columns": entries.columns, "values": entries.values}
 
 
 def _query_from(data: Mapping[str, Any]) -> Query:
-    from scipy.sparse import csr_array
-
-    return csr_array((data["values"], (data["rows"], data["columns"])), shape=tuple(data["shape"]))
+    if "factors" in data:
+        return Scaling(data["factors"])
+    return Entries(data["rows"], data["columns"], data["values"], tuple(data["shape"]))
