@@ -143,8 +143,11 @@ class Temporal(Measured):
 
         if self.kind == "duration":
             return pc.divide(values.cast(pa.int64()), MICROSECONDS["second"]).cast(pa.string())
-        default = "%Y-%m-%d" if self.kind == "date" else "%Y-%m-%dT%H:%M:%S"
-        return pc.strftime(values.cast(pa.timestamp("s"), safe=False), format=self.pattern or default)
+        moments = values.cast(pa.timestamp("s"), safe=False)
+        if self.pattern is None:  # arrow's own text is ISO, and much faster than its strftime
+            return values.cast(pa.string()) if self.kind == "date" else _iso(moments)
+        distinct = moments.dictionary_encode()
+        return pc.strftime(distinct.dictionary, format=self.pattern).take(distinct.indices)
 
     def from_units(self, units: NDArray[Any]) -> Any:
         """An arrow array of dates, timestamps or durations."""
@@ -158,6 +161,13 @@ class Temporal(Measured):
         import pyarrow as pa
 
         return {"date": pa.date32(), "datetime": pa.timestamp("us"), "duration": pa.duration("us")}[self.kind]
+
+
+def _iso(moments: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.replace_substring(moments.cast(pa.string()), " ", "T")
 
 
 def _text_array(cells: list[str]) -> Any:

@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 MICROSECONDS = {"day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+_ISO_MOMENT = (  # days that every year has; 29 February and everything less usual is read one by one
+    r"^[1-9][0-9]{3}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+    r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?$"
+)
 _ISO_DURATION = (
     r"^(?P<sign>[+-]?)P(?:(?P<weeks>[0-9]+)W)?(?:(?P<days>[0-9]+)D)?"
     r"(?:T(?:(?P<hours>[0-9]+)H)?(?:(?P<minutes>[0-9]+)M)?(?:(?P<seconds>[0-9]+(?:\.[0-9]+)?)S)?)?$"
@@ -64,7 +68,7 @@ def datetimes(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArra
 
     text = pc.utf8_trim_whitespace(text)
     if pattern is None:
-        return _each(text, _iso_microseconds)
+        return _iso_moments(text)
     if re.search(r"%[^YmdHMS]", pattern):  # arrow knows fewer directives than Python, and reads %y differently
         return _each(text, lambda cell: _pattern_microseconds(cell, pattern))
     stamps = pc.strptime(text, format=pattern, unit="s", error_is_null=True)
@@ -72,6 +76,21 @@ def datetimes(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArra
     # arrow reads 30 February as 2 March: only what is written back the same was a date
     same = pc.equal(_unpadded(pc.strftime(stamps, format=pattern)), _unpadded(text))
     return seconds * 1_000_000, valid & np.asarray(pc.fill_null(same, False))
+
+
+def _iso_moments(text: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The common shape by arrow, which would refuse a whole column for one odd cell; the others one by one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.fill_null(pc.match_substring_regex(text, _ISO_MOMENT), False)
+    stamps = pc.cast(pc.if_else(plain, text, pa.scalar(None, text.type)), pa.timestamp("us"))
+    values, valid = arrow_integers(stamps.cast(pa.int64()))
+    odd = np.flatnonzero(~valid & np.asarray(pc.is_valid(text)))
+    if len(odd):
+        values, valid = values.copy(), valid.copy()
+        values[odd], valid[odd] = _each(text.take(pa.array(odd)), _iso_microseconds)
+    return values, valid
 
 
 def _unpadded(text: Any) -> Any:
