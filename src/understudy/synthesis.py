@@ -28,6 +28,7 @@ from understudy.progress import Progress, Step, silent
 from understudy.release import Partial, Release, read_partial
 from understudy.release.artefact import Frame
 from understudy.release.partial import PartialWriter, unfinished
+from understudy.same_table import DeclaredPublic
 from understudy.schema import Recoding, Schema
 from understudy.source import open_source
 
@@ -61,7 +62,8 @@ def synthesize(
         output: where to save the release; checked before anything is spent.
         dataset: the name under which the book adds up what was spent about the same people.
         noise: "exact" (ours) or "opendp".
-        settings: the mechanism's settings, when it is given by name.
+        settings: the mechanism's settings, when it is given by name; `public` of nist-mst is a table that the
+            custodian declares public.
 
     **Privacy.** The release satisfies the stated guarantee for the schema's privacy unit. The budget is written into
     the book before a row is counted; every charge and answer is written to a partial release the moment it exists.
@@ -85,6 +87,8 @@ def synthesize(
 
 def _made(data: Any, run: _Run, journal: _Journal, output: str | PathLike[str] | None, progress: Progress) -> Release:
     progress(Step("read", None, "the table"))
+    if run.public is not None:
+        data = run.public.refuse(data)
     table = PrivateTable(open_source(data, run.schema), run.budget, noise=run.noise, journal=journal, plan=run.plan)
     fit = run.mechanism.fit(table, rho=float_below(run.budget.capacity), progress=progress)
     release = Release.of(fit, run.schema, run.receipt(table.account.charges), **run.label())
@@ -152,8 +156,16 @@ class _Run:
     """Everything about a run that is known before a row is read: all of it public."""
 
     def __init__(
-        self, schema: Schema, budget: Budget, mechanism: Mechanism, noise: str, rows: int | None, frame: Frame
+        self,
+        schema: Schema,
+        budget: Budget,
+        mechanism: Mechanism,
+        noise: str,
+        rows: int | None,
+        frame: Frame,
+        public: DeclaredPublic | None = None,
     ) -> None:
+        self.public = public
         self.schema, self.mechanism, self.noise, self.rows, self.frame = schema, mechanism, noise, rows, frame
         unit = schema.privacy_unit
         self.neighbours = Neighbours(unit.column, unit.max_rows, schema.rows is not None)
@@ -166,7 +178,9 @@ class _Run:
         return self.insecure
 
     def receipt(self, charges: Sequence[Charge]) -> Receipt:
-        facts = {column.name: column.origin for column in self.schema.columns}
+        facts: dict[str, str] = {column.name: column.origin for column in self.schema.columns}
+        if name := getattr(self.mechanism, "public_name", None):
+            facts[f"the table {name}"] = "declared public by the custodian"
         return Receipt(self.budget, tuple(charges), self.neighbours, facts, self.noise, self.look())
 
     def label(self) -> dict[str, Any]:
@@ -268,13 +282,17 @@ def _prepare(
         raise SettingError("rows must be at least 1")
     check_noise(noise)
     chosen = mechanism_named(mechanism, **settings)
+    given = getattr(chosen, "public", None)
+    public = None if given is None else DeclaredPublic(given, schema)
+    if hasattr(chosen, "prepared"):
+        chosen = chosen.prepared(schema)  # what it learns from public sources; it keeps no rows of them
     if not _plain(_settings(chosen)):
         raise SettingError(f"the settings of {chosen.name} must be plain values: numbers, words, lists of them")
     if budget.pure and not chosen.pure:
         raise SettingError(
             f"{chosen.name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)"
         )
-    return _Run(schema, budget, chosen, noise, rows, _frame_kind(data))
+    return _Run(schema, budget, chosen, noise, rows, _frame_kind(data), public)
 
 
 def _planned(

@@ -20,6 +20,10 @@ def sample(
     rows: Annotated[int | None, typer.Option("--rows", "-n", help="How many; by default the release says.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same release and seed give the same rows.")] = None,
     output: Annotated[str, typer.Option("--output", "-o", help="A .csv or .parquet file; - is the terminal.")] = "-",
+    rare: Annotated[
+        str | None,
+        typer.Option(help="What stands for values too rare to tell apart: spread, other or hierarchy."),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -29,7 +33,7 @@ def sample(
     if output == "-" and as_json:
         raise SettingError("--json needs --output: rows and JSON cannot share the terminal")
     _check_rows_output(output, force=force)
-    table = loaded.sample(rows, seed=seed, as_="arrow")
+    table = loaded.sample(rows, seed=seed, as_="arrow", rare=rare)
     if output == "-":
         write_csv(table, sys.stdout.buffer)
         return
@@ -52,11 +56,18 @@ def inspect(
         "",
         loaded.receipt.text(),
         "",
+        *(f"Too rare to tell apart in {column}: {_some(values)}." for column, values in loaded.merged.items()),
         "Measured:",
         *(f"  {' x '.join(m['clique'])}: {m['cells']} cells, sigma {m['sigma']:.4g}" for m in measured),
     ]
     data = summary(loaded, release) | {"receipt": loaded.receipt.to_dict(), "measured": measured}
+    data["merged"] = loaded.merged
     tell("\n".join(lines), data, as_json=as_json)
+
+
+def _some(values: list[Any]) -> str:
+    more = f" and {len(values) - 8} more" if len(values) > 8 else ""
+    return ", ".join(str(value) for value in values[:8]) + more
 
 
 def write_rows(table: Any, path: Path) -> None:

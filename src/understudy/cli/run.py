@@ -33,6 +33,11 @@ def synthesize(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A mechanism's setting; repeatable.")
     ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="A,B[:WEIGHT]", help="Columns whose joint table is always measured; repeatable."),
+    ] = None,
+    public: Annotated[Path | None, typer.Option(help="A table you declare public (nist-mst); never charged.")] = None,
     rows: Annotated[int | None, typer.Option(help="Rows that `sample` makes by default.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Name in the book; by default the file's name.")] = None,
     noise: Annotated[str, typer.Option(help="Noise sampler: exact or opendp.")] = "exact",
@@ -58,7 +63,7 @@ def synthesize(
             output=output,
             dataset=dataset,
             noise=noise,
-            **_parsed(setting or []),
+            **_parsed(setting or []) | _given(keep or [], public),
         )
     _report(release, output, dataset or dataset_name(data), quiet=quiet, as_json=as_json)
 
@@ -140,6 +145,25 @@ def _parsed(settings: list[str]) -> dict[str, Any]:
         except yaml.YAMLError:
             raise SettingError(f"--set {name}: the value cannot be read; write a number, a word or [a, b]") from None
     return parsed
+
+
+def _given(keep: list[str], public: Path | None) -> dict[str, Any]:
+    """The settings that have options of their own."""
+    given: dict[str, Any] = {} if public is None else {"public": public}
+    return given | ({"keep": [_kept(text) for text in keep]} if keep else {})
+
+
+def _kept(text: str) -> tuple[list[str], float]:
+    """`sex,city:6` as a clique and its weight; a colon that no number follows belongs to the column."""
+    names, mark, weight = text.rpartition(":")
+    try:
+        number = float(weight) if mark else 1.0
+    except ValueError:
+        names, number = text, 1.0
+    columns = [name.strip() for name in (names if mark and names else text).split(",")]
+    if not all(columns):
+        raise SettingError("--keep takes columns and a weight, for example --keep sex,city,income:6")
+    return columns, number
 
 
 def _described(chosen: Any) -> dict[str, Any]:

@@ -9,12 +9,14 @@ from typing import Any
 from understudy.errors import SettingError
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.mst import MST
+from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.mechanism.protocol import Mechanism
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "independent": Independent,
     "mst": MST,
+    "nist-mst": NistMST,
     "privsyn": PrivSyn,
 }
 """Our own mechanisms, by name."""
