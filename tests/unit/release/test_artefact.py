@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import understudy as us
+from understudy.errors import InputError, SettingError
+from understudy.mechanism import Fit
+from understudy.model.product import ProductModel
+from understudy.privacy import Budget, Receipt
+from understudy.privacy.neighbours import Neighbours
+from understudy.release.pack import pack, unpack
+from understudy.schema import Recoding
+
+SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
+FRAME = {"a": [0, 1, 2, 1, 1], "b": [0, 1, 1, 0, 1]}
+KINDS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.Table}
+
+
+def made(data=None, schema=SCHEMA, **rest):
+    return us.synthesize(pl.DataFrame(FRAME) if data is None else data, schema, epsilon=1.0, delta=1e-6, **rest)
+
+
+def of(total=100.4, schema=SCHEMA, **rest):
+    """A release of a known model, without a run."""
+    model = ProductModel(schema.domain, total, {c: np.full(s, 1 / s) for c, s in schema.domain.items()})
+    receipt = Receipt(Budget.of(rho=1.0), (), Neighbours())
+    return us.Release.of(Fit(model, []), schema, receipt, mechanism="independent", settings={}, **rest)
+
+
+def test_save_and_load_keep_everything(tmp_path):
+    release = made()
+    release.save(tmp_path / "r")
+    loaded = us.Release.load(tmp_path / "r")
+    assert loaded.schema == release.schema
+    assert loaded.receipt == release.receipt
+    assert loaded.default_rows == release.default_rows
+    assert (loaded.mechanism, loaded.settings, list(loaded.rounds)) == ("independent", {}, [])
+    for mine, theirs in zip(release.measurements, loaded.measurements, strict=True):
+        assert (mine.clique, mine.sigma, mine.noise) == (theirs.clique, theirs.sigma, theirs.noise)
+        assert np.array_equal(mine.values, theirs.values)
+    assert loaded.sample(seed=3).equals(release.sample(seed=3, as_="arrow"))
+
+
+def test_saving_twice_and_saving_what_was_loaded_give_the_same_bytes(tmp_path):
+    release = made()
+    release.save(tmp_path / "one")
+    release.save(tmp_path / "two")
+    us.Release.load(tmp_path / "one").save(tmp_path / "three")
+    assert len({(tmp_path / name).read_bytes() for name in ("one", "two", "three")}) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_come_as_the_frame_that_went_in_and_as_asked(kind):
+    frame = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}[kind](FRAME)
+    release = made(frame)
+    assert type(release.sample(4)) is KINDS[kind]
+    for other, expected in KINDS.items():
+        assert type(release.sample(4, as_=other)) is expected
+
+
+def test_the_same_seed_gives_the_same_rows_in_every_frame_type():
+    release = of()
+    arrow = release.sample(50, seed=7, as_="arrow").to_pydict()
+    assert release.sample(50, seed=7, as_="pandas").to_dict("list") == arrow
+    assert release.sample(50, seed=7, as_="polars").to_dict(as_series=False) == arrow
+    assert release.sample(50, seed=8, as_="arrow").to_pydict() != arrow
+    assert release.sample(50, as_="arrow").to_pydict() != release.sample(50, as_="arrow").to_pydict()
+
+
+def test_rows_default_to_what_was_asked_then_declared_then_noisy():
+    assert of(rows=7).default_rows == 7
+    assert of(schema=replace(SCHEMA, rows=9)).default_rows == 9
+    assert of(rows=7, schema=replace(SCHEMA, rows=9)).default_rows == 7
+    assert of(total=100.4).default_rows == 100
+    assert of(total=0.2).default_rows == 1
+    assert of().sample().num_rows == 100
+
+
+def test_the_default_is_never_the_true_number_of_rows():
+    """Over thirty runs the noisy total of a tight budget hits the truth every time only if it is the truth."""
+    counts = {us.synthesize(pl.DataFrame(FRAME), SCHEMA, rho=1e-4).default_rows for _ in range(30)}
+    assert len(counts) > 5
+
+
+def test_merged_codes_are_undone_when_rows_are_made():
+    schema = us.Schema.from_domain({"a": 4})
+    recoding = Recoding({"a": np.array([0, 1, 1, 1])})
+    model = ProductModel(us.Domain({"a": 2}), 100, {"a": np.array([0.0, 1.0])})
+    receipt = Receipt(Budget.of(rho=1.0), (), Neighbours())
+    release = us.Release.of(Fit(model, [], recoding), schema, receipt, mechanism="independent", settings={})
+    assert set(release.sample(200, seed=1)["a"].to_pylist()) == {1, 2, 3}
+
+
+@pytest.mark.parametrize("bad", [-1, 1.5, "ten", True])
+def test_rows_and_seed_are_whole_numbers(bad):
+    with pytest.raises(SettingError, match="rows must be a whole number"):
+        of().sample(bad)
+    with pytest.raises(SettingError, match="seed must be a whole number"):
+        of().sample(3, seed=bad)
+
+
+def test_zero_rows_and_numpy_numbers_are_fine():
+    assert of().sample(0).num_rows == 0
+    assert of().sample(np.int64(3), seed=np.uint8(1)).num_rows == 3
+
+
+def test_rows_that_cannot_fit_are_refused_with_the_remedy():
+    with pytest.raises(SettingError, match="say how many are wanted"):
+        of(total=1e15).sample()
+    assert of(total=1e15).sample(3).num_rows == 3
+
+
+def test_an_unknown_or_missing_frame_library_is_told(monkeypatch):
+    with pytest.raises(SettingError, match="use 'arrow', 'pandas' or 'polars'"):
+        of().sample(3, as_="spark")
+    monkeypatch.setitem(__import__("sys").modules, "polars", None)
+    with pytest.raises(InputError, match="polars is not installed"):
+        of().sample(3, as_="polars")
+
+
+def test_packed_data_survives():
+    arrays = {}
+    value = {"a": [1, {"b": np.arange(3)}, (np.float64(2.5), None)], "c": np.zeros((2, 2))}
+    packed = pack(value, arrays, "v")
+    back = unpack(packed, arrays)
+    assert back["a"][0] == 1
+    assert np.array_equal(back["a"][1]["b"], np.arange(3))
+    assert back["a"][2] == [2.5, None]
+    assert back["c"].shape == (2, 2)
+
+
+def test_a_measurement_with_a_query_survives(tmp_path):
+    query = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    release = replace(of(), measurements=[us.Measurement(("a",), np.array([3, 4]), 2.0, query)])
+    release.save(tmp_path / "r")
+    (loaded,) = us.Release.load(tmp_path / "r").measurements
+    cells = np.array([1.0, 2.0, 4.0])
+    assert (loaded.query @ cells).tolist() == (query @ cells).tolist()

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import os
+from collections import namedtuple
+
+import pytest
+
+from understudy.errors import OutputError, SettingError
+from understudy.preflight import check_memory, check_noise, check_output, check_space
+
+
+def test_a_free_path_in_a_folder_passes_and_nothing_is_left(tmp_path):
+    check_output(tmp_path / "r.release")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_there_is_never_overwritten(tmp_path):
+    (tmp_path / "r").write_text("kept")
+    with pytest.raises(OutputError, match="never overwritten; choose another"):
+        check_output(tmp_path / "r")
+    with pytest.raises(OutputError, match="never overwritten"):
+        check_output(tmp_path)
+
+
+def test_a_missing_folder_is_told(tmp_path):
+    with pytest.raises(OutputError, match="does not exist; make it first"):
+        check_output(tmp_path / "no" / "r")
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
+def test_a_name_that_cannot_be_is_told(tmp_path, name):
+    with pytest.raises(OutputError, match="cannot be written"):
+        check_output(tmp_path / name)
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+    def refuse(*args, **kwargs):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.touch", refuse)
+    with pytest.raises(OutputError, match="cannot be written; choose another output"):
+        check_output(tmp_path / "r")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_read_only_folder_is_told(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="cannot be written"):
+        check_output(tmp_path / "r")
+
+
+def test_a_full_disk_is_told_with_what_is_needed(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: namedtuple("usage", "free")(5 << 20))
+    check_space(tmp_path, 3 << 20)
+    with pytest.raises(OutputError, match="5 MiB free and the run may need 40 MiB; make room"):
+        check_space(tmp_path, 40 << 20)
+
+
+def test_too_little_memory_is_told_with_what_needs_less(monkeypatch):
+    monkeypatch.setattr("psutil.virtual_memory", lambda: namedtuple("memory", "available")(1 << 30))
+    check_memory(1 << 29)
+    with pytest.raises(SettingError, match="2048 MiB of memory and 1024 MiB are free: use coarser bins"):
+        check_memory(2 << 30)
+
+
+def test_noise_is_known_and_installed(monkeypatch):
+    check_noise("exact")
+    with pytest.raises(SettingError, match="the choices are exact, opendp"):
+        check_noise("gaussian")
+    monkeypatch.setattr("understudy.preflight.find_spec", lambda name: None)
+    with pytest.raises(SettingError, match=r"pip install 'understudy\[opendp\]'"):
+        check_noise("opendp")
