@@ -1,0 +1,225 @@
+"""``understudy schema`` from a table to a release: draft, review, check, import, export; and the example schemas."""
+
+import gzip
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow.csv
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from understudy.cli import app
+from understudy.schema import Schema
+from understudy.schema.custodian import MARK
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+DATA = ROOT.parent / "shared" / "data"
+TABLES = {
+    "adult": "raw/adult_raw.csv.gz",
+    "diabetes": "raw/diabetic_data.csv.gz",
+    "sd2011": "raw/sd2011.csv.gz",
+    "german_credit": "raw/german_credit.data.gz",
+    "acs_national2019": "sdnist/national2019.csv.gz",
+}
+
+
+def run(*arguments, answers=None, code=0):
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments], input=answers)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def people(tmp_path):
+    """A table as Excel exports it in a country with decimal commas."""
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame(
+        {
+            "patient_id": rng.integers(1000, 1200, 600),
+            "zip": rng.choice(["01001", "75001", "99999"], 600, p=[0.5, 0.49, 0.01]),
+            "age": rng.integers(18, 95, 600),
+            "height": [f"{value:.2f}".replace(".", ",") for value in rng.normal(1.7, 0.1, 600)],
+            "joined": [f"{day:02d}/{month:02d}/2020" for day, month in rng.integers(1, 12, (600, 2))],
+        }
+    )
+    path = tmp_path / "people.csv"
+    frame.to_csv(path, sep=";", index=False, encoding="utf-8-sig")
+    return path
+
+
+def test_from_a_table_to_a_release(people, tmp_path):
+    schema = tmp_path / "people.yaml"
+    told = run("schema", "draft", people, "-o", schema)
+    draft = tmp_path / "people.custodian-only.yaml"
+    assert MARK in told
+    assert "patient_id" in told
+    assert draft.read_text().startswith(f"# {MARK}")
+    assert not schema.exists()
+
+    refused = run(
+        "synthesize", people, "--schema", draft, "--epsilon", 1, "--delta", 1e-9, "-o", tmp_path / "r", code=4
+    )
+    assert "understudy schema review" in refused
+    assert not (tmp_path / "r").exists()
+
+    told = run("schema", "check", schema, people)
+    assert MARK in told
+    assert "Not reviewed yet: patient_id, zip" in told
+
+    told = run("schema", "review", schema, answers="patient_id:3\na\na\nl\na\nd\n")
+    assert "Still to review: age." in told
+    told = run("schema", "review", schema, "--accept", "age")
+    assert "Every column is reviewed." in told
+    reviewed = Schema.load(schema)
+    assert reviewed.privacy_unit.max_rows == 3
+    assert reviewed.column("joined").kind == "drop"
+    assert {column.origin for column in reviewed.columns} == {"reviewed"}
+    assert "custodian" not in schema.read_text().lower()
+
+    run(
+        "synthesize",
+        people,
+        "--schema",
+        schema,
+        "--epsilon",
+        1,
+        "--delta",
+        1e-9,
+        "-m",
+        "independent",
+        "-o",
+        tmp_path / "r",
+    )
+    run("sample", tmp_path / "r", "-n", 50, "-o", tmp_path / "rows.csv")
+    rows = pd.read_csv(tmp_path / "rows.csv", dtype=str, sep=None, engine="python")
+    assert list(rows.columns) == ["patient_id", "zip", "age", "height"]
+    assert set(rows["zip"].dropna()) <= {"01001", "75001", "other"}
+
+
+def test_a_draft_states_the_unit_that_was_asked_for(people, tmp_path):
+    run("schema", "draft", people, "-o", tmp_path / "s.json", "--unit", "patient_id:2", "-q")
+    content = json.loads((tmp_path / "s.custodian-only.json").read_text())
+    assert content["understudy"]["privacy_unit"] == {"column": "patient_id", "max_rows": 2}
+    assert "patient_id:3" in run("schema", "draft", people, "-o", tmp_path / "s.yaml", "--unit", "nonsense", code=3)
+
+
+def test_a_parquet_table_can_be_drafted_and_checked(people, tmp_path):
+    frame = pd.read_csv(people, sep=";", decimal=",", dtype={"zip": str})
+    frame.to_parquet(tmp_path / "people.parquet")
+    run("schema", "draft", tmp_path / "people.parquet", "-o", tmp_path / "s.yaml", "--unit", "row")
+    told = run("schema", "check", tmp_path / "s.yaml", tmp_path / "people.parquet", "--json")
+    assert json.loads(told)["rows"] == 600
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 no")
+    assert "export the file again" in run(
+        "schema", "draft", tmp_path / "broken.parquet", "-o", tmp_path / "x.yaml", code=3
+    )
+
+
+def test_a_check_is_written_under_a_marked_name(people, tmp_path):
+    run("schema", "draft", people, "-o", tmp_path / "s.yaml", "-q")
+    run("schema", "check", tmp_path / "s.yaml", people, "-o", tmp_path / "fit.json", "-q")
+    content = json.loads((tmp_path / "fit.custodian-only.json").read_text())
+    assert content["custodian_only"] == MARK
+    assert content["units"][0] <= 200
+
+
+def test_import_says_what_is_left_to_add_and_export_needs_a_review(tmp_path):
+    (tmp_path / "dictionary.csv").write_text("column,value,label\nsex,1,male\nsex,2,female\nage,0..99,years\nnotes,,\n")
+    told = run("schema", "import", tmp_path / "dictionary.csv", "-o", tmp_path / "s.yaml", "--unit", "row")
+    assert "column 'notes'" in told
+    content = yaml.safe_load((tmp_path / "s.yaml").read_text())
+    content["fields"][2]["understudy"] = {"kind": "drop"}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(content))
+    for form, name in (("sdv", "sdv.json"), ("smartnoise", "smartnoise.yaml")):
+        run("schema", "export", tmp_path / "s.yaml", "--format", form, "-o", tmp_path / name)
+        told = run("schema", "import", tmp_path / name, "-o", tmp_path / f"back-{form}.yaml")
+        assert "sex" in told
+    content["fields"][0]["understudy"] = {"status": "draft"}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(content))
+    assert "still drafts: sex" in run("schema", "export", tmp_path / "s.yaml", "-o", tmp_path / "x.json", code=4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "remedy"),
+    [
+        (("schema", "draft", "none.csv", "-o", "s.yaml"), 3, "check the path"),
+        (("schema", "check", "none.yaml", "none.csv"), 4, "check the path"),
+        (("schema", "review", "none.yaml"), 4, "check the path"),
+        (("schema", "import", "none.json", "-o", "s.yaml"), 3, "check the path"),
+    ],
+)
+def test_what_cannot_be_read_is_explained(tmp_path, monkeypatch, arguments, code, remedy):
+    monkeypatch.chdir(tmp_path)
+    assert remedy in run(*arguments, code=code)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_that_cannot_be_written_are_explained(people, tmp_path):
+    assert "folder exists" in run("schema", "draft", people, "-o", tmp_path / "none" / "s.yaml", code=8)
+
+
+# -- examples ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(path.parent.name for path in EXAMPLES.glob("*/schema.yaml")))
+def test_an_example_loads_is_reviewed_and_survives_its_dict(name):
+    schema = Schema.load(EXAMPLES / name / "schema.yaml")
+    schema.require_reviewed()
+    assert Schema.from_dict(json.loads(json.dumps(schema.to_dict()))) == schema
+
+
+def test_the_census_has_98_columns_and_the_sizes_of_the_paper():
+    schema = Schema.load(EXAMPLES / "census1940" / "schema.yaml")
+    assert len(schema.columns) == 98
+    assert schema.domain["INCWAGE.round"] == 8
+    ordinary = {column.name: column.ordinary + len(column.reasons) for column in schema.coded}
+    assert (ordinary["INCWAGE"], ordinary["VALUEH"], ordinary["SEX"]) == (52, 5003, 2)
+
+
+def synthesised(table, name, folder):
+    schema = EXAMPLES / name / "schema.yaml"
+    release = folder / f"{name}.release"
+    fit = json.loads(run("schema", "check", schema, table, "--json"))
+    run(
+        "synthesize",
+        table,
+        "--schema",
+        schema,
+        "--epsilon",
+        1,
+        "--delta",
+        1e-9,
+        "--mechanism",
+        "independent",
+        "-o",
+        release,
+    )
+    run("sample", release, "-n", 200, "--seed", 1, "-o", folder / "rows.parquet")
+    return fit, pd.read_parquet(folder / "rows.parquet")
+
+
+@pytest.mark.parametrize("name", sorted(TABLES))
+def test_an_example_goes_through_check_and_synthesize(name, tmp_path):
+    if not (DATA / TABLES[name]).exists():
+        pytest.skip("the public tables are not here")
+    table = tmp_path / f"{name}.csv"
+    with gzip.open(DATA / TABLES[name]) as packed, table.open("wb") as plain:
+        shutil.copyfileobj(packed, plain)
+    fit, rows = synthesised(table, name, tmp_path)
+    assert len(rows) == 200
+    assert sum(column["unknown"] for column in fit["columns"]) <= 1
+    assert fit["dropped"] == 0
+
+
+def test_the_census_goes_through_check_and_synthesize_on_made_rows(tmp_path):
+    schema = Schema.load(EXAMPLES / "census1940" / "schema.yaml")
+    rng = np.random.default_rng(0)
+    codes = {part: rng.integers(0, size, 500) for part, size in schema.domain.items()}
+    pyarrow.csv.write_csv(schema.decode(codes, rng), tmp_path / "census.csv")
+    fit, rows = synthesised(tmp_path / "census.csv", "census1940", tmp_path)
+    assert len(fit["columns"]) == len(rows.columns) == 98
