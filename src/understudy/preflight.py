@@ -68,7 +68,7 @@ def check_noise(noise: str) -> None:
     Raises:
         SettingError: naming the choices, or what to install.
     """
-    if noise not in NOISES:
+    if noise not in list(NOISES):
         raise SettingError(f"noise: {noise!r} is unknown; the choices are {', '.join(NOISES)}")
     if noise == "opendp" and find_spec("opendp") is None:
         raise SettingError("noise='opendp' needs OpenDP: pip install 'understudy[opendp]'. Nothing was spent")
