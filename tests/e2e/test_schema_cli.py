@@ -223,3 +223,25 @@ def test_the_census_goes_through_check_and_synthesize_on_made_rows(tmp_path):
     pyarrow.csv.write_csv(schema.decode(codes, rng), tmp_path / "census.csv")
     fit, rows = synthesised(tmp_path / "census.csv", "census1940", tmp_path)
     assert len(fit["columns"]) == len(rows.columns) == 98
+
+
+# -- the guide --------------------------------------------------------------------------------------------------------
+
+
+def test_the_schema_in_the_guide_loads_and_its_commands_exist():
+    guide = (ROOT / "docs" / "guide" / "schema.md").read_text()
+    blocks = [block.split("```")[0] for block in guide.split("```yaml")[1:]]
+    schema = Schema.from_dict(yaml.safe_load(next(block for block in blocks if "fields:" in block)))
+    assert {column.kind for column in schema.columns} >= {
+        "drop",
+        "id",
+        "constant",
+        "ordinal",
+        "boolean",
+        "date",
+        "number",
+    }
+    for command in ("draft", "review", "check", "import", "export"):
+        assert f"{command}" in guide
+        assert "Usage" in run("schema", command, "--help")
+    assert "swap or correct the bounds" in guide

@@ -234,7 +234,9 @@ def _code(column: Coded, value: bool | int | float | str | None) -> int:
 
     if value is None or value in column.reasons:
         return column.empty_code if value is None else column.reason_code(str(value))
-    text = str(value).lower() if isinstance(value, bool) and isinstance(column, Boolean) else str(value)
+    if isinstance(value, bool) and isinstance(column, Boolean):
+        return int(value)
+    text = str(value)
     code = int(column.encode_text(pa.array([text], pa.string()), Dialect())[column.name][0])
     if code == column.unknown_code and value != getattr(column, "other", None):
         raise SchemaError(f"a rule names {text!r}, which is no value of column {column.name!r}; correct it")

@@ -117,6 +117,17 @@ def test_a_condition_covers_a_bin_only_when_all_of_it_does():
     assert schema.rules[1].masks(schema)["x"].tolist() == [True, False, False, True, False]
 
 
+def test_conditions_on_booleans_and_on_reasons_for_missing():
+    field = {"name": "x", "type": "boolean", "trueValues": ["yes"], "falseValues": ["no"]}
+    rules = [{"impossible": {"x": [True]}}, {"impossible": {"x": ["no", "refused"]}}]
+    content = {"fields": [field | {"understudy": {"missing": {"9": "refused"}}}], "understudy": {"privacy_unit": "row"}}
+    content["understudy"]["rules"] = rules
+    schema = Schema.from_dict(content)
+    assert schema.rules[0].masks(schema)["x"].tolist() == [False, True, False, False, False]
+    assert schema.rules[1].masks(schema)["x"].tolist() == [True, False, True, False, False]
+    assert schema.to_dict()["understudy"]["rules"] == rules
+
+
 def test_strict_order_and_ordinal_columns():
     field = {"name": "a", "type": "string", "categories": ["low", "high"], "categoriesOrdered": True}
     ours = {"privacy_unit": "row", "rules": [{"order": ["a", "b"], "strict": True}]}
