@@ -1,0 +1,153 @@
+"""Two tables that share nothing but their structure, given the same answers: every output is the same, byte by byte."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import understudy as us
+from understudy.cli import app
+from understudy.mechanism.independent import Independent
+from understudy.schema import PrivacyUnit
+from understudy.source import MemorySource
+from understudy.testing.twin import check_twins
+
+SCHEMA = """
+fields:
+  - {name: sex, type: string, categories: [f, m], understudy: {on_unknown: other}}
+  - {name: age, type: integer, constraints: {minimum: 0, maximum: 120}, understudy: {bins: 6}}
+  - {name: income, type: number, constraints: {minimum: 0, maximum: 1000}, understudy: {bins: 4}}
+understudy:
+  privacy_unit: row
+"""
+FIRST = "sex,age,income\n" + "f,30,10.5\nm,41,999\nf,7,0\n"
+SECOND = "sex,age,income\n" + "x,-5,nan\n,,\nzebra,1e9,inf\n" * 40 + "m,not a number,-1\n" * 3
+EMPTY = "sex,age,income\n"
+
+
+def command(*arguments):
+    """One command, as the shell would run it, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["understudy", *map(str, arguments)])
+        app(list(map(str, arguments)))
+
+
+def whole_road(text, folder: Path, *options):
+    """Synthesize, inspect, sample and ask the book; the table itself is removed before outputs are compared."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
+        patch.setattr("tempfile.tempdir", str(folder))
+        table, schema, release = folder / "t.csv", folder / "s.yaml", folder / "t.release"
+        table.write_text(text)
+        schema.write_text(SCHEMA)
+        try:
+            for arguments in (
+                ("synthesize", table, "-s", schema, "-o", release, *options),
+                ("inspect", release),
+                ("inspect", release, "--json"),
+                ("sample", release, "--seed", 3, "-o", folder / "rows.csv"),
+                ("sample", release, "--seed", 3, "-n", 9, "-o", folder / "rows.parquet"),
+                ("book", "t"),
+            ):
+                with pytest.raises(SystemExit) as left:
+                    command(*arguments)
+                print("exit", left.value.code)
+        finally:
+            table.unlink()
+
+
+@pytest.mark.parametrize("second", [SECOND, EMPTY], ids=["wild", "empty"])
+@pytest.mark.parametrize(
+    "options",
+    [("--epsilon", "1", "--delta", "1e-6"), ("--epsilon", "1", "--delta", "0", "--json"), ("--rho", "0.1", "--quiet")],
+    ids=["certified", "pure", "rho"],
+)
+def test_the_command_line_tells_two_tables_apart_by_paid_answers_alone(tmp_path, options, second):
+    left = check_twins(lambda text, folder: whole_road(text, folder, *options), FIRST, second, tmp_path / "twin")
+    assert {"t.release", "rows.csv", "rows.parquet", "book/t.jsonl"} <= set(left)
+    assert left["stdout"].count(b"exit 0") == 6
+
+
+def frames():
+    first = pl.DataFrame({"who": [1, 2, 3, 3, 3], "a": [0, 1, 2, 1, 1], "b": [0, 1, 1, 0, 1]})
+    second = pl.DataFrame({"who": ["x"] * 30 + [None] * 9, "a": ["2"] * 20 + ["?"] * 19, "b": [1.0, 7.5, None] * 13})
+    return first, second
+
+
+@pytest.mark.parametrize("rows", [None, 5])
+@pytest.mark.parametrize("unit", [PrivacyUnit(), PrivacyUnit("who", 2)], ids=["row", "unit"])
+def test_python_tells_two_frames_apart_by_paid_answers_alone(tmp_path, unit, rows):
+    schema = replace(us.Schema.from_domain({"a": 3, "b": 2}), privacy_unit=unit, rows=rows)
+
+    def run(frame, folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
+            steps = []
+            release = us.synthesize(
+                frame, schema, epsilon=1.0, delta=1e-6, output=folder / "r", dataset="d", progress=steps.append
+            )
+            print(steps, release, release.receipt.text(), release.sample(seed=1, as_="arrow").to_pydict())
+
+    check_twins(run, *frames(), tmp_path / "twin")
+
+
+def fails(monkeypatch, stage):
+    """Make a run fail at a stage, in the same way for every table."""
+
+    def boom(*args, **kwargs):
+        raise RuntimeError("boom")
+
+    target = {
+        "read": (MemorySource, "__init__"),
+        "count": (MemorySource, "counts"),
+        "estimate": (Independent, "finish"),
+        "save": (us.Release, "save"),
+    }[stage]
+    monkeypatch.setattr(*target, boom)
+
+
+@pytest.mark.parametrize("stage", ["read", "count", "estimate", "save"])
+@pytest.mark.parametrize("second", [SECOND, EMPTY], ids=["wild", "empty"])
+def test_failing_runs_tell_two_tables_apart_by_paid_answers_alone(tmp_path, monkeypatch, stage, second):
+    fails(monkeypatch, stage)
+
+    def run(text, folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
+            table, schema = folder / "t.csv", folder / "s.yaml"
+            table.write_text(text)
+            schema.write_text(SCHEMA)
+            try:
+                us.synthesize(table, schema, epsilon=1.0, delta=1e-6, output=folder / "r")
+            finally:
+                table.unlink()
+
+    left = check_twins(run, FIRST, second, tmp_path / "twin")
+    assert (b"Unforeseen" if stage == "read" else b"Paid") in left["ending"]
+    assert ("r.partial" in left) == (stage != "read")
+
+
+def test_the_twin_sees_a_leak_into_the_release_a_message_a_file_and_its_name(tmp_path):
+    """What the twin is for: each of these leaks must make it fail."""
+
+    def leak(how):
+        def run(frame, folder):
+            if how == "file":
+                (folder / "log.txt").write_text(str(len(frame)))
+            elif how == "name":
+                (folder / f"{len(frame)}.txt").write_text("")
+            elif how == "print":
+                print(len(frame))
+            else:
+                raise RuntimeError(str(len(frame)))
+
+        return run
+
+    for how in ("file", "name", "print", "error"):
+        with pytest.raises(AssertionError):
+            check_twins(leak(how), *frames(), tmp_path / "twin")
+    check_twins(lambda frame, folder: print("same"), *frames(), tmp_path / "twin")
