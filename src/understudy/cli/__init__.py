@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from understudy.cli import demo, evaluate, reference, release, run, schema
+from understudy.cli import demo, evaluate, reference, release, report, run, schema
 from understudy.cli.guard import Guarded
 
 app = typer.Typer(
@@ -25,6 +25,7 @@ app.command()(run.resume)
 app.command()(run.mechanisms)
 app.command()(run.book)
 app.command()(evaluate.evaluate)
+app.command()(report.report)
 app.command()(demo.demo)
 app.command(hidden=True)(reference.reference)
 app.add_typer(schema.app, name="schema")

@@ -9,9 +9,12 @@ import typer
 
 from understudy.cli.console import progress_shown, tell
 from understudy.cli.release import write_rows
+from understudy.cli.report import custodian_path, write_page
 from understudy.cli.run import Json, Quiet, summary
 from understudy.errors import InputError, OutputError
 from understudy.privacy import Book
+from understudy.progress import Progress
+from understudy.release import Release
 from understudy.schema import Schema
 from understudy.synthesis import synthesize
 
@@ -23,10 +26,11 @@ def demo(
     epsilon: Annotated[float, typer.Option(help="Privacy budget.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Beside epsilon.")] = 1e-9,
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "independent",
+    reports: Annotated[bool, typer.Option("--reports/--no-reports", help="Whether to write the reports.")] = True,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make a stand-in for 20,190 real rows of the RAND health insurance experiment."""
+    """Make a stand-in for 20,190 real rows of the RAND health insurance experiment, and report on it."""
     table = _real_table()
     schema = Schema.load(Path(__file__).with_name("randhie.schema.yaml"))
     folder = _new_folder(output)
@@ -43,6 +47,7 @@ def demo(
             dataset=DATASET,
             progress=progress,
         )
+        pages = _write_reports(folder, release, table, progress) if reports else {}
     write_rows(release.sample(as_="arrow"), rows)
     words = (
         f"A stand-in for the RAND health insurance experiment (real rows, {len(schema.domain)} columns) is ready.\n"
@@ -52,7 +57,20 @@ def demo(
         f"Spent now: {release.receipt.guarantee()}\n"
         f"Spent on {DATASET!r} so far: {Book().spent(DATASET)}"
     )
-    tell(words, summary(release, path) | {"synthetic": str(rows)}, quiet=quiet, as_json=as_json)
+    words += "".join(f"\n{name:<38} {page}" for name, page in pages.items())
+    data = summary(release, path) | {"synthetic": str(rows), "reports": [str(page) for page in pages.values()]}
+    tell(words, data, quiet=quiet, as_json=as_json)
+
+
+def _write_reports(folder: Path, release: Release, table: Any, progress: Progress) -> dict[str, Path]:
+    """Both reports: the one that may be published, and the one beside the real rows."""
+    from understudy.report import custodian_report, public_report
+
+    public = folder / "report.html"
+    private = custodian_path(public)
+    write_page(public_report(release), public)
+    write_page(custodian_report(release, table, progress=progress), private)
+    return {"Open the report in a browser:": public, "For the custodian, with the real rows:": private}
 
 
 def _real_table() -> Any:

@@ -36,9 +36,7 @@ def evaluate(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Score a synthetic table against the real one. For the custodian only.
-
-    Example:
+    """Score a synthetic table against the real one. For the custodian only. Example:
 
     understudy evaluate people.csv rows.csv -s people.schema.yaml --json scores.custodian.json
     """

@@ -1,6 +1,6 @@
-"""The outputs of the schema commands that may show private values: which they are, and how they are marked.
+"""The outputs that may show private values: which they are, and how they are marked.
 
-**Privacy.** A draft and a check are made from the private rows without noise. They are for the custodian's eyes, never
+**Privacy.** They are made from the private rows without noise. They are for the custodian's eyes, never
 part of a release, and marked in their content and in the name of their file.
 """
 
@@ -17,6 +17,8 @@ SUFFIX = "custodian-only"
 OUTPUTS = {
     "schema draft": "a proposed schema: bounds, values and missing codes seen in the rows",
     "schema check": "counts of unknown, clipped and missing values; means and quartiles before and after binning",
+    "evaluate": "scores of a synthetic table against the real one (name the file *.custodian.json)",
+    "report --real": "the report with the real table beside the stand-in (always named *.custodian.html)",
 }
 """Command by command, what it shows of the rows."""
 

@@ -1,0 +1,96 @@
+"""`report`: one HTML file about a release; with the real rows, for the custodian only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from understudy.cli.console import progress_shown, tell
+from understudy.cli.evaluate import WARNING, parsed_settings
+from understudy.cli.run import Json, Quiet
+from understudy.errors import OutputError, SettingError
+from understudy.release import Release
+
+CUSTODIAN = ".custodian.html"
+
+
+def report(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .html file to make.")] = Path("report.html"),
+    real: Annotated[
+        Path | None, typer.Option("--real", help="The real table, to compare with: makes a *.custodian.html.")
+    ] = None,
+    weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For everything that is drawn in a comparison.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write a report about a release: one HTML file that works offline, on paper and on a phone.
+
+    Without --real it holds public information only. With --real it is for the custodian only.
+    """
+    from understudy.report import custodian_report, public_report
+    from understudy.source import read_table
+
+    if real is None and (weight is not None or setting):
+        raise SettingError("--weight and --set compare with the real table; add --real TABLE")
+    path = custodian_path(output) if real is not None else _public_path(output)
+    _check(path, force=force)
+    loaded = Release.load(release)
+    with progress_shown(quiet=quiet or as_json) as progress:
+        if real is None:
+            page = public_report(loaded)
+        else:
+            table = read_table(real, loaded.schema)
+            given = parsed_settings(setting or [])
+            page = custodian_report(loaded, table, weight=weight, settings=given, seed=seed, progress=progress)
+    write_page(page, path)
+    words = f"Report: {path}" + ("" if real is None else f"\n{WARNING}")
+    tell(words, {"report": str(path), "custodian_only": real is not None}, quiet=quiet, as_json=as_json)
+
+
+def custodian_path(path: Path) -> Path:
+    """The path with the custodian's mark: ``report.html`` becomes ``report.custodian.html``.
+
+    >>> custodian_path(Path("report.html")).name
+    'report.custodian.html'
+    """
+    return path if path.name.endswith(CUSTODIAN) else path.with_name(path.name.removesuffix(".html") + CUSTODIAN)
+
+
+def write_page(page: str, path: Path) -> None:
+    """Write a page completely or not at all.
+
+    Raises:
+        OutputError: when it cannot be written.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_text(page, encoding="utf-8", newline="\n")
+        draft.replace(path)
+    except OSError as error:
+        raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _public_path(path: Path) -> Path:
+    if path.name.endswith(CUSTODIAN):
+        raise SettingError("--output: *.custodian.html is for reports with --real; choose another name")
+    return path
+
+
+def _check(path: Path, *, force: bool) -> Any:
+    if path.suffix != ".html":
+        raise SettingError("--output: a report is an .html file; give it that ending")
+    if path.exists() and not force:
+        raise OutputError(f"{path} is there already; choose another output or add --force")
+    if not path.parent.is_dir():
+        raise OutputError(f"the folder {path.parent} does not exist; make it first")

@@ -1,0 +1,238 @@
+"""Charts as hand-made SVG: nothing to download, sharp on paper, readable without colour.
+
+The stand-in is always a blue bar or dot, the real table a dark orange line or diamond: form and colour both tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+WIDTH = 340
+_BAR, _GAP = 15, 5
+_LETTER = 6.1
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One value of a distribution; shares between 0 and 1.
+
+    Attributes:
+        label: its name.
+        share: the stand-in's share.
+        noise: two standard deviations of the noise, as a share; 0 when unknown.
+        real: the real share, where the reader may know it.
+    """
+
+    label: str
+    share: float
+    noise: float = 0.0
+    real: float | None = None
+
+
+def distribution(title: str, bars: Sequence[Bar], *, ordered: bool) -> Markup:
+    """A column's distribution: bars with labels for a few values, a histogram for many ordered ones."""
+    return _histogram(title, bars) if ordered and len(bars) > 12 else _bars(title, bars)
+
+
+def percent(share: float) -> str:
+    """A share in words that fit: 12 %, 3.4 %, 0.05 %.
+
+    >>> percent(0.1234), percent(0.0005), percent(0.0)
+    ('12.3 %', '0.05 %', '0 %')
+    """
+    value = 100 * share
+    if value == 0:
+        return "0 %"
+    return f"{value:.1f} %" if abs(value) >= 1 else f"{value:.2f} %" if abs(value) >= 0.01 else "< 0.01 %"
+
+
+def _top(bars: Sequence[Bar]) -> float:
+    return max([*(bar.share + bar.noise for bar in bars), *(bar.real or 0.0 for bar in bars), 1e-9])
+
+
+def _bars(title: str, bars: Sequence[Bar]) -> Markup:
+    height = len(bars) * (_BAR + _GAP) + 4
+    label = round(min(max(len(bar.label) for bar in bars), 21) * _LETTER + 12)
+    room = WIDTH - label - 52
+    scale = room / _top(bars)
+    marks = []
+    for place, bar in enumerate(bars):
+        y = 2 + place * (_BAR + _GAP)
+        end = label + bar.share * scale
+        marks.append(_text(label - 7, y + 11.5, _short(bar.label, 21), "end"))
+        marks.append(
+            Markup('<rect class="standin" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
+                label, y, _n(max(bar.share * scale, 0.5)), _BAR, _tip(bar)
+            )
+        )
+        reach = end
+        if bar.noise:
+            low, high = max(label, end - bar.noise * scale), min(end + bar.noise * scale, WIDTH - 46)
+            marks.append(_line(low, y + _BAR / 2, high, y + _BAR / 2, "noise"))
+            reach = max(reach, high)
+        if bar.real is not None:
+            x = label + bar.real * scale
+            marks.append(_line(x, y - 1.5, x, y + _BAR + 1.5, "real"))
+            reach = max(reach, x)
+        marks.append(_text(min(reach + 6, WIDTH - 44), y + 11.5, percent(bar.share), "start", "value"))
+    marks.append(_line(label, 0, label, height, "axis"))
+    return _svg(title, WIDTH, height, marks)
+
+
+def _histogram(title: str, bars: Sequence[Bar]) -> Markup:
+    height, base, left = 132, 108, 4.0
+    step = (WIDTH - 2 * left) / len(bars)
+    scale = (base - 16) / _top(bars)
+    gap = 1.0 if step > 5 else 0.0
+    marks = []
+    for place, bar in enumerate(bars):
+        x = left + place * step
+        tall = max(bar.share * scale, 0.4 if bar.share > 0 else 0.0)
+        marks.append(
+            Markup('<rect class="standin" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
+                _n(x), _n(base - tall), _n(max(step - gap, 0.5)), _n(tall), _tip(bar)
+            )
+        )
+        if bar.noise and step > 5:
+            middle = x + (step - gap) / 2
+            low, high = max(bar.share - bar.noise, 0.0), bar.share + bar.noise
+            marks.append(_line(middle, base - low * scale, middle, base - high * scale, "noise"))
+    if any(bar.real is not None for bar in bars):
+        points = []
+        for place, bar in enumerate(bars):
+            y = _n(base - (bar.real or 0.0) * scale)
+            points += [f"{_n(left + place * step)},{y}", f"{_n(left + (place + 1) * step)},{y}"]
+        marks.append(Markup('<polyline class="real" points="{}"/>').format(" ".join(points)))
+    marks.append(_line(left, base, WIDTH - left, base, "axis"))
+    marks.append(_text(left, 124, _short(bars[0].label, 22), "start"))
+    marks.append(_text(WIDTH - left, 124, _short(bars[-1].label, 22), "end"))
+    marks.append(_text(left, 10, f"highest: {percent(max(bar.share for bar in bars))}", "start", "value"))
+    return _svg(title, WIDTH, height, marks)
+
+
+def heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[float]]) -> Markup:
+    """A triangle of associations between 0 and 1: the darker, the stronger."""
+    cell = 30 if len(names) <= 12 else 22 if len(names) <= 18 else 17
+    left, top = 118, 6
+    size = cell * (len(names) - 1)
+    width, height = left + size + 70, top + size + 74
+    marks = []
+    for row in range(1, len(names)):
+        marks.append(_text(left - 6, top + (row - 1) * cell + cell / 2 + 4, _short(names[row], 19), "end"))
+        for column in range(row):
+            value = values[row][column]
+            x, y = left + column * cell, top + (row - 1) * cell
+            tip = f"{names[row]} and {names[column]}: {value:.2f}"
+            marks.append(
+                Markup(
+                    '<rect class="cell" x="{}" y="{}" width="{}" height="{}" fill="{}"><title>{}</title></rect>'
+                ).format(x, y, cell - 1, cell - 1, shade(value), tip)
+            )
+            if cell >= 22 and value >= 0.095:
+                kind = "oncell dark" if value > 0.5 else "oncell"
+                marks.append(
+                    _text(
+                        x + (cell - 1) / 2, y + cell / 2 + 3.5, f"{value:.1f}"[1:] if value < 1 else "1", "middle", kind
+                    )
+                )
+    for column in range(len(names) - 1):
+        across, below = left + column * cell + cell / 2 - 3, float(top + size + 10)
+        marks.append(
+            Markup('<text x="{}" y="{}" text-anchor="start" transform="rotate(45 {} {})">{}</text>').format(
+                _n(across), _n(below), _n(across), _n(below), _short(names[column], 14)
+            )
+        )
+    return _svg(title, width, height, marks)
+
+
+def shade(value: float) -> str:
+    """White to dark blue, evenly perceived; safe for all colour vision because only lightness carries the value."""
+    stops = [(255, 255, 255), (198, 219, 239), (107, 174, 214), (33, 113, 181), (8, 48, 107)]
+    place = min(max(value, 0.0), 1.0) * (len(stops) - 1)
+    low = min(int(place), len(stops) - 2)
+    mixed = (round(a + (b - a) * (place - low)) for a, b in zip(stops[low], stops[low + 1], strict=True))
+    return "#" + "".join(f"{part:02x}" for part in mixed)
+
+
+def graph(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) -> Markup:
+    """Columns on a circle, joined where they were measured together."""
+    radius = min(150.0, 60.0 + 7.0 * len(names))
+    middle_x, middle_y = radius + 130, radius + 26
+    places = []
+    for number in range(len(names)):
+        angle = 2 * math.pi * number / max(len(names), 1) - math.pi / 2
+        places.append((middle_x + radius * math.cos(angle), middle_y + radius * math.sin(angle), angle))
+    marks = []
+    for one, other in edges:
+        (x1, y1, _), (x2, y2, _) = places[one], places[other]
+        bend = f"M{_n(x1)} {_n(y1)} Q{_n((x1 + x2) / 2 * 0.6 + middle_x * 0.4)} "
+        bend += f"{_n((y1 + y2) / 2 * 0.6 + middle_y * 0.4)} {_n(x2)} {_n(y2)}"
+        marks.append(
+            Markup('<path class="edge" d="{}"><title>{}</title></path>').format(bend, f"{names[one]}, {names[other]}")
+        )
+    for name, (x, y, angle) in zip(names, places, strict=True):
+        side = "middle" if abs(math.cos(angle)) < 0.2 else "start" if math.cos(angle) > 0 else "end"
+        out_x, out_y = x + 11 * math.cos(angle), y + 13 * math.sin(angle) + 4
+        marks.append(Markup('<circle class="node" cx="{}" cy="{}" r="5.5"/>').format(_n(x), _n(y)))
+        marks.append(_text(out_x, out_y, _short(name, 18), side))
+    return _svg(title, 2 * middle_x, 2 * middle_y, marks)
+
+
+def scale(title: str, value: float, halves: float | None, independent: float | None, best: float) -> Markup:
+    """One score between the references: the best value at the left end of the line."""
+    given = [x for x in (value, halves, independent, best) if x is not None]
+    far = max(given, key=lambda x: abs(x - best))
+    span = abs(far - best) or 1.0
+    left, right, y = 10.0, 290.0, 18.0
+
+    def place(x: float) -> float:
+        return left + (right - left) * min(abs(x - best) / span, 1.0)
+
+    marks = [_line(left, y, right, y, "axis"), _line(left, y - 5, left, y + 5, "axis")]
+    if independent is not None:
+        x = place(independent)
+        marks.append(Markup('<path class="reference" d="M{} {} l6 10 h-12 z"/>').format(_n(x), _n(y - 6)))
+    if halves is not None:
+        x = place(halves)
+        marks.append(
+            Markup('<rect class="reference" x="{}" y="{}" width="9" height="9"/>').format(_n(x - 4.5), _n(y - 4.5))
+        )
+    marks.append(Markup('<circle class="dot" cx="{}" cy="{}" r="6.5"/>').format(_n(place(value)), _n(y)))
+    return _svg(title, 300, 36, marks)
+
+
+def _tip(bar: Bar) -> str:
+    words = f"{bar.label}: stand-in {percent(bar.share)}"
+    if bar.noise:
+        words += f", noise ± {percent(bar.noise)}"
+    return words + (f", real {percent(bar.real)}" if bar.real is not None else "")
+
+
+def _svg(title: str, width: float, height: float, marks: Sequence[Markup]) -> Markup:
+    head = Markup('<svg class="chart" role="img" aria-label="{}" viewBox="0 0 {} {}" width="{}" height="{}">').format(
+        title, _n(width), _n(height), _n(width), _n(height)
+    )
+    return head + Markup("").join(marks) + Markup("</svg>")
+
+
+def _text(x: float, y: float, words: str, anchor: str, kind: str = "") -> Markup:
+    return Markup('<text x="{}" y="{}" text-anchor="{}"{}>{}</text>').format(
+        _n(x), _n(y), anchor, Markup(' class="{}"').format(kind) if kind else "", escape(words)
+    )
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
+    return Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(kind, _n(x1), _n(y1), _n(x2), _n(y2))
+
+
+def _short(words: str, most: int) -> str:
+    return words if len(words) <= most else words[: most - 1].rstrip() + "…"
+
+
+def _n(number: float) -> str:
+    """A coordinate, the same on every machine."""
+    return f"{number:.1f}".rstrip("0").rstrip(".")
