@@ -26,7 +26,7 @@ from understudy.schema import Recoding, Schema
 Frame = Literal["arrow", "pandas", "polars"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Release:
     """A stand-in for a table: schema, measurements, model and privacy receipt.
 
@@ -83,6 +83,10 @@ class Release:
             frame=frame,
         )
 
+    def __repr__(self) -> str:
+        columns = len(self.schema.domain)
+        return f"<Release by {self.mechanism}: {columns} columns, {self.default_rows} rows, {self.receipt.guarantee()}>"
+
     def sample(
         self,
         rows: int | None = None,
@@ -99,7 +103,7 @@ class Release:
             as_: "arrow", "pandas" or "polars".
             rare: what stands for values that were too rare to be told apart (`merged`): "spread" (in proportion to
                 what was measured), "other", "hierarchy" (by groups of the column's first level); one for all columns
-                or one by column. By default "other" where the column has that code, else "spread".
+                or one by column. By default "other" where the column's values can say so, else "spread".
 
         **Privacy.** Post-processing: costs nothing, however often it is called.
 

@@ -13,6 +13,7 @@ from understudy.measurement import Measurement
 from understudy.model.consistency import norm_sub
 from understudy.schema import Recoding, Schema
 from understudy.schema.coded import Coded
+from understudy.schema.table import Entry
 
 Rare = Literal["spread", "other", "hierarchy"]
 """How a merged code is decoded: by shares of its values, as the column's "other", or by groups of its first level."""
@@ -36,7 +37,7 @@ def undo_merging(
     * "hierarchy": a group of the column's first declared level in proportion to the noisy counts of its rare values,
       then any of these values.
 
-    By default "other" where the column has such a code, else "spread".
+    By default "other" where the column's values can say so, else "spread": a number cannot.
 
     **Privacy.** Post-processing of released measurements.
 
@@ -65,8 +66,16 @@ def _named(name: str, codes: list[int], schema: Schema) -> list[Any]:
     column = next((column for column in schema.coded if column.name == name), None)
     if column is None:
         return list(codes)
-    known = {entry.code: entry.label or entry.value for entry in column.table() if entry.part == name}
+    known = {entry.code: _words(entry) for entry in reversed(column.table()) if entry.part == name}
     return [known.get(code, code) for code in codes]
+
+
+def _words(entry: Entry) -> Any:
+    if entry.what == "interval":
+        return f"{entry.lower} to {entry.upper}"
+    if entry.what in ("null", "unknown"):
+        return {"null": "(null)", "unknown": "(other)"}[entry.what]
+    return entry.value if entry.label is None else entry.label
 
 
 def _rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, str] | None) -> dict[str, str]:
@@ -85,7 +94,7 @@ def _rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, str] | N
 def _rule(name: str, column: Coded | None, wanted: str | None) -> str:
     other = column is not None and column.other_code is not None
     if wanted is None:
-        return "other" if other else "spread"
+        return "other" if other and column is not None and column.shows_other else "spread"
     if wanted not in RULES:
         raise SettingError(f"rare: {wanted!r} is unknown; use {', '.join(RULES)}")
     if wanted == "other" and not other:
