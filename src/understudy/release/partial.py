@@ -60,6 +60,9 @@ class PartialWriter:
         except OSError:
             self.close(keep=False)
             raise OutputError(f"{path} cannot be written; choose another output. Nothing was spent") from None
+        except BaseException:
+            self.close(keep=False)
+            raise
 
     def charged(self, charges: Sequence[Charge]) -> None:
         """Write charges down.
