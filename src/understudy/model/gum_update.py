@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,36 @@ from understudy.model.consistency import marginal
 Array = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
 
-_ALPHA, _DECAY, _EVERY = 1.0, 0.84, 20
-"""The step size: alpha_t = 1 * 0.84 ^ floor(t / 20)."""
+_PASSES, _ALPHA, _DECAY = 10, 0.5, 0.8
+"""Passes over the tables, and their step size alpha_t = 0.5 * 0.8 ^ t: fewer and smaller steps than in the paper, because
+the rows start from a tree of the tables."""
 
-_ENOUGH = 1e-4
-"""A pass that lowers the mean L1 distance by less than this share of the rows is one of the last."""
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """One column drawn given others.
+
+    Attributes:
+        column: the column.
+        given: the columns it is drawn given.
+        table: their common table, the column last.
+    """
+
+    column: str
+    given: Clique
+    table: Array
+
+    def run(self, domain: Domain, made: Columns, rows: int, rng: np.random.Generator) -> NDArray[Any]:
+        """Its codes: in each group of rows that agree on `given`, counts as expected, rounded, in random order."""
+        from understudy.model.sampling_kernels import deal
+
+        shape = domain.shape(self.given)
+        groups = _cells(made, self.given, shape).astype(np.int64) if shape else np.zeros(rows, np.int64)
+        weights = np.ascontiguousarray(self.table, dtype=np.float64).reshape(-1, domain[self.column])
+        out = np.empty(rows, np.int32)
+        seed: Any = rng.integers(0, 2**64, dtype=np.uint64)
+        deal(groups, weights, seed, True, out)
+        return out.astype(np.min_scalar_type(domain[self.column] - 1))
 
 
 class Plan:
@@ -28,42 +54,45 @@ class Plan:
     leaves the updates in favour of its sum over that column; again and again, until no such column is left. Tree-shaped
     sets of tables need no update at all.
 
+    The other columns start as if the tables formed a tree: each is drawn given columns that exist already, from the
+    table in which they tell most about it. Updates then mend what the tree leaves out.
+
     Attributes:
-        appended: (column, given, table with the column last), in the order of drawing.
-        components: sets of tables that share no column with each other, to be updated one after the other.
-        singles: columns that start from their one-way table.
+        components: sets of tables that share no column with each other, updated one after the other.
+        started: how the columns of each of them are drawn at first.
+        appended: how the other columns are drawn at the end.
     """
 
     def __init__(self, domain: Domain, tables: Mapping[Clique, Array]) -> None:
-        self.singles = {column: _one_way(domain, tables, column) for column in domain}
         left = {frozenset(c): (c, t) for c, t in _maximal(tables).items()}
-        appended: list[tuple[str, Clique, Array]] = []
+        appended: list[Draw] = []
         while column := _lonely(left):
             clique, table = next(value for key, value in left.items() if column in key)
             del left[frozenset(clique)]
             given = tuple(other for other in clique if other != column)
-            appended.append((column, given, np.moveaxis(table, clique.index(column), -1)))
+            appended.append(Draw(column, given, np.moveaxis(table, clique.index(column), -1)))
             if len(given) > 1 and not any(set(given) <= key for key in left):
                 left[frozenset(given)] = (given, table.sum(axis=clique.index(column)))
-        self.appended = appended[::-1]
         self.components = _components(dict(left.values()))
+        self.started = [_tree(domain, part) for part in self.components]
+        known = {draw.column for draws in [*self.started, appended] for draw in draws}
+        singles = [Draw(column, (), _one_way(domain, tables, column)) for column in domain if column not in known]
+        self.appended = [*singles, *appended[::-1]]
 
-    def run(self, domain: Domain, rows: int, rng: np.random.Generator, *, passes: int = 50) -> Columns:
+    def run(self, domain: Domain, rows: int, rng: np.random.Generator, *, passes: int = _PASSES) -> Columns:
         """Coded columns of this many rows."""
         made: Columns = {}
-        for tables in self.components:
-            columns = sorted({column for clique in tables for column in clique}, key=list(domain).index)
-            part = {column: _dealt(domain, column, self.singles[column], (), {}, rows, rng) for column in columns}
+        for tables, draws in zip(self.components, self.started, strict=True):
+            part: Columns = {}
+            for draw in draws:
+                part[draw.column] = draw.run(domain, part, rows, rng)
             made.update(update(part, tables, rng, passes=passes))
-        for column in domain:
-            if column not in made and all(column != name for name, _, _ in self.appended):
-                made[column] = _dealt(domain, column, self.singles[column], (), {}, rows, rng)
-        for column, given, table in self.appended:
-            made[column] = _dealt(domain, column, table, given, made, rows, rng)
+        for draw in self.appended:
+            made[draw.column] = draw.run(domain, made, rows, rng)
         return {column: made[column] for column in domain}
 
 
-def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Generator, *, passes: int = 50) -> Columns:
+def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Generator, *, passes: int) -> Columns:
     """Edit rows, in place, until their counts are near the tables (Algorithm 3 of PrivSyn).
 
     Every pass visits the tables, the worst first. For each, rows of cells with too many are overwritten: by copies of
@@ -74,7 +103,7 @@ def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Gene
         columns: coded columns, all of one length; they are changed.
         tables: for each clique its table, of any scale.
         rng: draws everything.
-        passes: at most this many.
+        passes: how many; an even number ends with copies, which disturb the other tables least.
 
     **Guarantees.** Post-processing. The same columns, tables and generator state give the same rows.
     """
@@ -83,12 +112,8 @@ def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Gene
     state = rng.integers(0, 2**64, size=1, dtype=np.uint64)
     error = np.full(len(steps), np.inf)
     for t in range(passes):
-        alpha, share = _ALPHA * _DECAY ** (t // _EVERY), 1.0 if t % 2 else 0.5
-        before = error.copy()
-        for index in np.argsort(-before, kind="stable"):
-            error[index] = steps[index].run(alpha, share, state)
-        if np.abs(before - error).mean() < _ENOUGH:
-            break
+        for index in np.argsort(-error, kind="stable"):
+            error[index] = steps[index].run(_ALPHA * _DECAY**t, 1.0 if t % 2 else 0.5, state)
     return columns
 
 
@@ -137,20 +162,6 @@ def _cells(columns: Columns, clique: Clique, shape: tuple[int, ...]) -> NDArray[
     return cells
 
 
-def _dealt(
-    domain: Domain, column: str, table: Array, given: Clique, made: Columns, rows: int, rng: np.random.Generator
-) -> NDArray[Any]:
-    """A column drawn by its table given other columns: counts as expected in every group, rounded, in random order."""
-    from understudy.model.sampling_kernels import deal
-
-    groups = _cells(made, given, domain.shape(given)).astype(np.int64) if given else np.zeros(rows, np.int64)
-    out = np.empty(rows, np.int32)
-    weights = np.ascontiguousarray(table, dtype=np.float64).reshape(-1, domain[column])
-    seed: Any = rng.integers(0, 2**64, dtype=np.uint64)
-    deal(groups, weights, seed, True, out)
-    return out.astype(np.min_scalar_type(domain[column] - 1))
-
-
 def _one_way(domain: Domain, tables: Mapping[Clique, Array], column: str) -> Array:
     table = marginal(tables, (column,))
     return np.ones(domain[column]) if table is None else table
@@ -173,6 +184,42 @@ def _lonely(left: Mapping[frozenset[str], Any]) -> str | None:
         for column in columns:
             seen[column] = seen.get(column, 0) + 1
     return min((column for column, times in seen.items() if times == 1), default=None)
+
+
+def _tree(domain: Domain, tables: Mapping[Clique, Array]) -> list[Draw]:
+    """An order in which to draw connected columns, each given those of one table that tell most about it.
+
+    The first is the column that some table tells most about.
+    """
+    first = max(
+        (_information(table, axis), clique[axis]) for clique, table in tables.items() for axis in range(len(clique))
+    )
+    draws = [Draw(first[1], (), _one_way(domain, tables, first[1]))]
+    while candidates := [draw for clique, table in tables.items() for draw in _next(clique, table, draws)]:
+        draws.append(max(candidates, key=lambda draw: (_information(draw.table, len(draw.given)), draw.column)))
+    return draws
+
+
+def _next(clique: Clique, table: Array, draws: Sequence[Draw]) -> list[Draw]:
+    """The columns that this table can add: each given the table's columns that are drawn already."""
+    made = {draw.column for draw in draws}
+    given = tuple(column for column in clique if column in made)
+    found = []
+    for column in clique if given else ():
+        if column not in made:
+            away = tuple(axis for axis, other in enumerate(clique) if other != column and other not in given)
+            place = [other for other in clique if other == column or other in given].index(column)
+            found.append(Draw(column, given, np.moveaxis(table.sum(axis=away), place, -1)))
+    return found
+
+
+def _information(table: Array, axis: int) -> float:
+    """Mutual information between one column of a table and the others together, in nats."""
+    share = np.moveaxis(table, axis, -1).reshape(-1, table.shape[axis])
+    share = share / share.sum()
+    product = np.multiply.outer(share.sum(axis=1), share.sum(axis=0))
+    positive = share > 0
+    return float((share[positive] * np.log(share[positive] / product[positive])).sum())
 
 
 def _components(tables: Mapping[Clique, Array]) -> list[dict[Clique, Array]]:
