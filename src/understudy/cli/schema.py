@@ -239,12 +239,14 @@ def _reviewed(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]
         facts = {key: value for key, value in field.items() if key != "understudy"}
         facts |= {key: value for key, value in ours.items() if key not in ("status", "origin")}
         typer.echo(_yaml([facts]).rstrip())
-        answer = typer.prompt("[a]ccept, [d]rop, [l]ater", default="l").strip().lower()[:1]
+        question = "[a]ccept, accept as [p]ublic knowledge, [d]rop, [l]ater"
+        answer = typer.prompt(question, default="l").strip().lower()[:1]
     if answer == "d":
         return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
-    if answer != "a":
+    if answer not in ("a", "p"):
         return field
-    return field | {"understudy": {key: value for key, value in ours.items() if key != "status"}}
+    gone = ("status", "origin") if answer == "p" else ("status",)
+    return field | {"understudy": {key: value for key, value in ours.items() if key not in gone}}
 
 
 def _annotated(content: dict[str, Any], notes: dict[str, str]) -> str:

@@ -126,6 +126,12 @@ def _ours(content: Any) -> Mapping[str, Any]:
         if key not in _STANDARD:
             remedy = f"move it under `{OURS}`" if key in _KEYS else "remove it, or correct its spelling"
             raise FieldError(f"unknown key `{key}`; {remedy}", (key,))
+    if content.get("missingValues", [""]) != [""]:
+        raise FieldError(
+            "`missingValues` of the whole table says no reasons; write `understudy: {missing: {token: reason}}` in each "
+            "field that has missing codes (empty cells are missing anyway)",
+            ("missingValues",),
+        )
     for key in ours:
         if key not in _KEYS:
             raise FieldError(f"`{OURS}`: unknown key `{key}`; use {', '.join(sorted(_KEYS))}", (OURS, key))

@@ -122,6 +122,7 @@ TABLES = [
     (["fields"], "check which file it is"),
     ({"fields": []}, "list them under `fields`"),
     ({"fields": [OK], "understudy": []}, "`understudy` must be a mapping of keys; correct it"),
+    ({"fields": [OK], "missingValues": ["", "NA"], "understudy": ROW}, "{missing: {token: reason}}` in each field"),
     ({"fields": [OK], "colour": 1}, "unknown key `colour`; remove it"),
     ({"fields": [OK], "rows": 10}, "unknown key `rows`; move it under `understudy`"),
     ({"fields": [OK], "understudy": {"colour": 1}}, "unknown key `colour`; use custodian_only"),
