@@ -69,7 +69,7 @@ class IndependentPairs(FixedMarginals):
         return np.multiply.outer(self._counts[first], self._shares[second])
 
     def __contains__(self, clique: object) -> bool:
-        return isinstance(clique, tuple) and len(clique) == 2 and all(column in self._counts for column in clique)
+        return isinstance(clique, tuple) and len(clique) == 2 and self._counts.keys() >= {*clique}
 
     def __iter__(self) -> Iterator[Clique]:
         return combinations(self._counts, 2)

@@ -172,13 +172,13 @@ class PrivateTable:
             raise SettingError("select needs at least one candidate")
         if missing := [clique for clique in wanted if clique not in against]:
             raise SettingError(f"select: there is no marginal of {missing[0]} to compare with; give one per candidate")
-        weight = list(_numbers("weight", wanted, weights, 1.0).values())
-        offset = list(_numbers("offset", wanted, offsets, 0.0).values())
-        if min(weight) < 0 or max(weight) <= 0:
+        weight = None if weights is None else _numbers("weight", wanted, weights)
+        offset = None if offsets is None else _numbers("offset", wanted, offsets)
+        if weight is not None and (min(weight) < 0 or max(weight) <= 0):
             raise SettingError("select: weights must not be negative, and one must be positive")
         distances = self.__distances.of(against)
         given = self._given([clique for clique in wanted if clique not in distances], against)
-        sensitivity = self.neighbours.score(max(weight))
+        sensitivity = self.neighbours.score(Fraction(1 if weight is None else max(weight)))
         self._refuse_if_planned()
         pure = self.__account.budget.pure
         charge = exponential(tuple(wanted), sensitivity, share=self.__account.share(rho), pure=pure)
@@ -307,9 +307,10 @@ def _noise_named(noise: str | Noise) -> Noise:
 def _shares(
     cliques: Sequence[Clique], weights: Mapping[Clique, float] | None, share: Fraction, *, squared: bool
 ) -> dict[Clique, Fraction]:
-    weight = _numbers("weight", cliques, weights, 1.0)
-    if any(value <= 0 for value in weight.values()):
+    numbers = [1.0] * len(cliques) if weights is None else _numbers("weight", cliques, weights)
+    if min(numbers) <= 0:
         raise SettingError("measure: every clique needs a positive weight")
+    weight = {clique: Fraction(number) for clique, number in zip(cliques, numbers, strict=True)}
     power = {clique: value**2 if squared else value for clique, value in weight.items()}
     total = sum(power.values(), Fraction(0))
     return {clique: share * value / total for clique, value in power.items()}
@@ -319,15 +320,13 @@ def _dyadic(against: Mapping[Clique, ArrayLike], clique: Clique, cells: int) -> 
     return dyadic(against[clique], cells, clique)
 
 
-def _numbers(
-    what: str, cliques: Sequence[Clique], given: Mapping[Clique, float] | None, default: float
-) -> dict[Clique, Fraction]:
-    """One public number per clique, exactly."""
-    numbers = {clique: default if given is None else given.get(clique, math.nan) for clique in cliques}
-    for clique, number in numbers.items():
+def _numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
+    """One public number per clique."""
+    numbers = [float(given.get(clique, math.nan)) for clique in cliques]
+    for clique, number in zip(cliques, numbers, strict=True):
         if not math.isfinite(number):
             raise SettingError(f"{clique} needs a finite {what}; give one for every clique")
-    return {clique: Fraction(float(number)) for clique, number in numbers.items()}
+    return numbers
 
 
 def _laplace_sd(scale: float) -> float:

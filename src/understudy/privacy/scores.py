@@ -51,22 +51,30 @@ class Distances:
 
 
 def whole_scores(
-    distances: Sequence[Fraction], weights: Sequence[Fraction], offsets: Sequence[Fraction]
+    distances: Sequence[Fraction], weights: Sequence[float] | None, offsets: Sequence[float] | None
 ) -> tuple[list[int], int]:
     """Scores ``weight * (distance - offset)`` as whole numbers, and how many of them make one row.
 
-    >>> whole_scores([Fraction(3), Fraction(1)], [Fraction(1, 2), Fraction(2)], [Fraction(1), Fraction(0)])
+    Exact: a float stands for its binary value. Fractions are never reduced, which would cost most of a selection's time
+    where there are thousands of candidates.
+
+    >>> whole_scores([Fraction(3), Fraction(1)], [0.5, 2.0], [1.0, 0.0])
     ([2, 4], 2)
     """
-    rows = math.lcm(*{number.denominator for number in (*distances, *offsets)})
-    parts = math.lcm(*{weight.denominator for weight in weights})
-    scores = [
-        (_times(d, rows) - _times(o, rows)) * _times(w, parts)
-        for d, w, o in zip(distances, weights, offsets, strict=True)
-    ]
-    return scores, rows * parts
+    scores, unit = _whole([(d.numerator, d.denominator) for d in distances])
+    if offsets is not None:
+        less, fine = _whole([offset.as_integer_ratio() for offset in offsets])
+        common = math.lcm(unit, fine)
+        scores = [s * (common // unit) - o * (common // fine) for s, o in zip(scores, less, strict=True)]
+        unit = common
+    if weights is not None:
+        times, parts = _whole([weight.as_integer_ratio() for weight in weights])
+        scores = [s * w for s, w in zip(scores, times, strict=True)]
+        unit *= parts
+    return scores, unit
 
 
-def _times(number: Fraction, multiple: int) -> int:
-    """A fraction times a multiple of its denominator, without the cost of reducing fractions."""
-    return number.numerator * (multiple // number.denominator)
+def _whole(ratios: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
+    """Numbers given as ratios, as multiples of one over their common denominator."""
+    common = math.lcm(*{denominator for _, denominator in ratios})
+    return [numerator * (common // denominator) for numerator, denominator in ratios], common
