@@ -16,8 +16,8 @@ Array = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
 
 _PASSES, _ALPHA, _DECAY = 10, 0.5, 0.8
-"""Passes over the tables, and their step size alpha_t = 0.5 * 0.8 ^ t: fewer and smaller steps than in the paper, because
-the rows start from a tree of the tables."""
+"""Passes over the tables, and their step size alpha_t = 0.5 * 0.8 ^ t: fewer and smaller steps than in the paper,
+because the rows start from a tree of the tables."""
 
 
 @dataclass(frozen=True, eq=False)
