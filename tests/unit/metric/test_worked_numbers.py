@@ -1,0 +1,213 @@
+"""Every worked number of the metrics' published definitions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from understudy.metric.aemc import Attribute, aemc
+from understudy.metric.k_marginal import Settings as KMarginal
+from understudy.metric.k_marginal import grouped_distance, k_marginal
+from understudy.metric.nist_conjunctions import conjunction_score
+from understudy.metric.nist_density import buckets, nist_density
+from understudy.metric.nist_density import Settings as Density
+from understudy.metric.nist_income import Wages, gini_of, income_scores, usual_gini
+from understudy.metric.pie_chart import jensen_shannon, pie_score
+from understudy.metric.pmse import pmse
+from understudy.metric.pmse_ratio import null_deviation, null_expectation, pmse_ratio
+from understudy.metric.propensity import Settings as Propensity
+from understudy.metric.propensity import in_sample, stacked
+from understudy.metric.rows import Rows
+from understudy.metric.specks import specks
+from understudy.metric.tables import Pair
+from understudy.metric.workload import Settings as Workload
+from understudy.metric.workload import workload
+from understudy.schema import Schema
+from understudy.schema.categorical import Categorical
+
+
+def rows_of(counts: list[int], schema: Schema) -> Rows:
+    import pyarrow as pa
+
+    values = np.repeat([f"v{code}" for code in range(len(counts))], counts)
+    return Rows.of(pa.table({"a": values.tolist()}), schema)
+
+
+def one_column(size: int) -> Schema:
+    names = tuple(f"v{code}" for code in range(size))
+    return Schema((Categorical(name="a", values=names, nullable=False, on_unknown="drop_row"),))
+
+
+RNG = np.random.default_rng
+
+
+def test_density_example() -> None:
+    schema = one_column(4)
+    real, made = rows_of([5, 3, 2, 0], schema), rows_of([4, 3, 2, 1], schema)
+    score = nist_density(real, made, schema, Density(), RNG(0))
+    assert score.value == pytest.approx(900_000)
+    assert score.part("error", "mean half L1") == pytest.approx(0.1)
+
+
+def test_density_buckets_are_a_little_wider_than_a_hundredth() -> None:
+    values = np.array([0.0, 1.0, 1.0001, 99.99, 100.0, np.nan])
+    assert buckets(values, 0.0, 100.0).tolist() == [0, 0, 1, 99, 99, 100]
+
+
+@pytest.mark.parametrize(
+    ("real", "made", "rms", "score"),
+    [
+        ([0.1], [0.05], 0.693147, 0.899657e6),
+        ([0.1], [0.0], 11.512925, 0.0),
+        ([0.1, 0.02, 0.5], [0.09, 0.0, 0.55], 5.718370, 0.172181e6),
+    ],
+)
+def test_conjunction_examples(real: list[float], made: list[float], rms: float, score: float) -> None:
+    found = conjunction_score(np.array(real), np.array(made))
+    assert found[0] == pytest.approx(rms, abs=1e-6)
+    assert found[1] == pytest.approx(score, abs=1)
+
+
+@pytest.mark.parametrize(("wages", "expected"), [((1, 1, 1, 1), 0.0), ((0, 0, 0, 1), 0.75), ((1, 2, 3), 0.222222)])
+def test_usual_gini_examples(wages: tuple[int, ...], expected: float) -> None:
+    amounts = np.array(wages, dtype=float)
+    assert usual_gini(amounts) == pytest.approx(expected, abs=1e-6)
+    assert gini_of(amounts) == pytest.approx(expected - 1 / len(wages), abs=1e-6)
+
+
+def test_gini_of_nothing_is_one() -> None:
+    assert gini_of(np.zeros(0)) == gini_of(np.zeros(3)) == 1.0
+
+
+def test_income_scores_by_hand() -> None:
+    group = np.array([0, 0, 1, 1])
+    real = Wages(group, np.array([0, 1, 0, 1]), np.array([30.0, 10.0, 20.0, 20.0]))
+    assert income_scores(real, real) == pytest.approx((5e5, 5e5))
+    swapped = Wages(group, np.array([1, 0, 0, 1]), np.array([30.0, 10.0, 20.0, 20.0]))
+    inequality, gap = income_scores(real, swapped)
+    assert inequality == pytest.approx(5e5)
+    assert gap == 0.0  # two groups, both one place off out of one
+    gone = Wages(np.array([0, 0]), np.array([0, 1]), np.array([30.0, 10.0]))
+    inequality, gap = income_scores(real, gone)
+    assert inequality == pytest.approx(5e5 * np.sqrt(1 / 2))
+    # the group that is missing has a gap of 0 in the synthetic table and still ranks second
+    assert gap == pytest.approx(5e5 * np.sqrt(1 / 2))
+
+
+@pytest.mark.parametrize(
+    ("real", "made", "value", "null", "ratio", "distance"),
+    [
+        ([60, 40], [50, 50], 0.00252525, 0.000625, 4.0404, 0.1),
+        ([60, 40], [100, 100], 0.00198413, 0.000246914, 8.0357, 0.1),
+    ],
+)
+def test_propensity_examples(
+    real: list[int], made: list[int], value: float, null: float, ratio: float, distance: float
+) -> None:
+    schema = one_column(2)
+    tables, settings = (rows_of(real, schema), rows_of(made, schema)), Propensity(models=("logistic",))
+    assert pmse(*tables, schema, settings, RNG(0)).value == pytest.approx(value, abs=1e-8)
+    share = sum(made) / (sum(real) + sum(made))
+    assert null_expectation(2, sum(real) + sum(made), share) == pytest.approx(null, abs=1e-9)
+    assert pmse_ratio(*tables, schema, settings, RNG(0)).value == pytest.approx(ratio, abs=1e-4)
+    assert specks(*tables, schema, settings, RNG(0)).value == pytest.approx(distance, abs=1e-9)
+
+
+def test_saturated_pmse_is_the_chi_square_statistic() -> None:
+    from scipy.stats import chi2_contingency
+
+    schema, real, made = one_column(3), [50, 30, 20], [20, 50, 40]
+    n1, n2 = sum(real), sum(made)
+    chi2 = chi2_contingency([real, made], correction=False).statistic
+    found = pmse(rows_of(real, schema), rows_of(made, schema), schema, Propensity(models=("logistic",)), RNG(0))
+    share = n2 / (n1 + n2)
+    assert found.value == pytest.approx(chi2 * share * (1 - share) / (n1 + n2), rel=1e-6)
+    assert chi2_contingency([[60, 40], [50, 50]], correction=False).statistic == pytest.approx(2.0202, abs=1e-4)
+
+
+def test_parameters_count_only_what_is_not_aliased() -> None:
+    schema = one_column(3)
+    data = stacked(rows_of([5, 4, 3], schema), rows_of([3, 4, 5], schema), Propensity(), RNG(0))
+    assert in_sample("logistic", data, 0.0).parameters == 3  # intercept and two of three dummies
+    assert null_deviation(3, 24, 0.5) == pytest.approx(2 * 0.125 / 24)
+
+
+MONTHS = [Attribute(3, Fraction(1), chain=3)]
+TYPES = [Attribute(3)]
+
+
+@pytest.mark.parametrize(
+    ("made", "costs"),
+    [
+        ((4, 5, 1), (0.05, 0.0)),
+        ((4, 4, 2), (0.1, 0.0)),
+        ((8, 1, 1), (0.15, 0.10, 0.05)),
+        ((20, 4, 1), (1.5, 1.35, 1.2)),
+    ],
+)
+@pytest.mark.parametrize("solver", ["nearby", "ortools"])
+def test_aemc_examples(made: tuple[int, ...], costs: tuple[float, ...], solver: str) -> None:
+    for tolerance, cost in enumerate(costs):
+        found = aemc(np.array(made), np.array([5, 4, 1]), MONTHS, tolerance=tolerance, solver=solver)  # type: ignore[arg-type]
+        assert found.cost == pytest.approx(cost, abs=1e-12)
+
+
+@pytest.mark.parametrize(("made", "cost"), [((4, 5, 1), 0.2), ((4, 4, 2), 0.2), ((8, 1, 1), 0.6), ((20, 4, 1), 1.5)])
+def test_aemc_with_infinite_weights_is_l1(made: tuple[int, ...], cost: float) -> None:
+    assert aemc(np.array(made), np.array([5, 4, 1]), TYPES).cost == pytest.approx(cost)
+
+
+def test_semantic_distances() -> None:
+    assert Attribute(13, Fraction(1), chain=13).distance(1, 8) == pytest.approx(7 / 12)
+    cities = Attribute(4, Fraction(1), levels=(np.array([0, 0, 1, 1]),))
+    assert (cities.distance(0, 1), cities.distance(0, 2)) == (0.5, 1.0)
+    assert Attribute(4, Fraction(1)).distance(0, 3) == 1.0
+
+
+def test_pie_chart_examples() -> None:
+    real = np.array([[60.0, 30, 6, 4]])
+    assert pie_score(real, np.array([[50.0, 30, 10, 10]]))[0] == pytest.approx(0.558626, abs=1e-6)
+    kept, shown = np.array([[60.0, 30, 6, 0]]) + 1e-9, np.array([[50.0, 30, 10, 10]]) + 1e-9
+    assert jensen_shannon(kept, shown)[0] == pytest.approx(0.241374, abs=1e-6)
+    assert jensen_shannon(kept, np.full((1, 4), 1e-9))[0] == pytest.approx(0.480462, abs=1e-6)
+    assert pie_score(real, np.zeros((1, 4)))[0] == pytest.approx(1 - 0.480462, abs=1e-6)
+    assert pie_score(real, real)[0] == 1.0
+
+
+def test_pie_chart_penalises_totals_far_apart() -> None:
+    real = np.array([[600.0, 600]])
+    assert pie_score(real, real + 300)[0] == pytest.approx(0.75, abs=1e-6)
+    assert pie_score(real, real + 250)[0] == pytest.approx(1.0, abs=1e-6)  # 500 apart is not more than 500
+
+
+@pytest.mark.parametrize(("made", "score"), [([5, 5], 1000.0), ([6, 4], 900.0)])
+def test_k_marginal_examples(made: list[int], score: float) -> None:
+    schema = one_column(2)
+    found = k_marginal(rows_of([5, 5], schema), rows_of(made, schema), schema, KMarginal(k=1, draws=3), RNG(0))
+    assert found.value == pytest.approx(score)
+
+
+def test_k_marginal_of_disjoint_supports_is_0() -> None:
+    schema = one_column(2)
+    found = k_marginal(rows_of([5, 0], schema), rows_of([0, 5], schema), schema, KMarginal(k=1), RNG(0))
+    assert found.value == 0.0
+
+
+def test_k_marginal_groups() -> None:
+    # groups of two cells each: equal shares, half wrong (L1 = 1), and one that only one table has
+    pair = Pair(("g", "a"), np.array([0, 1, 2, 3, 4]), np.array([1.0, 1, 4, 0, 3]), np.array([10.0, 10, 2, 2, 0]))
+    assert grouped_distance(pair, 2, KMarginal()) == pytest.approx((0 + 1 + 2) / 3)
+    assert grouped_distance(pair, 2, KMarginal(cutoff=18)) == pytest.approx((0 + 1 + 2) / 3)
+    assert grouped_distance(pair, 2, KMarginal(cutoff=18, cutoff_included=True)) == pytest.approx((2 + 1 + 2) / 3)
+
+
+def test_workload_by_hand() -> None:
+    schema = one_column(3)
+    real, made = rows_of([5, 4, 1], schema), rows_of([8, 1, 1], schema)
+    score = workload(real, made, schema, Workload(cliques=(("a",),)), RNG(0))
+    assert score.value == pytest.approx(0.6)
+    assert score.part("norm", "l2") == pytest.approx(np.sqrt(18) / 10)
+    assert score.part("norm", "linf") == pytest.approx(0.3)
+    assert score.part("share", "mean") == pytest.approx(0.3)
+    weighted = workload(real, made, schema, Workload(cliques=(("a",),), weights=(2.0,)), RNG(0))
+    assert weighted.value == pytest.approx(1.2)
