@@ -128,8 +128,8 @@ def _ours(content: Any) -> Mapping[str, Any]:
             raise FieldError(f"unknown key `{key}`; {remedy}", (key,))
     if content.get("missingValues", [""]) != [""]:
         raise FieldError(
-            "`missingValues` of the whole table says no reasons; write `understudy: {missing: {token: reason}}` in each "
-            "field that has missing codes (empty cells are missing anyway)",
+            "`missingValues` of the whole table says no reasons; write `understudy: {missing: {token: reason}}` in "
+            "each field that has missing codes (empty cells are missing anyway)",
             ("missingValues",),
         )
     for key in ours:

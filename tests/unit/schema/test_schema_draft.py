@@ -161,5 +161,5 @@ def test_outputs_for_the_custodian_are_marked(tmp_path):
     assert found(path) == path
     marked(path).touch()
     assert found(path) == marked(path)
-    assert set(OUTPUTS) == {"schema draft", "schema check"}
+    assert set(OUTPUTS) >= {"schema draft", "schema check"}
     assert MARK.startswith("CUSTODIAN ONLY")
