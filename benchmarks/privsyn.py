@@ -25,7 +25,8 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.mechanism import mechanism_named
 from understudy.privacy import Budget, PrivateTable
-from understudy.schema import PrivacyUnit
+from understudy.release.rare import undo_merging
+from understudy.schema import PrivacyUnit, Schema
 from understudy.tabulate import Counts, SparseCounts, marginals
 
 Codes = dict[str, NDArray[Any]]
@@ -95,7 +96,8 @@ def run(
     fit = mechanism.fit(table, rho=float(budget.capacity))
     fitted = time.perf_counter()
     rng = np.random.default_rng(seed)
-    rows = fit.recoding.undo(fit.model.sample(max(1, round(fit.model.total)), rng), rng)
+    merged = fit.model.sample(max(1, round(fit.model.total)), rng)
+    rows = undo_merging(merged, fit.recoding, Schema.from_domain(domain), fit.measurements, rng, "spread")
     done = time.perf_counter()
     return {
         "two": workload_error(codes, rows, domain, 2),

@@ -14,7 +14,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
-from understudy.mechanism.dense import Spread, combined, dense_marginals
+from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.model.gum import gum_of
 from understudy.model.protocol import Model
@@ -38,6 +38,7 @@ class PrivSyn:
         pair_cells: pairs with more cells than this are never measured.
         most_cells: all chosen pairs together have at most this many cells.
         least_gain: stop choosing when the expected error falls by less than this many rows; 0 is the paper's rule.
+        shrink: whether to take the noise out of the differences between scores before choosing.
         generator: "gum", or "pgm" for a graphical model; pairs that would make its tree too large are then not chosen.
         limit_mib: the largest junction tree for "pgm".
 
@@ -55,6 +56,7 @@ class PrivSyn:
     pair_cells: int = 1_000_000
     most_cells: int = 20_000_000
     least_gain: float = 0.0
+    shrink: bool = True
     generator: str = "gum"
     limit_mib: float = 80.0
 
@@ -78,7 +80,7 @@ class PrivSyn:
         recoding = compress(table.domain, ones, threshold=self.threshold)
         view = table.recoded(recoding)
         progress(Step("select", None, "dependence of all pairs"))
-        scores = view.dependence(self._candidates(view.domain), rho=self.dependence_share * rho)
+        scores = self._scores(view, self.dependence_share * rho)
         left = rho - (self.one_way_share + self.dependence_share) * rho
         cliques, weights = self._chosen(view, scores, left)
         progress(Step("measure", 0.5, f"{len(cliques)} marginals"))
@@ -100,7 +102,7 @@ class PrivSyn:
         progress(Step("estimate", 0.0, "consistent tables" if self.generator == "gum" else "graphical model"))
         merged = recoding.recode(domain)
         tables = all_re_expressed(domain, measurements, recoding)
-        return Fit(model=self._model(merged, tables, total, progress), measurements=tables, recoding=recoding)
+        return Fit(model=self._model(merged, tables, total, progress), measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:
         """Tables of at most `most_cells` cells in all, in a few copies."""
@@ -112,8 +114,20 @@ class PrivSyn:
         wide = [column for column, size in domain.items() if size > 1]
         return [pair for pair in combinations(wide, 2) if domain.cells(pair) <= self.pair_cells]
 
+    def _scores(self, view: PrivateTable, rho: float) -> dict[Clique, float]:
+        """Noisy dependence of the candidates, shrunk by what is public about its noise."""
+        scores = view.dependence(self._candidates(view.domain), rho=rho)
+        if not (scores and self.shrink):
+            return dict(scores)
+        count, near = len(scores), view.neighbours
+        pure = view.account.budget.pure
+        ratio = (
+            near.indif * count / near.marginal_l1 if pure else near.indif * (count / near.marginal_l2_squared) ** 0.5
+        )
+        return shrunk(scores, view.sigma(rho) * ratio)
+
     def _chosen(
-        self, view: PrivateTable, scores: Mapping[Clique, int], rho: float
+        self, view: PrivateTable, scores: Mapping[Clique, float], rho: float
     ) -> tuple[list[Clique], dict[Clique, float]]:
         """The cliques to measure and their weights; a column that no pair names is measured by itself again."""
         domain = view.domain
