@@ -35,7 +35,7 @@ def sample(
     _check_rows_output(output, force=force)
     table = loaded.sample(rows, seed=seed, as_="arrow", rare=rare)
     if output == "-":
-        write_csv(table, sys.stdout.buffer)
+        _to_terminal(table)
         return
     write_rows(table, Path(output))
     words = f"Rows: {output} ({table.num_rows} synthetic rows of {table.num_columns} columns)"
@@ -97,6 +97,16 @@ def write_csv(table: Any, file: Any) -> None:
     from pyarrow import csv
 
     csv.write_csv(table, file)
+
+
+def _to_terminal(table: Any) -> None:
+    try:
+        write_csv(table, sys.stdout.buffer)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"the rows could not be written ({error.strerror or 'input/output error'})") from None
 
 
 def _check_rows_output(output: str, *, force: bool) -> None:
