@@ -128,6 +128,8 @@ class Coded(Column):
         """
         import pyarrow as pa
 
+        if pa.types.is_float16(cells.type):  # arrow has few kernels for it
+            cells = pa.array(cells.to_numpy(zero_copy_only=False).astype(np.float32), from_pandas=True)
         if pa.types.is_dictionary(cells.type):
             return self._by_dictionary(cells, dialect)
         if _is_text(cells.type):
