@@ -36,9 +36,9 @@ def evaluate(
     ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Score a synthetic table against the real one. For the custodian only. Example:
+    """Score a synthetic table against the real one. For the custodian only.
 
-    understudy evaluate people.csv rows.csv -s people.schema.yaml --json scores.custodian.json
+    For example: understudy evaluate people.csv rows.csv -s people.schema.yaml --json scores.custodian.json
     """
     from understudy.evaluation import evaluate as score
 

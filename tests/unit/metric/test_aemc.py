@@ -87,7 +87,9 @@ def test_solvers_agree_where_mass_moves_far() -> None:
     real = rng.poisson(rng.gamma(0.5, 4.0, (8, 9, 5)))
     for made in (real[::-1], np.roll(real, 3, axis=1), 2 * real, np.zeros_like(real)):
         costs = [
-            aemc(made, real, [Attribute(k, Fraction(1, 3), chain=k) for k in real.shape], tolerance=2, solver=solver).cost  # type: ignore[arg-type]
+            aemc(
+                made, real, [Attribute(k, Fraction(1, 3), chain=k) for k in real.shape], tolerance=2, solver=solver
+            ).cost  # type: ignore[arg-type]
             for solver in ("auto", "nearby", "ortools")
         ]
         assert costs[1:] == pytest.approx(costs[:1] * 2, abs=1e-12)

@@ -9,8 +9,8 @@ from understudy.metric.aemc import Attribute, aemc
 from understudy.metric.k_marginal import Settings as KMarginal
 from understudy.metric.k_marginal import grouped_distance, k_marginal
 from understudy.metric.nist_conjunctions import conjunction_score
-from understudy.metric.nist_density import buckets, nist_density
 from understudy.metric.nist_density import Settings as Density
+from understudy.metric.nist_density import buckets, nist_density
 from understudy.metric.nist_income import Wages, gini_of, income_scores, usual_gini
 from understudy.metric.pie_chart import jensen_shannon, pie_score
 from understudy.metric.pmse import pmse

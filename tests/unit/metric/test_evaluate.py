@@ -1,0 +1,90 @@
+"""`evaluate` in Python and on the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import understudy as us
+from understudy.cli import app
+from understudy.errors import InputError, SettingError
+
+from .conftest import table_of
+
+
+@pytest.fixture
+def files(tmp_path: Path, people: Any, real: Any) -> dict[str, str]:
+    people.save(tmp_path / "people.schema.yaml")
+    real.to_csv(tmp_path / "real.csv", index=False)
+    table_of(300, 2).to_csv(tmp_path / "made.csv", index=False)
+    return {name: str(tmp_path / f"{name}.csv") for name in ("real", "made")} | {
+        "schema": str(tmp_path / "people.schema.yaml"),
+        "out": str(tmp_path / "scores.custodian.json"),
+    }
+
+
+def test_a_tidy_frame_of_the_same_kind(real: Any, people: Any) -> None:
+    made = table_of(500, 2)
+    frame = us.evaluate(real, made, people, metrics=["workload", "mgd"], mgd={"tolerance": 5})
+    assert list(frame.columns) == ["metric", "kind", "name", "value", "better", "best", "note"]
+    scores = frame[frame["kind"] == "score"]
+    assert scores["metric"].tolist() == ["workload", "mgd"]
+    assert frame["value"].notna().all()
+    same = us.evaluate(
+        pl.from_pandas(real), pl.from_pandas(made), people, metrics=["workload", "mgd"], mgd={"tolerance": 5}
+    )
+    assert isinstance(same, pl.DataFrame)
+    assert same["value"].to_list() == frame["value"].tolist()
+
+
+def test_paths_and_weight(files: dict[str, str]) -> None:
+    frame = us.evaluate(files["real"], files["made"], files["schema"], metrics=["workload"], weight="wage").to_pylist()
+    assert {line["name"] for line in frame if line["kind"] == "total"} == {"real", "synthetic"}
+    with pytest.raises(SettingError, match="weight belongs"):
+        us.evaluate(files["real"], files["made"], files["schema"], metrics=["mgd"], weight="wage")
+
+
+def test_missing_columns_are_named(real: Any, people: Any) -> None:
+    with pytest.raises(us.errors.SchemaError, match="'wage'"):
+        us.evaluate(real, real.drop(columns=["wage"]), people)
+    frame = us.evaluate(real, real.drop(columns=["wage"]), people, metrics=["nist_density"])
+    assert 0 < frame["value"].iloc[0] < 1e6
+    with pytest.raises(InputError, match="no row"):
+        us.evaluate(real, real.head(0), people)
+
+
+def test_the_command_line(files: dict[str, str]) -> None:
+    arguments = [
+        "evaluate",
+        files["real"],
+        files["made"],
+        "-s",
+        files["schema"],
+        "-m",
+        "k_marginal",
+        "-m",
+        "nist_income",
+    ]
+    arguments += [f"--set=nist_income.{pair}" for pair in ("group=city", "binary=sex", "amount=wage")]
+    result = CliRunner().invoke(app, [*arguments, "--json", files["out"]])
+    assert result.exit_code == 0
+    assert "For the custodian only" in result.output
+    assert "higher is better" in result.output
+    data = json.loads(Path(files["out"]).read_text())
+    assert list(data["scores"]) == ["k_marginal", "nist_income"]
+    assert "without paying" in data["custodian_only"]
+    shown = CliRunner().invoke(app, [*arguments, "--json", "-"])
+    assert json.loads(shown.output) == data
+
+
+@pytest.mark.parametrize(
+    ("extra", "words"),
+    [(["--set", "mgd"], "METRIC.NAME=VALUE"), (["-m", "nope"], "choices"), (["--set", "mgd.x=1"], "no setting")],
+)
+def test_wrong_options(files: dict[str, str], extra: list[str], words: str) -> None:
+    result = CliRunner().invoke(app, ["evaluate", files["real"], files["made"], "-s", files["schema"], *extra])
+    assert result.exit_code == 3
+    assert words in result.stderr
