@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib import resources
 from typing import Any
 
@@ -116,7 +117,8 @@ def _facts(release: Release, standin: Rows, real: Rows | None) -> dict[str, Any]
     return {
         "title": release.schema.title or "A stand-in",
         "release": release,
-        "receipt": release.receipt,
+        "receipt": replace(release.receipt, facts=dict(sorted(release.receipt.facts.items()))),
+        "settings": sorted(release.settings.items()),
         "odds": None if release.receipt.epsilon is None else math.exp(min(release.receipt.epsilon, 50.0)),
         "total": total,
         "columns": [_column(release, column, tables, total, real) for column in release.schema.coded],

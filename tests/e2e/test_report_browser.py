@@ -1,0 +1,187 @@
+"""The report in a real browser: no error on the console, no request, every chart drawn, printed to paper.
+
+Chromium is driven over its own pipe, so nothing but the browser is needed.
+"""
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import understudy as us
+from understudy.report import custodian_report, public_report
+from understudy.schema.categorical import Categorical
+from understudy.schema.numeric import Numeric
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+    "--remote-debugging-pipe",
+)
+MEASURE = """
+JSON.stringify({
+  charts: [...document.querySelectorAll('.drawn svg.chart')].map(s => {
+    const box = s.getBoundingClientRect();
+    const marks = [...s.querySelectorAll('rect,circle,path,polyline,line')].filter(m => {
+      const b = m.getBoundingClientRect(); return b.width + b.height > 0; });
+    return {width: box.width, height: box.height, marks: marks.length, name: s.getAttribute('aria-label')};
+  }),
+  figures: document.querySelectorAll('.drawn').length,
+  spill: document.documentElement.scrollWidth - window.innerWidth,
+  focusable: [...document.querySelectorAll('a[href],summary,[tabindex]')].filter(e => e.tabIndex >= 0).length,
+  title: document.title
+})
+"""
+
+
+class Browser:
+    """A headless Chromium and one page in it, spoken to in the DevTools protocol over two pipes."""
+
+    def __init__(self, program: str, folder: str) -> None:
+        to_browser, self._write = os.pipe()
+        self._read, from_browser = os.pipe()
+
+        def place() -> None:
+            os.dup2(to_browser, 3)
+            os.dup2(from_browser, 4)
+
+        self._process = subprocess.Popen(
+            [program, *FLAGS, f"--user-data-dir={folder}", "about:blank"],
+            preexec_fn=place,  # noqa: PLW1509 - the pipes must be descriptors 3 and 4 of the browser
+            pass_fds=(3, 4, to_browser, from_browser),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_browser)
+        os.close(from_browser)
+        self._buffer = b""
+        self._number = 0
+        self.events: list[dict[str, Any]] = []
+        self._session: str | None = None
+        target = self.ask("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.ask(f"{domain}.enable")
+
+    def ask(self, method: str, **params: Any) -> dict[str, Any]:
+        self._number += 1
+        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self._number:
+                assert "error" not in answer, answer
+                result: dict[str, Any] = answer["result"]
+                return result
+            self.events.append(answer)
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            piece = os.read(self._read, 1 << 16)
+            assert piece, "the browser went away"
+            self._buffer += piece
+        head, _, self._buffer = self._buffer.partition(b"\0")
+        message: dict[str, Any] = json.loads(head)
+        return message
+
+    def open(self, path: Path, width: int) -> dict[str, Any]:
+        self.events.clear()
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
+        self.ask("Page.navigate", url=path.as_uri())
+        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+            self.events.append(self._next())
+        found: dict[str, Any] = json.loads(self.ask("Runtime.evaluate", expression=MEASURE)["result"]["value"])
+        return found
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait(20)
+        os.close(self._write)
+        os.close(self._read)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    program = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if program is None:
+        message = "no chromium to open the report with"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        running = Browser(program, folder)
+        yield running
+        running.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    rng = np.random.default_rng(0)
+    schema = us.Schema(
+        (
+            Categorical(name="town", values=tuple(f"town number {i}" for i in range(30))),
+            Numeric(name="age", minimum=0, maximum=99, bins=25),
+            Categorical(name="a column with quite a long name", values=("yes", "no")),
+        ),
+        title="People",
+    )
+    real = pd.DataFrame(
+        {
+            "town": [f"town number {i}" for i in rng.integers(0, 30, 400)],
+            "age": rng.integers(0, 99, 400),
+            "a column with quite a long name": rng.choice(["yes", "no"], 400),
+        }
+    )
+    folder = tmp_path_factory.mktemp("reports")
+    with us.testing.insecure(1):
+        release = us.synthesize(real, schema, epsilon=2.0, delta=1e-6, output=folder / "people.release")
+    quick = {"pmse": {"models": ["logistic"]}, "specks": {"models": ["logistic"]}, "ml_efficacy": {"models": ["tree"]}}
+    quick["pmse_ratio"] = {"models": ["logistic"]}
+    made = {"public": public_report(release), "custodian": custodian_report(release, real, settings=quick)}
+    paths = {kind: folder / f"{kind}.html" for kind in made}
+    for kind, page in made.items():
+        paths[kind].write_text(page, encoding="utf-8")
+    return paths
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("kind", ["public", "custodian"])
+def test_it_is_drawn_without_a_word_on_the_console(
+    browser: Browser, pages: dict[str, Path], kind: str, width: int
+) -> None:
+    found = browser.open(pages[kind], width)
+    said = [event for event in browser.events if event.get("method") in ("Log.entryAdded", "Runtime.consoleAPICalled")]
+    thrown = [event for event in browser.events if event.get("method") == "Runtime.exceptionThrown"]
+    assert not said
+    assert not thrown
+    asked = [e["params"]["request"]["url"] for e in browser.events if e.get("method") == "Network.requestWillBeSent"]
+    assert [url for url in asked if not url.startswith("data:")] == [pages[kind].as_uri()]
+    charts = 3 + (1 if kind == "public" else 2 + 11)  # columns, associations, and the scores' scales
+    assert len(found["charts"]) == found["figures"] == charts
+    assert all(chart["width"] > 100 and chart["height"] > 20 and chart["marks"] >= 2 for chart in found["charts"])
+    assert found["spill"] <= 0  # nothing sticks out sideways, on a phone neither
+    assert found["focusable"] > 10
+
+
+@pytest.mark.parametrize("kind", ["public", "custodian"])
+def test_it_prints(browser: Browser, pages: dict[str, Path], kind: str, tmp_path: Path) -> None:
+    browser.open(pages[kind], 1280)
+    printed = base64.b64decode(browser.ask("Page.printToPDF", printBackground=False, preferCSSPageSize=True)["data"])
+    assert printed.startswith(b"%PDF")
+    assert printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") + printed.count(b"/Type /Page/") >= 2

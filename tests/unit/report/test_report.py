@@ -1,0 +1,207 @@
+"""The report: what it says, to whom, and that it is the same every time."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import understudy as us
+from understudy.cli import app
+from understudy.report import custodian_report, public_report
+from understudy.report.associations import cramers_v
+from understudy.report.public import CAUTION, measured_tables, weak_values
+from understudy.report.svg import Bar, distribution, heatmap, shade
+from understudy.schema.categorical import Categorical
+from understudy.schema.numeric import Numeric
+
+QUICK = {
+    "workload": {"ways": [1]},
+    "nist_density": {"draws": 3},
+    "nist_conjunctions": {"draws": 10},
+    "k_marginal": {"draws": 5},
+    "pmse": {"rows": 200, "models": ["logistic"]},
+    "pmse_ratio": {"rows": 200, "models": ["logistic"]},
+    "specks": {"rows": 200, "models": ["logistic"]},
+    "range_queries": {"queries": 20},
+    "ml_efficacy": {"models": ["tree"]},
+    "mgd": {"ways": [1]},
+}
+
+
+@pytest.fixture(scope="module")
+def schema() -> us.Schema:
+    return us.Schema(
+        (
+            Categorical(name="town", values=("a<b>&", "big", "tiny"), title="Where <i>they</i> live"),
+            Numeric(name="age", minimum=0, maximum=99, bins=20, title="age in years"),
+            Numeric(name="pay", kind="number", minimum=0, maximum=1000, bins=10, spikes=(0,)),
+            Categorical(name="sex", values=("f", "m"), nullable=False, on_unknown="drop_row"),
+        ),
+        title="Wages & towns",
+    )
+
+
+@pytest.fixture(scope="module")
+def people() -> Any:
+    rng = np.random.default_rng(0)
+    rows = 600
+    town = np.where(rng.random(rows) < 0.6, "big", "a<b>&")
+    town[:3] = "tiny"
+    pay = np.where(rng.random(rows) < 0.3, 0.0, rng.uniform(0, 1000, rows).round(2))
+    return pd.DataFrame(
+        {"town": town, "age": rng.integers(0, 99, rows), "pay": pay, "sex": rng.choice(["f", "m"], rows)}
+    )
+
+
+@pytest.fixture(scope="module")
+def release(people: Any, schema: us.Schema, tmp_path_factory: pytest.TempPathFactory) -> us.Release:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERSTUDY_BOOK", str(tmp_path_factory.mktemp("book")))
+        return us.synthesize(people, schema, epsilon=1.0, delta=1e-6)
+
+
+@pytest.fixture(scope="module")
+def private(release: us.Release, people: Any) -> str:
+    return custodian_report(release, people, settings=QUICK, weight="pay")
+
+
+class Outline(HTMLParser):
+    """Ids, links and tags of a page; fails on a tag that is closed out of turn."""
+
+    VOID = ("meta", "link", "br", "rect", "line", "circle", "path", "polyline")
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.tags: list[str] = []
+        self._open: list[str] = []
+        self.feed(page)
+        assert not self._open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.tags.append(tag)
+        self.ids += [given["id"]] if given.get("id") else []
+        self.links += [value for name, value in attrs if name in ("href", "src") and value]
+        if tag not in ("meta", "link", "br"):
+            self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+
+def test_public_bytes_are_the_same_every_time(release: us.Release, tmp_path: Path) -> None:
+    release.save(tmp_path / "r.release")
+    assert public_report(release) == public_report(us.Release.load(tmp_path / "r.release"))
+
+
+def test_one_file_that_asks_for_nothing(release: us.Release, private: str) -> None:
+    for page in (public_report(release), private):
+        outline = Outline(page)
+        assert "script" not in outline.tags
+        assert all(link.startswith(("#", "data:")) for link in outline.links)
+        assert not re.search(r"https?://", page)
+        assert "url(" not in page
+        assert {link[1:] for link in outline.links if link.startswith("#")} <= set(outline.ids)
+        assert len(outline.ids) == len(set(outline.ids))
+
+
+def test_names_are_escaped(release: us.Release, private: str) -> None:
+    for page in (public_report(release), private):
+        assert "<b>" not in page
+        assert "<i>they" not in page
+        assert "Wages &amp; towns" in page
+
+
+def test_the_public_report_knows_nothing_of_the_rows(release: us.Release, private: str) -> None:
+    public = public_report(release)
+    assert "custodian only" not in public.lower()
+    for words in ("Real table</h3>", "half against half", "by privacy", 'class="real"'):
+        assert words not in public
+        assert words in private
+
+
+def test_the_custodian_is_told_on_every_page(private: str) -> None:
+    assert "For the custodian only." in private
+    assert "may not be published, or used to choose among releases, without paying for it" in private
+    assert "position: fixed" in private  # a fixed element is printed on every page
+
+
+def test_it_opens_with_what_not_to_analyse(release: us.Release, private: str) -> None:
+    for page in (public_report(release), private):
+        assert page.index("What not to analyse</h2>") < page.index("What was released and what it cost</h2>")
+        assert "No combination of columns was measured" in page
+    weak = {item.column: item for item in weak_values(release, measured_tables(release))}
+    sigma = release.measurements[0].sigma
+    town = next(item for column, item in weak.items() if column.startswith("Where"))
+    assert "tiny" in town.values
+    assert "big" not in town.values
+    assert town.limit == pytest.approx(CAUTION * sigma)
+
+
+def test_scores_stand_between_their_references(private: str) -> None:
+    assert private.count('class="score"') == 11
+    for title in ("Workload error", "pMSE ratio", "SPECKS", "MGD", "Machine-learning efficacy", "Copied rows"):
+        assert title in private
+    assert private.count("columns shuffled ") >= 11
+    assert "The weights add up to" in private
+    assert "real, binned" in private
+
+
+def test_wrong_table(release: us.Release, people: Any) -> None:
+    with pytest.raises(us.errors.SchemaError, match="'age'"):
+        custodian_report(release, people.drop(columns=["age"]))
+
+
+def test_the_command_line(release: us.Release, people: Any, tmp_path: Path) -> None:
+    release.save(tmp_path / "r.release")
+    people.head(80).to_csv(tmp_path / "real.csv", index=False)
+    invoke = CliRunner().invoke
+    base = ["report", str(tmp_path / "r.release"), "-o", str(tmp_path / "report.html")]
+    assert invoke(app, base).exit_code == 0
+    assert (tmp_path / "report.html").read_text(encoding="utf-8") == public_report(release)
+    assert invoke(app, base).exit_code == 8
+    options = [f"--set={metric}.{name}={value}" for metric, given in QUICK.items() for name, value in given.items()]
+    done = invoke(app, [*base, "--real", str(tmp_path / "real.csv"), *options])
+    assert done.exit_code == 0
+    assert "report.custodian.html" in done.output
+    assert "For the custodian only" in (tmp_path / "report.custodian.html").read_text(encoding="utf-8")
+    assert invoke(app, [*base, "--force", "--weight", "pay"]).exit_code == 3
+    assert invoke(app, ["report", str(tmp_path / "r.release"), "-o", str(tmp_path / "x.custodian.html")]).exit_code == 3
+    assert invoke(app, ["report", str(tmp_path / "r.release"), "-o", str(tmp_path / "x.pdf")]).exit_code == 3
+
+
+def test_a_tree_is_drawn(people: Any, schema: us.Schema) -> None:
+    if "mst" not in us.MECHANISMS:
+        pytest.skip("mst is not registered")
+    with us.testing.insecure(3):
+        page = public_report(us.synthesize(people, schema, epsilon=5.0, delta=1e-6, mechanism="mst"))
+    assert page.count('class="edge"') >= 3
+    assert "protects nobody" in page
+
+
+def test_charts_say_what_they_show() -> None:
+    few = distribution("Distribution of x", [Bar("a", 0.25, 0.02, 0.3), Bar("b", 0.75)], ordered=False)
+    assert few.count("<rect") == 2
+    assert few.count('class="real"') == 1
+    assert "a: stand-in 25.0 %, noise ± 2.0 %, real 30.0 %" in few
+    many = distribution("Distribution of x", [Bar(str(i), 1 / 40, 0.0, 1 / 40) for i in range(40)], ordered=True)
+    assert many.count("<rect") == 40
+    assert many.count("<polyline") == 1
+    assert heatmap("h", ["a", "b", "c"], np.eye(3).tolist()).count('class="cell"') == 3
+    assert (shade(0.0), shade(1.0)) == ("#ffffff", "#08306b")
+
+
+def test_associations() -> None:
+    assert cramers_v(np.array([[50.0, 0], [0, 50]])) == 1.0
+    assert cramers_v(np.outer([3.0, 7], [40, 60])) == 0.0
+    assert cramers_v(np.array([[5.0, 3.0]])) == 0.0
