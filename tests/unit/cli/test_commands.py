@@ -1,0 +1,325 @@
+"""Every command: what it makes, what it says in words and in JSON, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+import understudy as us
+from understudy.cli import app, demo, guard, run
+
+SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
+
+
+@pytest.fixture
+def call(monkeypatch, capfd):
+    """Run a command as the shell would: (exit code, stdout, stderr)."""
+
+    def run_(*arguments):
+        words = [str(argument) for argument in arguments]
+        monkeypatch.setattr(sys, "argv", ["understudy", *words])
+        with pytest.raises(SystemExit) as left:
+            app(words)
+        sys.stdout.flush()
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return left.value.code, out, err
+
+    return run_
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n0,1\n2,1\n1,0\n")
+    SCHEMA.save(tmp_path / "s.yaml")
+    return tmp_path
+
+
+def synthesis(folder, *extra, table="t.csv"):
+    budget = () if any(option in extra for option in ("--epsilon", "--rho")) else ("--epsilon", 1, "--delta", 1e-6)
+    return ("synthesize", folder / table, "-s", folder / "s.yaml", "-o", folder / "r.release", *budget, *extra)
+
+
+@pytest.fixture
+def release(folder, call):
+    assert call(*synthesis(folder))[0] == 0
+    return folder / "r.release"
+
+
+def test_synthesize_says_what_was_made_and_spent(folder, call):
+    code, out, err = call(*synthesis(folder))
+    assert (code, err) == (0, "")
+    assert f"Release: {folder / 'r.release'}" in out
+    assert "(epsilon = 1, delta = 1e-06)-differential privacy" in out
+    assert "Spent on 't' so far: 1 run, epsilon 1 in all at delta 1e-06" in out
+    assert us.Release.load(folder / "r.release").receipt.epsilon == 1.0
+
+
+def test_synthesize_answers_scripts_in_json_and_is_silent_when_asked(folder, call):
+    code, out, err = call(*synthesis(folder, "--json", "--dataset", "people"))
+    told = json.loads(out)
+    assert (code, err) == (0, "")
+    assert told["epsilon"] == 1.0
+    assert told["book"]["runs"] == 1
+    assert (told["dataset"], told["mechanism"], told["measurements"]) == ("people", "independent", 2)
+    (folder / "r.release").unlink()
+    assert call(*synthesis(folder, "--quiet")) == (0, "", "")
+
+
+def test_settings_reach_the_mechanism_or_are_refused(folder, call):
+    assert "independent has no setting 'rounds'" in call(*synthesis(folder, "--set", "rounds=3"))[2]
+    assert "--set takes NAME=VALUE" in call(*synthesis(folder, "--set", "rounds"))[2]
+    assert "the value cannot be read" in call(*synthesis(folder, "--set", "x={["))[2]
+    assert run._parsed(["a=1", "b=[x, 2]", "c=word", "d="]) == {"a": 1, "b": ["x", 2], "c": "word", "d": None}
+
+
+def test_rows_becomes_the_default(folder, call):
+    call(*synthesis(folder, "--rows", 7))
+    assert us.Release.load(folder / "r.release").default_rows == 7
+
+
+REFUSED = {
+    "no budget": (("--epsilon", 1), 3, "delta: state it"),
+    "epsilon 0": (("--epsilon", 0, "--delta", 1e-9), 3, "epsilon must be a positive"),
+    "epsilon nan": (("--epsilon", "nan", "--delta", 1e-9), 3, "epsilon must be a positive"),
+    "negative epsilon": (("--epsilon", -1, "--delta", 1e-9), 3, "epsilon must be a positive"),
+    "delta 1": (("--epsilon", 1, "--delta", 1), 3, "below 1"),
+    "negative delta": (("--epsilon", 1, "--delta", -0.1), 3, "at least 0"),
+    "two budgets": (("--rho", 1, "--epsilon", 1), 3, "state one of them"),
+    "mechanism": (("-m", "magic"), 3, "the choices are"),
+    "noise": (("--noise", "loud"), 3, "the choices are exact, opendp"),
+    "rows": (("--rows", 0), 3, "rows must be at least 1"),
+    "dataset": (("--dataset", "a/b"), 3, "letters, digits"),
+    "not a number": (("--epsilon", "much"), 2, "Invalid value"),
+    "unknown option": (("--frobnicate",), 2, "No such option"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_synthesize_refuses_for_free(folder, call, case):
+    extra, code, words = REFUSED[case]
+    left, out, err = call(*synthesis(folder, *extra))
+    assert (left, out) == (code, "")
+    assert words in err
+    assert not list(folder.glob("r.release*"))
+    assert us.Book().spent("t").runs == 0
+
+
+def test_errors_answer_scripts_in_json(folder, call):
+    code, out, err = call(*synthesis(folder, "--noise", "loud", "--json"))
+    assert (code, out) == (3, "")
+    assert json.loads(err)["error"] == "SettingError"
+    assert "the choices are" in json.loads(err)["message"]
+
+
+def test_an_output_that_is_there_or_cannot_be_is_refused_for_free(folder, call, release):
+    assert us.Book().spent("t").runs == 1
+    code, _, err = call(*synthesis(folder))
+    assert code == 8
+    assert "never overwritten; choose another output" in err
+    code, _, err = call(*synthesis(folder)[:-6], "-o", folder / "no" / "r", "--rho", 1)
+    assert code == 8
+    assert "make it first" in err
+    code, _, err = call(*synthesis(folder)[:-6], "-o", folder / ("x" * 300), "--rho", 1)
+    assert code == 8
+    assert us.Book().spent("t").runs == 1
+
+
+def test_missing_arguments_and_no_command_are_usage(folder, call):
+    assert call("synthesize")[0] == 2
+    assert call("synthesize", folder / "t.csv")[0] == 2
+    assert call("frobnicate")[0] == 2
+    assert call()[0] == 2
+    assert call("--help")[0] == 0
+
+
+# -- sample ------------------------------------------------------------------------------------------------------------
+
+
+def test_sample_writes_csv_and_parquet_of_the_same_rows(folder, call, release):
+    code, out, _ = call("sample", release, "-n", 40, "--seed", 5, "-o", folder / "rows.csv")
+    assert code == 0
+    assert "40 synthetic rows of 2 columns" in out
+    call("sample", release, "-n", 40, "--seed", 5, "-o", folder / "rows.parquet")
+    rows = pq.read_table(folder / "rows.parquet")
+    assert pa_csv.read_csv(folder / "rows.csv").equals(rows)
+    assert rows.equals(us.Release.load(release).sample(40, seed=5))
+
+
+def test_sample_prints_csv_and_answers_scripts(folder, call, release):
+    code, out, _ = call("sample", release, "-n", 2, "--seed", 1)
+    assert code == 0
+    assert out.splitlines()[0] == '"a","b"'
+    assert len(out.splitlines()) == 3
+    code, out, _ = call("sample", release, "-n", 2, "--seed", 1, "-o", folder / "rows.csv", "--json")
+    assert json.loads(out) == {"rows": 2, "output": str(folder / "rows.csv"), "seed": 1}
+    assert call("sample", release, "-n", 2, "-o", folder / "more.csv", "-q") == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("extra", "code", "words"),
+    [
+        (("--json",), 3, "--json needs --output"),
+        (("-o", "rows.xlsx"), 3, ".csv or .parquet"),
+        (("-n", "-3"), 3, "whole number of at least 0"),
+        (("--seed", "-3"), 3, "whole number of at least 0"),
+        (("-n", "many"), 2, "Invalid value"),
+        (("-o", "no/rows.csv"), 8, "make it first"),
+        (("-n", "999999999999999"), 3, "do not fit in memory"),
+    ],
+)
+def test_sample_refuses(folder, call, release, monkeypatch, extra, code, words):
+    monkeypatch.chdir(folder)
+    left, out, err = call("sample", release, *extra)
+    assert (left, out) == (code, "")
+    assert words in err
+
+
+def test_sample_replaces_only_when_told(folder, call, release):
+    (folder / "rows.csv").write_text("kept")
+    code, _, err = call("sample", release, "-o", folder / "rows.csv")
+    assert code == 8
+    assert "--force" in err
+    assert (folder / "rows.csv").read_text() == "kept"
+    assert call("sample", release, "-n", 1, "-o", folder / "rows.csv", "--force")[0] == 0
+    assert (folder / "rows.csv").read_text() != "kept"
+
+
+def test_rows_that_cannot_be_written_leave_nothing_behind(folder, call, release, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("understudy.cli.release.write_csv", full)
+    before = sorted(folder.iterdir())
+    code, _, err = call("sample", release, "-o", folder / "rows.csv")
+    assert code == 8
+    assert "No space left on device" in err
+    assert sorted(folder.iterdir()) == before
+
+
+# -- inspect, resume, mechanisms, book ---------------------------------------------------------------------------------
+
+
+def test_inspect_shows_the_receipt_and_the_measurements(call, release):
+    code, out, _ = call("inspect", release)
+    assert code == 0
+    for words in ("independent, 2 columns", "Guarantee: ", "Who is protected: one row", "a: 3 cells, sigma"):
+        assert words in out
+    told = json.loads(call("inspect", release, "--json")[1])
+    assert told["receipt"]["budget"]["proof"] == "pld"
+    assert [m["clique"] for m in told["measured"]] == [["a"], ["b"]]
+
+
+@pytest.mark.parametrize("command", ["inspect", "sample", "resume"])
+def test_what_is_no_release_is_refused(folder, call, command):
+    for path in (folder / "t.csv", folder / "nothing"):
+        extra = ("-o", folder / "x.release") if command == "resume" else ()
+        code, out, err = call(command, path, *extra)
+        assert (code, out) == (5, "")
+        assert err.startswith("error: ")
+
+
+def test_resume_finishes_for_free(folder, call, monkeypatch):
+    def fail(*_):
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(us.Release, "save", fail)
+        code, _, err = call(*synthesis(folder))
+    assert code == 7
+    assert "The charge stands" in err
+    partial = folder / "r.release.partial"
+    code, out, _ = call("resume", partial)
+    assert code == 0
+    assert "Nothing more was spent" in out
+    assert us.Release.load(folder / "r.release").receipt.epsilon == 1.0
+    assert not partial.exists()
+    assert us.Book().spent("t").runs == 1
+
+
+def test_resume_needs_to_know_where_to(folder, call):
+    code, _, err = call("resume", folder / "t.csv")
+    assert code == 3
+    assert "--output" in err
+
+
+def test_mechanisms_are_listed(call):
+    code, out, _ = call("mechanisms")
+    assert code == 0
+    assert "independent: Measure all one-way marginals" in out
+    assert json.loads(call("mechanisms", "--json")[1])["independent"]["pure"] is True
+
+
+def test_the_book_adds_up(folder, call, release):
+    code, out, _ = call("book", "t")
+    assert (code, out) == (0, "t: 1 run, epsilon 1 in all at delta 1e-06\n")
+    assert json.loads(call("book", "t", "--json")[1])["runs"] == 1
+    assert call("book", "nobody")[1] == "nobody: 0 runs, rho 0 in all\n"
+    assert call("book", "../up")[0] == 3
+
+
+# -- demo --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_demo_makes_a_stand_in_for_a_real_table(tmp_path, call):
+    pytest.importorskip("statsmodels")
+    code, out, err = call("demo", "-o", tmp_path / "demo", "--json")
+    assert (code, err) == (0, "")
+    told = json.loads(out)
+    assert {path.name for path in (tmp_path / "demo").iterdir()} >= {
+        "randhie.release",
+        "randhie.schema.yaml",
+        "synthetic.csv",
+    }
+    assert told["epsilon"] == 1.0
+    rows = pa_csv.read_csv(tmp_path / "demo" / "synthetic.csv")
+    assert abs(rows.num_rows - 20_190) < 500
+    assert us.Book().spent(demo.DATASET).runs == 1
+
+
+def test_a_second_demo_keeps_the_first(tmp_path):
+    (tmp_path / "demo").mkdir()
+    assert demo._new_folder(tmp_path / "demo") == tmp_path / "demo"
+    (tmp_path / "demo" / "x").write_text("")
+    assert demo._new_folder(tmp_path / "demo") == tmp_path / "demo-2"
+
+
+def test_the_demo_says_what_to_install(call, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "statsmodels.datasets", None)
+    code, _, err = call("demo", "-o", tmp_path / "demo")
+    assert code == 3
+    assert "pip install 'understudy[demo]'" in err
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- the guard ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_unforeseen_is_told_by_id_type_and_place(call, monkeypatch, folder, release):
+    def fail(*args, **kwargs):
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("understudy.cli.release.Release.load", fail)
+    code, out, err = call("inspect", release)
+    assert (code, out) == (70, "")
+    assert "ZeroDivisionError at " in err
+    assert "secret" not in err
+
+
+def test_an_interrupt_claims_nothing_that_it_does_not_know(call, monkeypatch, release):
+    def stop(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("understudy.cli.release.Release.load", stop)
+    assert call("inspect", release) == (130, "", "error: interrupted.\n")
+
+
+def test_every_exit_code_is_documented():
+    codes = {error.exit_code for error in vars(us.errors).values() if isinstance(error, type)} - {1}
+    documented = app.info.epilog
+    for code in codes | {0, 2, guard.OUR_FAULT, guard.INTERRUPTED}:
+        assert f"{code} " in documented
