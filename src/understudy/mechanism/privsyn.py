@@ -49,9 +49,9 @@ class PrivSyn:
     name: ClassVar[str] = "privsyn"
     pure: ClassVar[bool] = True
 
-    one_way_share: float = 0.1
+    one_way_share: float = 0.2
     dependence_share: float = 0.1
-    threshold: float = 3.0
+    threshold: float = 2.0
     clique_cells: int = 5000
     pair_cells: int = 1_000_000
     most_cells: int = 20_000_000

@@ -68,6 +68,8 @@ def consistent(tables: Sequence[Table], *, total: float | None = None, rounds: i
 
     **Guarantees.** Deterministic; post-processing. Every table sums to the common total, which is at least 1.
     """
+    if not tables:
+        return {}
     counts = {table.clique: table.counts for table in tables}
     shared = [_Shared(columns, tables) for columns in shared_sets(counts)]
     rows = total
