@@ -11,7 +11,7 @@ import numpy as np
 
 from understudy.domain import Clique, Domain
 
-_MOST_VISITS = 20_000
+_MOST_VISITS = 30_000
 """How many partial cliques are looked at for each size: dense graphs have more than could ever be listed."""
 
 
@@ -150,17 +150,16 @@ def _cliques(
 
     def grow(clique: Clique, cells: int, candidates: list[str]) -> Iterator[Clique]:
         nonlocal visits
-        visits += 1
         if len(clique) == length:
             yield clique
             return
         for i, column in enumerate(candidates):
+            visits += 1
             if len(clique) + len(candidates) - i < length or visits > _MOST_VISITS:
                 return
-            longer = (*clique, column)
-            if cells * domain[column] > most_cells or sum(other in used for other in longer) > 2:
+            if cells * domain[column] > most_cells or sum(other in used for other in (*clique, column)) > 2:
                 continue
             rest = [other for other in candidates[i + 1 :] if other in near[column]]
-            yield from grow(longer, cells * domain[column], rest)
+            yield from grow((*clique, column), cells * domain[column], rest)
 
     return grow((), 1, [column for column in domain if column in near])

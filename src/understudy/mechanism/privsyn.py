@@ -80,9 +80,14 @@ class PrivSyn:
         recoding = compress(table.domain, ones, threshold=self.threshold)
         view = table.recoded(recoding)
         progress(Step("select", None, "dependence of all pairs"))
-        scores = self._scores(view, self.dependence_share * rho)
-        left = rho - (self.one_way_share + self.dependence_share) * rho
-        cliques, weights = self._chosen(view, scores, left)
+        candidates = self._candidates(view.domain)
+        asked = self.dependence_share * rho if candidates else 0.0
+        scores = self._scores(view, candidates, asked)
+        left = rho - self.one_way_share * rho - asked
+        pairs = self._chosen(view, scores, left)
+        recoding = _restricted(recoding, {column for pair in pairs for column in pair})
+        view = table.recoded(recoding)
+        cliques, weights = self._cliques(view, pairs, left)
         progress(Step("measure", 0.5, f"{len(cliques)} marginals"))
         tables = view.measure(cliques, rho=left, weights=weights)
         return self.finish(
@@ -114,36 +119,38 @@ class PrivSyn:
         wide = [column for column, size in domain.items() if size > 1]
         return [pair for pair in combinations(wide, 2) if domain.cells(pair) <= self.pair_cells]
 
-    def _scores(self, view: PrivateTable, rho: float) -> dict[Clique, float]:
+    def _scores(self, view: PrivateTable, candidates: Sequence[Clique], rho: float) -> dict[Clique, float]:
         """Noisy dependence of the candidates, shrunk by what is public about its noise."""
-        scores = view.dependence(self._candidates(view.domain), rho=rho)
-        if not (scores and self.shrink):
+        if not candidates:
+            return {}
+        scores = view.dependence(candidates, rho=rho)
+        if not self.shrink:
             return dict(scores)
         count, near = len(scores), view.neighbours
-        pure = view.account.budget.pure
-        ratio = (
-            near.indif * count / near.marginal_l1 if pure else near.indif * (count / near.marginal_l2_squared) ** 0.5
-        )
-        return shrunk(scores, view.sigma(rho) * ratio)
+        if view.account.budget.pure:
+            return shrunk(scores, view.sigma(rho) * near.indif * count / near.marginal_l1)
+        return shrunk(scores, view.sigma(rho) * near.indif * (count / near.marginal_l2_squared) ** 0.5)
 
-    def _chosen(
-        self, view: PrivateTable, scores: Mapping[Clique, float], rho: float
-    ) -> tuple[list[Clique], dict[Clique, float]]:
-        """The cliques to measure and their weights; a column that no pair names is measured by itself again."""
+    def _chosen(self, view: PrivateTable, scores: Mapping[Clique, float], rho: float) -> list[Clique]:
         domain = view.domain
-        spread = Spread.of(view.sigma(rho), pure=view.account.budget.pure)
-        pairs = dense_marginals(
+        return dense_marginals(
             scores,
             {pair: domain.cells(pair) for pair in scores},
-            spread,
+            _spread(view, rho),
             least_gain=self.least_gain,
             most_cells=self.most_cells,
             admissible=self._tractable(domain),
         )
+
+    def _cliques(
+        self, view: PrivateTable, pairs: Sequence[Clique], rho: float
+    ) -> tuple[list[Clique], dict[Clique, float]]:
+        """The cliques to measure and their weights; a column that no pair names is measured by itself again."""
+        domain = view.domain
         named = {column for pair in pairs for column in pair}
         cliques = combined(domain, pairs, most_cells=self.clique_cells)
         cliques += [(column,) for column in domain if column not in named]
-        weights = spread.weights([domain.cells(clique) for clique in cliques])
+        weights = _spread(view, rho).weights([domain.cells(clique) for clique in cliques])
         return cliques, dict(zip(cliques, weights, strict=True))
 
     def _tractable(self, domain: Domain) -> Callable[[list[Clique]], bool] | None:
@@ -159,3 +166,12 @@ class PrivSyn:
         from understudy.model.estimate import estimate
 
         return estimate(domain, tables, total=total, limit_mib=self.limit_mib, progress=progress)
+
+
+def _spread(table: PrivateTable, rho: float) -> Spread:
+    return Spread.of(table.sigma(rho), pure=table.account.budget.pure)
+
+
+def _restricted(recoding: Recoding, columns: set[str]) -> Recoding:
+    """The recoding of these columns alone: a column that no pair names gains nothing from merged codes."""
+    return Recoding({column: array for column, array in recoding.maps.items() if column in columns})
