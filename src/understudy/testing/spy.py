@@ -219,7 +219,7 @@ def curve_epsilon(sigmas: Sequence[Fraction], delta: float, replace_one: bool) -
 
 
 def _same_noise(
-    answers: Sequence[Measurement], counts: Mapping[Clique, NDArray[np.int64]], draws: Sequence[NDArray[np.int64]]
+    answers: Sequence[Measurement], counts: Mapping[Clique, NDArray[Any]], draws: Sequence[NDArray[np.int64]]
 ) -> None:
     expect(len(draws) == len(answers), "a measurement was made without a draw of noise of its own")
     for answer, draw in zip(answers, _in_order(answers, counts, draws), strict=True):
@@ -242,18 +242,18 @@ def _number(given: Mapping[Clique, float] | None, clique: Clique, default: float
     return Fraction(default if given is None else float(given[clique]))
 
 
-def _distance(counts: NDArray[np.int64], against: Any) -> Fraction:
+def _distance(counts: NDArray[Any], against: Any) -> Fraction:
     """The L1 distance to a marginal rounded to multiples of 2^-16, in Python's own integers."""
     given = [round(Fraction(float(value)) * 2**16) for value in np.asarray(against, dtype=np.float64).reshape(-1)]
     return Fraction(sum(abs(int(a) * 2**16 - b) for a, b in zip(counts, given, strict=True)), 2**16)
 
 
-def _indif(table: NDArray[np.int64]) -> int:
+def _indif(table: NDArray[Any]) -> int:
     """InDif by its definition, in fractions, rounded half up."""
     n = int(table.sum())
     if n == 0:
         return 0
-    rows, columns = table.sum(axis=1), table.sum(axis=0)
+    rows, columns = table.sum(axis=1, dtype=np.int64), table.sum(axis=0, dtype=np.int64)
     total = sum(
         abs(Fraction(int(table[i, j])) - Fraction(int(rows[i]) * int(columns[j]), n))
         for i in range(len(rows))

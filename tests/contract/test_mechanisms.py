@@ -1,0 +1,207 @@
+"""Every registered mechanism, and one of another package, passes the contract; and the contract refuses bad ones."""
+
+from __future__ import annotations
+
+import sys
+import types
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import understudy as us
+from understudy.errors import SettingError
+from understudy.mechanism import Fit, Footprint
+from understudy.mechanism.independent import Independent
+from understudy.mechanism.nist_mst import NistMST
+from understudy.mechanism.registry import MECHANISMS, mechanism_classes, mechanism_named
+from understudy.model.product import ProductModel, product_of
+from understudy.schema import Recoding
+from understudy.testing import contract
+from understudy.testing.contract import CHECKS, check_mechanism
+
+BY_NAME = {check.__name__: check for check in CHECKS}
+
+
+def instance(name, check):
+    """A mechanism with settings under which it can run on the contract's tables."""
+    if name == "nist-mst":  # its marginals come from a public table, or are given
+        return NistMST(cliques=() if check == "check_extremes" else (("a", "b"), ("b", "c")))
+    return MECHANISMS[name]()
+
+
+@pytest.mark.parametrize("check", BY_NAME)
+@pytest.mark.parametrize("name", sorted(MECHANISMS))
+def test_ours_pass_the_contract(name, check):
+    BY_NAME[check](instance(name, check))
+
+
+# -- a mechanism of another package --
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guest:
+    """Measures one column at a time; what another package might offer."""
+
+    name: ClassVar[str] = "guest"
+    pure: ClassVar[bool] = True
+    share: float = 1.0
+
+    def fit(self, table, *, rho, progress=lambda step: None):
+        progress(us.Step("measure", None, "one by one"))
+        columns = list(table.domain)
+        measured = [m for c in columns for m in table.measure([(c,)], rho=rho * self.share / len(columns))]
+        return self.finish(table.domain, measured, recoding=Recoding.identity(), total=table.rows_public)
+
+    def finish(self, domain, measurements, *, recoding, total=None, progress=lambda step: None):
+        return Fit(product_of(recoding.recode(domain), measurements, total=total), measurements, recoding)
+
+    def footprint(self, domain):
+        return Footprint(memory_bytes=1000, disk_bytes=1000)
+
+
+@pytest.fixture
+def offered(monkeypatch):
+    """Installed packages that offer these mechanisms by entry point."""
+
+    def offer(**classes):
+        module = types.ModuleType("guest_package")
+        vars(module).update(classes)
+        monkeypatch.setitem(sys.modules, "guest_package", module)
+        group = "understudy.mechanisms"
+        points = [metadata.EntryPoint(name.replace("_", "-"), f"guest_package:{name}", group) for name in classes]
+        monkeypatch.setattr("understudy.mechanism.registry.entry_points", lambda group: points)
+        return points
+
+    return offer
+
+
+def test_a_guest_passes_the_contract_and_works_by_name(offered, tmp_path):
+    offered(guest=Guest)
+    check_mechanism(Guest())
+    import polars as pl
+
+    frame, schema = pl.DataFrame({"a": [0, 1, 1]}), us.Schema.from_domain({"a": 2})
+    release = us.synthesize(frame, schema, rho=1.0, mechanism="guest", share=0.5, output=tmp_path / "r")
+    assert (release.mechanism, release.settings) == ("guest", {"share": 0.5})
+    assert us.Release.load(tmp_path / "r").mechanism == "guest"
+
+
+def test_an_interrupted_run_of_a_guest_is_resumed_by_name(offered, tmp_path, monkeypatch):
+    import polars as pl
+
+    offered(guest=Guest)
+    monkeypatch.setattr(us.Release, "save", lambda *_: 1 / 0)
+    with pytest.raises(us.errors.Paid):
+        us.synthesize(
+            pl.DataFrame({"a": [0]}), us.Schema.from_domain({"a": 2}), rho=1.0, mechanism="guest", output=tmp_path / "r"
+        )
+    monkeypatch.undo()
+    with pytest.raises(us.errors.ReleaseError, match="mechanism 'guest' is unknown"):
+        us.resume(tmp_path / "r.partial")
+    assert (tmp_path / "r.partial").exists()
+
+
+def test_ours_win_a_shared_name_and_broken_packages_are_left_out(offered, monkeypatch):
+    points = offered(independent=Guest, guest=Guest)
+    points.append(metadata.EntryPoint("broken", "no_such_module:Thing", "understudy.mechanisms"))
+    points.append(metadata.EntryPoint("nothing", "guest_package:__name__", "understudy.mechanisms"))
+    known = mechanism_classes()
+    assert known["independent"] is Independent
+    assert known["guest"] is Guest
+    assert {"broken", "nothing"}.isdisjoint(known)
+    with pytest.raises(SettingError, match="mechanism 'broken' is unknown; the choices are"):
+        mechanism_named("broken")
+
+
+# -- mechanisms that break the contract --
+
+
+def broken(**changes):
+    """A guest with one thing wrong; dataclass settings are made again, so that fields can be changed too."""
+    return dataclass(frozen=True, kw_only=True)(type("Broken", (Guest,), {"__doc__": "Wrong.", **changes}))
+
+
+def _greedy(self, table, *, rho, progress=lambda step: None):
+    progress(us.Step("measure"))
+    return Guest.fit(Guest(), table, rho=rho * 2, progress=progress)
+
+
+def _peeking(self, table, *, rho, progress=lambda step: None):
+    fit = Guest.fit(self, table, rho=rho, progress=progress)
+    true = dict(table._counts([()]))[()].sum()
+    return replace(fit, model=product_of(table.domain, fit.measurements, total=float(true + 1)))
+
+
+def _telling(self, table, *, rho, progress=lambda step: None):
+    progress(us.Step("measure", None, f"{int(dict(table._counts([()]))[()].sum())} rows"))
+    return Guest.fit(self, table, rho=rho)
+
+
+def _printing(self, table, *, rho, progress=lambda step: None):
+    print("hello")
+    return Guest.fit(self, table, rho=rho, progress=progress)
+
+
+def _global_state(self, table, *, rho, progress=lambda step: None):
+    np.random.random()  # noqa: NPY002
+    return Guest.fit(self, table, rho=rho, progress=progress)
+
+
+def _ignoring_total(self, domain, measurements, *, recoding, total=None, progress=lambda step: None):
+    return Fit(product_of(domain, measurements), measurements)
+
+
+def _needing_all(self, domain, measurements, *, recoding, total=None, progress=lambda step: None):
+    by_column = {m.clique[0]: m for m in measurements}
+    return Fit(product_of(domain, [by_column[c] for c in domain], total=total), measurements)
+
+
+class Unlisted(ProductModel):
+    kind = "unlisted"
+
+
+def _unlisted(self, domain, measurements, *, recoding, total=None, progress=lambda step: None):
+    model = product_of(domain, measurements, total=total)
+    return Fit(Unlisted(domain, model.total, model._shares), measurements)
+
+
+BROKEN = {
+    "spends more than it was given": ({"fit": _greedy}, "check_share"),
+    "is refused and goes on": ({"fit": lambda *a, **k: None}, "check_refusal"),
+    "peeks at the number of rows": ({"fit": _peeking}, "check_twin"),
+    "tells the number of rows": ({"fit": _telling}, "check_twin"),
+    "prints": ({"fit": _printing}, "check_manners"),
+    "uses global random state": ({"fit": _global_state}, "check_manners"),
+    "ignores the declared rows": ({"finish": _ignoring_total}, "check_public_rows"),
+    "cannot finish a part": ({"finish": _needing_all}, "check_finish"),
+    "makes a model that no release can hold": ({"finish": _unlisted}, "check_extremes"),
+    "has no footprint": ({"footprint": lambda *_: Footprint(0.5, -1)}, "check_footprint"),
+    "has a setting that JSON loses": ({"share": object(), "__annotations__": {"share": object}}, "check_settings"),
+    "is not registered": ({"name": "stranger"}, "check_settings"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_the_contract_refuses_a_mechanism_that(case, offered):
+    changes, check = BROKEN[case]
+    kind = broken(**changes)
+    offered(guest=kind)
+    with pytest.raises((AssertionError, KeyError)):
+        BY_NAME[check](kind())
+
+
+def test_a_mechanism_whose_settings_can_change_is_refused(offered):
+    @dataclass(kw_only=True)
+    class Loose:
+        """Not frozen."""
+
+        name: ClassVar[str] = "loose"
+        pure: ClassVar[bool] = True
+        fit, finish, footprint = Guest.fit, Guest.finish, Guest.footprint
+
+    offered(loose=Loose)
+    with pytest.raises(AssertionError, match="frozen"):
+        contract.CHECKS[0](Loose())
