@@ -1,85 +1,129 @@
-"""`aim`: the adaptive and iterative mechanism (McKenna et al. 2022, Algorithms 2 to 4)."""
+"""`aim`: the adaptive and iterative mechanism (McKenna et al. 2022, Algorithms 2 to 4).
+
+Four things differ from the paper because they lower the error at no cost in privacy; `paper_settings` undoes them, and
+`ablations` gives the older choices that the paper compares with. docs/decisions/aim.md says what each one bought.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, ClassVar, Literal
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
+from understudy.mechanism.adaptive import RoundLog, expected_noise, moved, rows_guess, within
+from understudy.mechanism.compress import all_re_expressed, compress
 from understudy.mechanism.protocol import Fit, Footprint
-from understudy.model import GraphicalModel, JunctionTree, estimate
+from understudy.model import GraphicalModel, estimate
 from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 from understudy.workload import Workload
+
+_WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
 
 
 @dataclass(frozen=True, kw_only=True)
 class AIM:
     """Measure what the current model explains worst, round by round, until the budget is spent.
 
-    **Privacy.** Every answer comes from the gate; the shares of the rounds are chosen from earlier answers, which the
-    privacy filter allows, and add up to `rho`.
+    **Privacy.** Every answer comes from the gate. The shares of the rounds, the codes that are merged and the
+    candidates follow from the schema, the settings and earlier answers; the privacy filter allows that (Theorem 1), and
+    the shares add up to `rho`.
 
     Attributes:
         workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
         max_mib: the largest junction tree; a round may use as much of it as was spent of the budget.
         rounds: the number of rounds to plan for, as a multiple of the number of columns.
         measured: the part of each round's budget that goes to measuring; the rest chooses.
-        max_cells: candidates with more cells are left out.
+        first: the part of the budget for a first look at every column; 0 starts from nothing.
+        look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
+        precise: the noise on a column, as a share of the rows, that is small enough.
+        threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
+        fewest: how many more rounds a larger share must leave room for.
+        anneal: whether a round that taught little makes the next ones larger; without it all rounds are alike.
+        score: "expected" improvement, weighted by the workload, or "cells", the older score of MWEM.
+        closure: whether parts of the workload's cliques are candidates as well.
+        growing: whether the size limit grows with what was spent; else all of it may be used from the start.
+        max_cells: cliques of more cells are no candidates.
+        bounds: whether the release keeps what bounds for marginals that were not measured need.
     """
 
     name: ClassVar[str] = "aim"
-    pure: ClassVar[bool] = False
+    pure: ClassVar[bool] = True
 
     workload: str = "all-3way"
     max_mib: float = 80.0
     rounds: float = 16.0
     measured: float = 0.9
+    first: float = 0.03
+    look: float = 0.35
+    precise: float = 0.03
+    threshold: float = 2.0
+    fewest: float = 4.0
+    anneal: bool = True
+    score: Literal["expected", "cells"] = "expected"
+    closure: bool = True
+    growing: bool = True
     max_cells: int = 2_000_000
+    bounds: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("max_mib", "rounds", "measured", "first", "look", "precise", "threshold", "fewest", "max_cells"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+                raise SettingError(f"aim: {name} must be a number of at least 0")
         if not 0 < self.measured < 1:
             raise SettingError("aim: measured is the part of a round's budget for measuring, between 0 and 1")
-        if not (self.rounds >= 1 and self.max_mib > 0 and self.max_cells >= 1):
-            raise SettingError("aim: rounds must be at least 1, max_mib and max_cells positive")
+        if not self.first + self.look <= 0.9 or (self.look and not self.first):
+            raise SettingError("aim: first and look together may take at most 0.9 of the budget, and look needs first")
+        if not (self.rounds >= 1 and self.max_mib > 0 and self.precise > 0 and self.max_cells >= 1):
+            raise SettingError("aim: rounds and max_cells must be at least 1, max_mib and precise positive")
+        if self.score not in ("expected", "cells"):
+            raise SettingError(f"aim: score {self.score!r} is unknown; use expected or cells")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Algorithm 2: initialise, then select, measure and estimate until the budget is spent."""
-        domain, total = table.domain, table.rows_public
-        weights = self._candidates(domain)
-        ones = [clique for clique in weights if len(clique) == 1]
-        share = rho / (self.rounds * len(domain))  # what a round may spend; sigma and epsilon follow from it
-        left = rho
-        measurements = table.measure(ones, rho=self.measured * share * len(ones))  # Algorithm 3
-        left -= self.measured * share * len(ones)
-        model = estimate(domain, measurements, total=total)
-        rounds: list[dict[str, Any]] = []
+        declared, total = table.domain, table.rows_public
+        raw, stages, recoding = self._initialise(table, self._columns(declared), rho, progress)
+        table = table.recoded(recoding)
+        domain = table.domain
+        weights = self._cliques(domain)
+        log = RoundLog(weights, stages, keep=self.bounds)
+        measurements = all_re_expressed(declared, raw, recoding)
+        model = _uniform(domain, total) if not raw else estimate(domain, measurements, total=total)
+        left = rho - math.fsum(rho * part for _, part in stages)
+        share = (rho if self.anneal else left) / (self.rounds * len(domain))
         while left > 0:
-            if left <= 2 * share:  # Algorithm 4, line 8: too little for two more rounds
+            if left <= (2 if self.anneal else 1.5) * share:  # Algorithm 4, line 8: too little for two more rounds
                 share = left
             left = 0.0 if share == left else left - share
-            candidates = self._within(domain, weights, measurements, self.max_mib * (1 - left / rho))  # line 13
-            sigma = table.sigma(self.measured * share)
-            noise = {clique: math.sqrt(2 / math.pi) * sigma * domain.cells(clique) for clique in candidates}
+            noise = expected_noise(table, self.measured * share)
+            candidates = self._candidates(
+                domain, weights, measurements, noise, model.total, 1 - left / rho if self.growing else 1.0
+            )
+            offsets = {r: (noise if self.score == "expected" else 1.0) * domain.cells(r) for r in candidates}
             before = model.project_many(candidates)
             chosen = table.select(  # line 14
-                candidates, against=before, weights=candidates, offsets=noise, rho=(1 - self.measured) * share
+                candidates,
+                against=before,
+                weights=candidates if self.score == "expected" else None,
+                offsets=offsets,
+                rho=(1 - self.measured) * share,
             )
             measurements += table.measure([chosen], rho=self.measured * share)  # line 15
+            log.selected(table, chosen, candidates=candidates, offsets=offsets, before=model, share=share / rho)
             model = estimate(domain, measurements, total=total, warm_start=model)  # line 16
-            rounds.append(_round(chosen, sigma, share * (1 - self.measured), candidates, before))
-            progress(Step("measure", 1 - left / rho, f"round {len(rounds)}: {' x '.join(chosen)}"))
-            if _moved(before[chosen], model.project(chosen)) <= noise[chosen]:  # Algorithm 4, line 1
-                share *= 4  # sigma halved and epsilon doubled
-        return Fit(model=model, measurements=measurements, rounds=rounds)
+            progress(Step("measure", 1 - left / rho, _told(log.rounds, chosen, model)))
+            if self.anneal and moved(before[chosen], model.project(chosen)) <= noise * domain.cells(chosen):
+                grown = share * (2 if table.account.budget.pure else 4)  # Algorithm 4: half the noise
+                share = max(share, min(grown, left / self.fewest)) if self.fewest else grown
+        kept = [*raw, *measurements[len(raw) :]]
+        rounds = log.entries([m.clique for m in kept])
+        return Fit(model=model, measurements=kept, recoding=recoding, rounds=rounds)
 
     def finish(
         self,
@@ -91,34 +135,100 @@ class AIM:
         progress: Progress = silent,
     ) -> Fit:
         """The graphical model of what was measured."""
-        model = estimate(recoding.recode(domain), measurements, total=total, progress=progress)
+        expressed = all_re_expressed(domain, measurements, recoding)
+        model = estimate(recoding.recode(domain), expressed, total=total, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The junction tree three times over, and the candidates' tables."""
-        cells = sum(domain.cells(clique) for clique in self._candidates(domain))
+        """The junction tree a few times over, and the candidates' tables: true, by the model, and compared."""
+        cells = sum(domain.cells(clique) for clique in self._cliques(domain))
         tree = int(self.max_mib * (1 << 20))
-        return Footprint(memory_bytes=3 * tree + 32 * cells, disk_bytes=tree)
+        return Footprint(memory_bytes=4 * tree + 32 * cells + (64 << 20), disk_bytes=tree + 16 * cells + (1 << 20))
 
-    def _candidates(self, domain: Domain) -> dict[Clique, float]:
-        closure = Workload.parse(self.workload, domain).closure()
-        return {r: w for r, w in closure.items() if len(r) == 1 or domain.cells(r) <= self.max_cells}
+    def _cliques(self, domain: Domain) -> dict[Clique, float]:
+        workload = Workload.parse(self.workload, domain)
+        closure = workload.closure() if self.closure else dict(workload.weights)
+        found = {r: w for r, w in closure.items() if len(r) == 1 or domain.cells(r) <= self.max_cells}
+        if not found:
+            raise SettingError("aim: every clique of the workload has more than max_cells cells; raise it")
+        return found
 
-    def _within(
-        self, domain: Domain, weights: Mapping[Clique, float], measured: Sequence[Measurement], limit_mib: float
+    def _columns(self, domain: Domain) -> list[Clique]:
+        named = {column for clique in Workload.parse(self.workload, domain) for column in clique}
+        return [(column,) for column in domain if column in named]
+
+    def _initialise(
+        self, table: PrivateTable, ones: Sequence[Clique], rho: float, progress: Progress
+    ) -> tuple[list[Measurement], list[tuple[int, float]], Recoding]:
+        """Algorithm 3, in two looks: the second goes to columns of many codes for so few rows."""
+        if not self.first:
+            return [], [], Recoding.identity()
+        progress(Step("measure", 0.0, "one-way marginals"))
+        sizes = {r: table.domain.cells(r) ** (1 / 3) for r in ones}
+        raw = table.measure(ones, rho=self.first * rho, weights=sizes if self.look else None)
+        stages = [(len(raw), self.first)]
+        wanted = _wanted(table, raw, self.precise)
+        if self.look * rho < math.fsum(wanted.values()):
+            spend, sizes = self.look * rho, {r: sizes[r] for r in wanted}
+        else:
+            spend, sizes = math.fsum(wanted.values()), {r: math.sqrt(need) for r, need in wanted.items()}
+        if spend > _WORTH_ASKING * rho:
+            raw += table.measure(sizes, rho=spend, weights=sizes)
+            stages.append((len(sizes), spend / rho))
+        recoding = compress(table.domain, raw, threshold=self.threshold) if self.threshold else Recoding.identity()
+        return raw, stages, recoding
+
+    def _candidates(
+        self,
+        domain: Domain,
+        weights: Mapping[Clique, float],
+        measured: Sequence[Measurement],
+        noise: float,
+        total: float,
+        spent: float,
     ) -> dict[Clique, float]:
-        """Candidates whose junction tree stays within the limit; those inside a measured clique always do."""
-        tree = JunctionTree.of(domain, [m.clique for m in measured])
-        sizes = tree.size_mib_with(list(weights))
-        small = sizes <= max(limit_mib, tree.size_mib)
-        return {clique: weight for (clique, weight), fits in zip(weights.items(), small, strict=True) if fits}
+        """Line 13: what fits; without tables whose noise would pass any error there can be, 2 n."""
+        useful = {
+            r: w
+            for r, w in weights.items()
+            if len(r) == 1 or self.score == "cells" or noise * domain.cells(r) <= 2 * total
+        }
+        return within(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent) or dict(weights)
 
 
-def _moved(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
-    return float(np.abs(after - before).sum())
+def paper_settings() -> dict[str, Any]:
+    """The settings of the paper: one look at each column, no merging, and the rest of the budget in the last round."""
+    return {"first": 0.9 / 16, "look": 0.0, "threshold": 0.0, "fewest": 0.0}
 
 
-def _round(
-    chosen: Clique, sigma: float, selecting: float, candidates: Mapping[Clique, float], before: Mapping[Clique, Any]
-) -> dict[str, Any]:
-    return {"chosen": list(chosen), "sigma": sigma, "rho_select": selecting}
+def ablations() -> dict[str, dict[str, Any]]:
+    """The paper's ablations as settings; Laplace noise is a run with delta 0, bounded DP one with a declared `rows`."""
+    paper = paper_settings()
+    return {
+        "half and half": paper | {"measured": 0.5, "first": 0.5 / 16},
+        "no initialisation": paper | {"first": 0.0},
+        "old score": paper | {"score": "cells"},
+        "fixed rounds": paper | {"anneal": False, "rounds": 1.0, "first": 0.1},
+        "no closure": paper | {"closure": False},
+    }
+
+
+def _wanted(table: PrivateTable, ones: Sequence[Measurement], precise: float) -> dict[Clique, float]:
+    """By column, the budget that would bring its noise to this share of the (noisy) number of rows."""
+    rows = rows_guess(ones)
+    pure = table.account.budget.pure
+    wanted = {}
+    for one in ones:
+        target = precise * rows / (math.sqrt(2 / math.pi) * len(one.values))
+        if target < one.sigma and len(one.values) > 1:
+            l1, squared = table.neighbours.marginal_l1, table.neighbours.marginal_l2_squared
+            wanted[one.clique] = l1 * math.sqrt(2) / target if pure else squared / (2 * target**2)
+    return wanted
+
+
+def _uniform(domain: Domain, total: float | None) -> GraphicalModel:
+    return GraphicalModel(domain, {}, total=float(total or 1.0))
+
+
+def _told(number: int, chosen: Clique, model: GraphicalModel) -> str:
+    return f"round {number}: {' x '.join(chosen)}, model of {model.size_mib:.2g} MiB"

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from understudy.errors import SettingError
+from understudy.mechanism.aim import AIM
+from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.mst import MST
+from understudy.mechanism.mwem import MWEM
 from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.mechanism.protocol import Mechanism
 
 MECHANISMS: dict[str, type[Mechanism]] = {
+    "aim": AIM,
+    "gaussian": Gaussian,
     "independent": Independent,
     "mst": MST,
+    "mwem": MWEM,
     "nist-mst": NistMST,
     "privsyn": PrivSyn,
 }
@@ -26,9 +32,18 @@ GROUP = "understudy.mechanisms"
 
 
 def mechanism_classes() -> dict[str, type[Mechanism]]:
-    """Our mechanisms and those of installed packages; ours win a name they share."""
-    others = {point.name: point for point in entry_points(group=GROUP) if point.name not in MECHANISMS}
-    return MECHANISMS | {name: point.load() for name, point in others.items()}
+    """Our mechanisms and those of installed packages; ours win a name they share, and a broken package is left out."""
+    others = {point.name: _loaded(point) for point in entry_points(group=GROUP) if point.name not in MECHANISMS}
+    return MECHANISMS | {name: chosen for name, chosen in others.items() if chosen is not None}
+
+
+def _loaded(point: EntryPoint) -> type[Mechanism] | None:
+    """What another package offers, or None where importing it fails: that must not stop the others."""
+    try:
+        chosen = point.load()
+    except Exception:
+        return None
+    return chosen if isinstance(chosen, type) else None
 
 
 def mechanism_named(mechanism: str | Mechanism, **settings: Any) -> Mechanism:

@@ -1,0 +1,89 @@
+"""`mwem`: MWEM+PGM, the mechanism that AIM grew out of (McKenna et al. 2022, Algorithm 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from understudy.domain import Domain
+from understudy.errors import SettingError
+from understudy.measurement import Measurement
+from understudy.mechanism.aim import AIM
+from understudy.mechanism.protocol import Fit, Footprint
+from understudy.privacy import PrivateTable
+from understudy.progress import Progress, silent
+from understudy.schema import Recoding
+
+
+@dataclass(frozen=True, kw_only=True)
+class MWEM:
+    """Choose and measure a marginal of the workload in each of a fixed number of equal rounds.
+
+    It is AIM without its ideas: no look at the columns first, candidates of the workload alone, the error less the
+    number of cells as the score, and rounds of equal budget. Algorithm 1 does not limit the model; `max_mib` does:
+    a model that does not fit into memory is of no use.
+
+    **Privacy.** Every answer comes from the gate; the rounds' equal shares add up to `rho`.
+
+    Attributes:
+        workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
+        rounds: how many rounds, as a multiple of the number of columns.
+        measured: the part of each round's budget that goes to measuring; the rest chooses.
+        max_mib: the largest junction tree.
+        max_cells: cliques of more cells are no candidates.
+        bounds: whether the release keeps what bounds for marginals that were not measured need.
+    """
+
+    name: ClassVar[str] = "mwem"
+    pure: ClassVar[bool] = True
+
+    workload: str = "all-3way"
+    rounds: float = 1.0
+    measured: float = 0.9
+    max_mib: float = 80.0
+    max_cells: int = 2_000_000
+    bounds: bool = True
+
+    def __post_init__(self) -> None:
+        try:
+            self._engine()
+        except SettingError as error:
+            raise SettingError(str(error).replace("aim:", "mwem:", 1)) from None
+
+    def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
+        """Select, measure and estimate, round by round."""
+        return self._engine().fit(table, rho=rho, progress=progress)
+
+    def finish(
+        self,
+        domain: Domain,
+        measurements: Sequence[Measurement],
+        *,
+        recoding: Recoding,
+        total: float | None = None,
+        progress: Progress = silent,
+    ) -> Fit:
+        """The graphical model of what was measured."""
+        return self._engine().finish(domain, measurements, recoding=recoding, total=total, progress=progress)
+
+    def footprint(self, domain: Domain) -> Footprint:
+        """As AIM's."""
+        return self._engine().footprint(domain)
+
+    def _engine(self) -> AIM:
+        return AIM(
+            workload=self.workload,
+            rounds=self.rounds,
+            measured=self.measured,
+            max_mib=self.max_mib,
+            max_cells=self.max_cells,
+            bounds=self.bounds,
+            first=0.0,
+            look=0.0,
+            threshold=0.0,
+            anneal=False,
+            score="cells",
+            closure=False,
+            growing=False,
+        )
