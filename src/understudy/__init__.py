@@ -10,7 +10,7 @@ release.save("people.release")
 ```
 """
 
-from importlib.metadata import version
+from importlib.metadata import version as _version
 
 from understudy import errors, testing
 from understudy.domain import Clique, Domain
@@ -24,7 +24,7 @@ from understudy.schema import Schema
 from understudy.source import Source
 from understudy.synthesis import resume, synthesize
 
-__version__ = version("understudy")
+__version__ = _version("understudy")
 
 __all__ = [
     "MECHANISMS",

@@ -1,0 +1,269 @@
+"""What the folders promise: a short facade, mechanisms that only ask the gate, no pickle, quick imports, true pages."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import understudy as us
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "understudy"
+FILES = sorted(SOURCE.rglob("*.py"))
+MECHANISM_FILES = sorted((SOURCE / "mechanism").glob("*.py"))
+
+FACADE = [
+    "MECHANISMS",
+    "Book",
+    "Budget",
+    "Clique",
+    "Domain",
+    "Fit",
+    "Measurement",
+    "Mechanism",
+    "PrivateTable",
+    "Receipt",
+    "Release",
+    "Schema",
+    "Source",
+    "Step",
+    "errors",
+    "resume",
+    "synthesize",
+    "testing",
+]
+"""Names that users may rely on from the first version on; the facade may have more, up to thirty."""
+
+
+def names(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def imported(path: Path) -> set[str]:
+    """Modules that a file imports anywhere, also inside functions."""
+    found = set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+def called(path: Path) -> set[str]:
+    """Plain names that a file calls."""
+    return {
+        node.func.id for node in ast.walk(tree(path)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+
+
+# -- the facade --
+
+
+def test_the_facade_is_listed_short_and_documented():
+    assert sorted(us.__all__) == sorted(set(us.__all__))
+    assert len(us.__all__) <= 30
+    assert set(FACADE) <= set(us.__all__)
+    for name in us.__all__:
+        thing = getattr(us, name)
+        if inspect.isclass(thing) or inspect.isfunction(thing) or inspect.ismodule(thing):
+            assert (inspect.getdoc(thing) or "").strip(), f"{name} has no docstring"
+
+
+def test_the_facade_exports_nothing_by_accident():
+    public = {name for name, value in vars(us).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert public <= set(us.__all__)
+
+
+def test_every_public_method_of_the_facade_is_documented():
+    for name in us.__all__:
+        thing = getattr(us, name)
+        if not inspect.isclass(thing):
+            continue
+        for member, value in vars(thing).items():
+            if not member.startswith("_") and (inspect.isfunction(value) or isinstance(value, property | classmethod)):
+                assert inspect.getdoc(value), f"{name}.{member} has no docstring"
+
+
+def test_everything_that_touches_rows_or_noise_states_its_privacy():
+    for thing in (us.synthesize, us.PrivateTable, us.PrivateTable.measure, us.PrivateTable.select,
+                  us.PrivateTable.dependence, us.Release, us.Source, us.Measurement, us.Mechanism):  # fmt: skip
+        assert "**Privacy.**" in (thing.__doc__ or ""), thing
+
+
+def test_the_error_tree_is_drawn_as_it_is():
+    drawn = us.errors.__doc__ or ""
+    for name, error in vars(us.errors).items():
+        if isinstance(error, type) and issubclass(error, Exception):
+            assert re.search(rf"{name} +{error.exit_code} ", drawn), f"{name} with exit code {error.exit_code}"
+
+
+# -- mechanisms only ask the gate --
+
+FORBIDDEN = ("understudy.privacy.noise", "understudy.privacy.randomness", "understudy.privacy.budget",
+             "understudy.privacy.charge", "understudy.privacy.selection", "understudy.privacy.book",
+             "understudy.tabulate", "random", "secrets", "opendp", "dp_accounting", "logging", "subprocess",
+             "socket", "urllib", "requests", "tempfile", "shutil")  # fmt: skip
+
+
+PUBLIC_TABLES = {"public_cliques.py": {"understudy.tabulate", "understudy.tabulate.SparseCounts"}}
+"""Files that count a table which its custodian declares public."""
+
+
+@pytest.mark.parametrize("path", MECHANISM_FILES, ids=names)
+def test_a_mechanism_has_no_noise_no_accounting_no_output(path):
+    for module in imported(path) - PUBLIC_TABLES.get(path.name, set()):
+        assert not any(module == bad or module.startswith(f"{bad}.") for bad in FORBIDDEN), module
+    assert called(path).isdisjoint({"print", "open", "input", "exec", "eval", "compile", "__import__"})
+    text = path.read_text(encoding="utf-8")
+    for words in (
+        "np.random",
+        "numpy.random",
+        "default_rng",
+        "discrete_gaussian",
+        "discrete_laplace",
+        "write_text",
+        "sys.std",
+    ):
+        assert words not in text, words
+
+
+@pytest.mark.parametrize("path", MECHANISM_FILES, ids=names)
+def test_a_mechanism_reaches_for_nothing_private(path):
+    """No underscore attribute of anything but itself: the gate's inside is not a mechanism's business."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            assert owner in ("self", "cls"), f"line {node.lineno}: {owner}.{node.attr}"
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "vars"):
+            assert ast.unparse(node.args[0]) in ("self", "cls"), f"line {node.lineno}: {ast.unparse(node)}"
+
+
+# -- nothing runs by loading, nothing is printed, nothing is global --
+
+
+@pytest.mark.parametrize("path", FILES, ids=names)
+def test_no_pickle_no_eval_no_network(path):
+    bad = {
+        "pickle",
+        "cPickle",
+        "dill",
+        "marshal",
+        "shelve",
+        "joblib",
+        "cloudpickle",
+        "socket",
+        "urllib.request",
+        "requests",
+    }
+    assert imported(path).isdisjoint(bad)
+    assert called(path).isdisjoint({"eval", "exec"})
+    text = path.read_text(encoding="utf-8")
+    assert "allow_pickle=True" not in text
+    assert "yaml.Loader" not in text
+    assert "unsafe_load" not in text
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if "cli" not in p.parts], ids=names)
+def test_nothing_below_the_command_line_prints_or_logs(path):
+    assert "print" not in called(path)
+    assert imported(path).isdisjoint({"logging"})
+
+
+@pytest.mark.parametrize("path", FILES, ids=names)
+def test_no_global_random_state(path):
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute) and node.value.attr == "random":
+            allowed = {"default_rng", "Generator", "BitGenerator", "SeedSequence", "PCG64"}
+            watching = path.name == "contract.py" and node.attr == "get_state"
+            assert node.attr in allowed or watching, f"np.random.{node.attr} in line {node.lineno}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=names)
+def test_files_have_a_docstring_and_a_reasonable_length(path):
+    module = tree(path)
+    assert ast.get_docstring(module) is not None or path.stat().st_size == 0
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+
+
+# -- imports --
+
+
+def test_importing_is_light():
+    code = "import sys, understudy; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"numba", "scipy", "pandas", "polars", "pyarrow", "dp_accounting", "opendp", "matplotlib", "sklearn"}
+    heavy |= {"pytest", "hypothesis", "statsmodels", "duckdb", "torch"}
+    assert heavy.isdisjoint(loaded)
+
+
+def test_the_command_line_starts_without_the_heavy_parts():
+    code = "import sys, understudy.cli; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"numba", "scipy", "pandas", "polars", "sklearn", "altair", "dp_accounting"}.isdisjoint(loaded)
+
+
+# -- pages that cannot be wrong --
+
+
+def test_the_reference_page_is_the_commands_own_help():
+    page = ROOT / "docs" / "reference" / "cli.md"
+    written = subprocess.run(
+        [sys.executable, "-m", "understudy.cli", "reference"], capture_output=True, text=True, check=True
+    ).stdout
+    assert page.read_text(encoding="utf-8") == written, "run `make docs`"
+
+
+def test_every_command_and_option_is_on_the_reference_page():
+    from understudy.cli import app
+
+    page = (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8")
+    for command in app.registered_commands:
+        name = command.name or command.callback.__name__.replace("_", "-")
+        assert command.hidden or f"## `understudy {name}`" in page
+
+
+def test_the_readmes_examples_run(tmp_path):
+    """Every python block of the README, one after the other, in a fresh process and folder."""
+    pytest.importorskip("statsmodels")
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", "\n".join(blocks)],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_readmes_commands_are_commands(tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    lines = [line.split() for line in re.findall(r"^understudy .*$", text, re.MULTILINE)]
+    assert lines
+    for words in lines:
+        code = [sys.executable, "-m", "understudy.cli", words[1], "--help"]
+        shown = subprocess.run(code, capture_output=True, text=True, check=True).stdout
+        for option in (word for word in words if word.startswith("-")):
+            assert option in shown, f"{words[1]} has no {option}"
+
+
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")
+def test_no_local_paths_in_the_repository():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    local = re.compile(r"/(work|home|root|Users)/[a-z]+/[a-z]")
+    for name in filter(None, listed.split("\0")):
+        path = ROOT / name
+        if path.suffix in (".py", ".md", ".toml", ".yaml", ".yml", ".txt", "") and path.is_file():
+            text = path.read_text(encoding="utf-8", errors="ignore")
+            found = local.search(text)
+            assert found is None, f"{name}: {found and found.group()}"
