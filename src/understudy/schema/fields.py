@@ -168,6 +168,8 @@ def _flat(
         given["top"] = {("start" if key == "from" else key): value for key, value in given["top"].items()}
     if not issubclass(_CLASS[kind], Coded):
         return given
+    if isinstance(given.get("missing"), Mapping):  # YAML reads -9 as a number
+        given["missing"] = {str(token): reason for token, reason in given["missing"].items()}
     limits = field.get("constraints", {})
     given["nullable"] = not limits.get("required", False)
     if issubclass(_CLASS[kind], Measured):

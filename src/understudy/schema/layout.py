@@ -13,27 +13,54 @@ _WIDTHS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint
 _FLOATS = ("float32", "float64")
 
 
-def layout_of(frame: Any, names: Iterable[str]) -> dict[str, str]:
-    """Type names of those columns that the frame has: "int32", "float32", "category", "string", "other" and so on."""
+def layout_of(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
+    """Type names, where the frame's type differs from the declared one: "int32", "float32", "category", "string".
+
+    **Privacy.** pandas turns whole numbers into floats, and numbers into objects, when a single cell is empty or odd.
+    Such types say something about the cells and are left out: what remains is what the frame's owner chose, and for
+    objects what the schema says about the column.
+    """
+    found = {}
+    for column in columns:
+        name = _type_name(frame, column.name)
+        if name == "object":
+            name = "string" if _holds_words(column) else None
+        if name is not None and _meaningful(name, column):
+            found[column.name] = name
+    return found
+
+
+def _type_name(frame: Any, name: str) -> str | None:
     import narwhals as nw
     import pyarrow as pa
 
     if isinstance(frame, pa.Table):
-        return {name: _arrow_name(frame.schema.field(name).type) for name in names if name in frame.column_names}
-    found = {}
-    labels = {str(label): label for label in frame.columns}
-    for name in names:
-        if name in labels:
-            dtype = nw.from_native(frame[labels[name]], series_only=True).dtype
-            found[name] = _name(str(dtype))
-    return found
+        return _arrow_name(frame.schema.field(name).type) if name in frame.column_names else None
+    label = next((label for label in frame.columns if str(label) == name), None)
+    if label is None:
+        return None
+    series = frame[label]
+    if str(series.dtype) in ("object", "Object"):  # narwhals would look at the cells to tell
+        return "object"
+    plain = str(nw.from_native(series, series_only=True).dtype).split("(")[0].lower()
+    return {"categorical": "category"}.get(plain, plain)
 
 
-def _name(dtype: str) -> str:
-    plain = dtype.split("(")[0].lower()
-    if plain in ("categorical", "enum"):
-        return "enum" if plain == "enum" else "category"
-    return plain if plain in (*_WIDTHS, *_FLOATS, "string") else "string" if plain == "object" else "other"
+def _holds_words(column: Column) -> bool:
+    """Whether a column of numbers, times or truth declares missing tokens that only text can hold."""
+    if not isinstance(column, Coded) or isinstance(column, Categorical):
+        return False
+    return any(reason is not None and column.token_value(token) is None for token, reason in column.missing.items())
+
+
+def _meaningful(name: str, column: Column) -> bool:
+    if isinstance(column, Categorical) and name in ("category", "enum"):
+        return True
+    if column.kind == "integer" or getattr(column, "type", "") == "integer":
+        return (name in _WIDTHS and name != "int64") or name == "string"
+    if column.kind == "number" or getattr(column, "type", "") == "number":
+        return name in ("float32", "string")
+    return name == "string" and isinstance(column, Coded) and not isinstance(column, Categorical)
 
 
 def _arrow_name(kind: Any) -> str:
@@ -41,11 +68,9 @@ def _arrow_name(kind: Any) -> str:
 
     if pa.types.is_dictionary(kind):
         return "enum" if kind.ordered else "category"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return "string"
-    names = {"float": "float32", "double": "float64"}
-    name = names.get(str(kind), str(kind))
-    return name if name in (*_WIDTHS, *_FLOATS) else "other"
+    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
 
 
 def written_as_text(column: Column, name: str | None) -> bool:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from understudy.schema.categorical import as_text
 from understudy.schema.dialect import Dialect
-from understudy.schema.text import dates, datetimes, numbers
+from understudy.schema.text import numbers
+from understudy.schema.times import dates, datetimes
 
 
 @dataclass(frozen=True, eq=False)

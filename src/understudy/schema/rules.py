@@ -22,7 +22,7 @@ from understudy.schema.measured import Measured
 if TYPE_CHECKING:
     from understudy.schema.schema import Schema
 
-Codes: TypeAlias = Mapping[str, NDArray[Any]]
+_Codes: TypeAlias = Mapping[str, NDArray[Any]]
 
 
 class Between(BaseModel):
@@ -64,7 +64,7 @@ class Impossible(_Rule):
         """
         return {name: _mask(_coded(schema, name), condition) for name, condition in self.impossible.items()}
 
-    def broken(self, schema: Schema, codes: Codes) -> NDArray[np.bool_]:
+    def broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
         """Which coded rows break the rule."""
         masks = self.masks(schema)
         broken: NDArray[np.bool_] = np.logical_and.reduce([mask[codes[name]] for name, mask in masks.items()])
@@ -84,7 +84,7 @@ class Dependency(_Rule):
         """The columns it speaks of."""
         return (*self.given, self.determines)
 
-    def broken(self, schema: Schema, codes: Codes) -> NDArray[np.bool_]:
+    def broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
         """Which coded rows differ from the commonest value among the rows they should agree with."""
         group = np.zeros(len(codes[self.determines]), dtype=np.int64)
         for name in self.given:  # renumbered at every step, so that the product of sizes never overflows
@@ -114,7 +114,7 @@ class Order(_Rule):
         """By column, the lowest and highest value of each ordinary code, in common units."""
         return [_ends(_coded(schema, name)) for name in self.order]
 
-    def broken(self, schema: Schema, codes: Codes) -> NDArray[np.bool_]:
+    def broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
         """Which coded rows certainly break the rule: a bin wholly above one that should not be below it."""
         result = np.zeros(len(codes[self.order[0]]), dtype=np.bool_)
         ends = self.ends(schema)

@@ -210,11 +210,11 @@ class Schema:
         return to_frame(pa.table(laid_out(made, self.columns, layout or {})), as_)
 
     def layout(self, frame: Any) -> dict[str, str]:
-        """The types of a frame's columns, as names that `decode` understands.
+        """The types of a frame's columns where they differ from the declared ones, as names that `decode` understands.
 
         **Privacy.** Structure only: what the frame's owner chose, not what its cells hold.
         """
-        return layout_of(frame, [column.name for column in self.columns])
+        return layout_of(frame, self.columns)
 
     # -- other forms ---------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from understudy.schema.dialect import Dialect
 from understudy.schema.levels import Level
 from understudy.schema.measured import Bins, Measured
-from understudy.schema.text import (
+from understudy.schema.times import (
     MICROSECONDS,
     arrow_microseconds,
     date_days,

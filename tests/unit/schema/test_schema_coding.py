@@ -204,6 +204,15 @@ def test_missing_codes_beside_numbers_keep_their_reasons():
     assert values(schema, [10, 11, 12, 13, 14, 5], text=True) == ["-9", "-8", "N", "?", "?", "5"]
 
 
+def test_missing_codes_may_be_written_as_numbers_in_yaml(tmp_path):
+    (tmp_path / "s.yaml").write_text(
+        "fields: [{name: x, type: integer, constraints: {minimum: 0, maximum: 9}, "
+        "understudy: {missing: {-9: refused}}}]\n"
+        "understudy: {privacy_unit: row}\n"
+    )
+    assert codes(Schema.load(tmp_path / "s.yaml"), ["-9"]) == [10]
+
+
 # -- times -----------------------------------------------------------------------------------------------------------
 
 
@@ -322,24 +331,46 @@ def test_drafts_are_refused_by_name():
 # -- the table of a coding -------------------------------------------------------------------------------------------
 
 
-def test_the_table_of_a_coding_codes_cells_by_itself():
+@pytest.mark.parametrize(
+    "field",
+    [
+        number(high=50, bins={"width": 7}, spikes=[0, 9], missing={"-9": "refused", "?": None}),
+        number("number", high=5, bins=9, spikes=[2]),
+        number(high=999, scale="log", required=True),
+        number(high=60, top={"from": 50}, required=True, on_unknown="drop_row"),
+        moment(bins={"width": "1 month"}, missing={"N": "not_applicable"}),
+    ],
+)
+def test_the_table_of_a_coding_codes_cells_by_itself(field):
     """A small engine that knows only `Entry` gets the same codes: what a SQL compiler will rely on."""
-    fields = number(high=50, bins={"width": 7}, spikes=[0, 9], missing={"-9": "refused", "?": None}, heaped=[])
-    schema = schema_of(fields)
+    schema = schema_of(field)
     column = schema.column("x")
-    cells = ["-9", "?", "", "0", "9", "8", "50", "99", "-3", "abc"]
-    assert [engine(column.table(), cell, *column.bounds) for cell in cells] == codes(schema, cells)
+    cells = ["-9", "?", "N", "", "0", "9", "8", "2", "50", "4.999", "5", "99", "-3", "abc", "2020-02-29", "2031-01-01"]
+    encoded = schema.encode(pa.table({"x": cells}))
+    found = np.where(encoded.keep, encoded.codes["x"].astype(int), -1).tolist()
+    assert [engine(column, cell) for cell in cells] == found
 
 
-def engine(table, cell, low, high):
+def engine(column, cell):
+    table = column.table()
     for entry in table:
         if entry.what in ("missing", "null") and cell == (entry.value or ""):
             return entry.code
-    number = int(cell) if cell.lstrip("-").isdigit() else None
-    if number is None:
+    units = unit(column, cell)
+    if units is None:
         return next(entry.code for entry in table if entry.what == "unknown")
-    number = min(max(number, low), high)
+    units = min(max(units, column.bounds[0]), column.bounds[1])
     for entry in table:
-        if entry.what == "value" and entry.value == number:
+        if entry.what == "value" and entry.value == units:
             return entry.code
-    return next(entry.code for entry in table if entry.what == "interval" and entry.lower <= number < entry.upper)
+    held = [entry for entry in table if entry.what == "interval" and entry.lower <= units]
+    return next(entry.code for entry in held if units < entry.upper or (entry.closed and units == entry.upper))
+
+
+def unit(column, cell):
+    try:
+        if column.kind == "date":
+            return (dt.date.fromisoformat(cell) - dt.date(1970, 1, 1)).days
+        return round(float(cell)) if column.kind == "integer" else float(cell)
+    except ValueError:
+        return None

@@ -196,10 +196,25 @@ def test_frames_come_back_in_their_own_types():
     assert polars.schema["small"] == pl.Int8
     assert isinstance(polars.schema["grade"], pl.Enum)
     assert polars.schema["town"] == pl.Categorical
-    assert schema.layout(polars) | {"large": ""} == layout | {"large": ""}
     arrow = schema.decode(codes, rng, layout=layout)
     assert arrow.schema.field("small").type == pa.int8()
-    assert schema.layout(arrow)["town"] == "category"
+    expected = {"small": "int8", "share": "float32", "grade": "enum", "town": "category", "note": "string"}
+    assert layout == expected | {"large": "int16"}
+    for again in (back, polars, arrow):
+        assert schema.layout(again) == expected
+
+
+def test_types_that_one_odd_cell_would_change_are_no_part_of_a_layout():
+    fields = [
+        {"name": "n", "type": "integer", "constraints": {"minimum": 0, "maximum": 9}},
+        {"name": "f", "type": "boolean"},
+        {"name": "w", "type": "string", "categories": ["a"]},
+    ]
+    schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    plain = pd.DataFrame({"n": [1, 2], "f": [True, False], "w": ["a", "a"]})
+    holes = pd.DataFrame({"n": [1, None], "f": [True, None], "w": pd.Series(["a", 3], dtype=object)})
+    assert str(plain["n"].dtype) != str(holes["n"].dtype)
+    assert schema.layout(plain) == schema.layout(holes) == {}
 
 
 def test_without_a_layout_types_follow_the_schema():
