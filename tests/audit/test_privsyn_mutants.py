@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from understudy.mechanism import privsyn
+from understudy.mechanism import generate, privsyn
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.privacy import Budget, PrivateTable, Receipt, gate
 from understudy.privacy.neighbours import Neighbours
@@ -55,9 +55,9 @@ def scores_normalised_by_the_exact_number_of_rows(patch):
 
 
 def exact_number_of_rows_in_the_model(patch):
-    truth, original = _watch(patch), privsyn.gum_of
+    truth, original = _watch(patch), generate.gum_of
     patch.setattr(
-        privsyn, "gum_of", lambda domain, measured, *, total=None: original(domain, measured, total=truth["n"])
+        generate, "gum_of", lambda domain, measured, *, total=None: original(domain, measured, total=truth["n"])
     )
 
 

@@ -13,17 +13,13 @@ from typing import ClassVar
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
-from understudy.mechanism.compress import all_re_expressed, compress
+from understudy.mechanism.compress import compress
 from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
+from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.protocol import Fit, Footprint, one_way
-from understudy.model.gum import gum_of
-from understudy.model.protocol import Model
 from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
-
-GENERATORS = ("gum", "pgm")
-"""How rows are made: gradual updates of a table, or a graphical model where its tree is small enough."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,8 +62,7 @@ class PrivSyn:
             raise SettingError(
                 "one_way_share and dependence_share must be positive and leave something for the cliques"
             )
-        if self.generator not in GENERATORS:
-            raise SettingError(f"generator: {self.generator!r} is unknown; the choices are {', '.join(GENERATORS)}")
+        check_generator(self.generator)
         if not (self.threshold >= 0 and self.least_gain >= 0):
             raise SettingError("threshold and least_gain must not be negative")
         if min(self.clique_cells, self.pair_cells, self.most_cells) < 1 or not self.limit_mib > 0:
@@ -104,10 +99,10 @@ class PrivSyn:
         progress: Progress = silent,
     ) -> Fit:
         """Consistent tables of whatever was measured, or a graphical model of it."""
-        progress(Step("estimate", 0.0, "consistent tables" if self.generator == "gum" else "graphical model"))
-        merged = recoding.recode(domain)
-        tables = all_re_expressed(domain, measurements, recoding)
-        return Fit(model=self._model(merged, tables, total, progress), measurements=measurements, recoding=recoding)
+        model = generated(
+            self.generator, domain, measurements, recoding, total=total, limit_mib=self.limit_mib, progress=progress
+        )
+        return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:
         """Tables of at most `most_cells` cells in all, in a few copies."""
@@ -159,13 +154,6 @@ class PrivSyn:
         from understudy.model.junction_tree import JunctionTree
 
         return lambda cliques: JunctionTree.of(domain, cliques).size_mib <= self.limit_mib
-
-    def _model(self, domain: Domain, tables: Sequence[Measurement], total: float | None, progress: Progress) -> Model:
-        if self.generator == "gum":
-            return gum_of(domain, tables, total=total)
-        from understudy.model.estimate import estimate
-
-        return estimate(domain, tables, total=total, limit_mib=self.limit_mib, progress=progress)
 
 
 def _spread(table: PrivateTable, rho: float) -> Spread:
