@@ -19,6 +19,7 @@ def arrow_columns(frame: Any, names: Iterable[str]) -> tuple[dict[str, Any], int
         SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
         InputError: when this is no frame.
     """
+    frame = _table(frame)
     labels = _labels(frame)
     wanted = list(names)
     texts = [str(label) for label in labels]
@@ -90,6 +91,12 @@ def _to_polars(table: Any) -> Any:
     return frame.with_columns(**enums) if enums else frame
 
 
+def _table(frame: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
+
+
 def _labels(frame: Any) -> list[Any]:
     """Column labels as they are: pandas allows repeated and non-text ones."""
     import pyarrow as pa
@@ -98,10 +105,10 @@ def _labels(frame: Any) -> list[Any]:
         return list(frame.column_names)
     if hasattr(frame, "collect"):
         raise InputError("this is a lazy frame; collect it first, then give the pandas or polars frame")
-    try:
-        return list(frame.columns)
-    except (AttributeError, TypeError):
-        raise InputError("this is no table; give a pandas or polars frame, or a pyarrow table") from None
+    labels = getattr(frame, "columns", None)
+    if labels is None or callable(labels) or any(not isinstance(label, str | int | float | tuple) for label in labels):
+        raise InputError("this is no table; give a pandas or polars frame, or a pyarrow table")
+    return list(labels)
 
 
 def _series(frame: Any, label: Any) -> Any:

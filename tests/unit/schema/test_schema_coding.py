@@ -301,6 +301,8 @@ def test_codes_are_compact(size, dtype):
         (pd.DataFrame([["a", "b"]], columns=["x", "x"]), "rename or drop one of them"),
         (pd.DataFrame(), "give a table with the schema's columns"),
         ([1, 2], "give a pandas or polars frame"),
+        (np.zeros((2, 2)), "give a pandas or polars frame"),
+        (type("Odd", (), {"columns": [pa.array(["secret"]), pa.array(["secret"])]})(), "give a pandas or polars frame"),
         (pl.LazyFrame({"x": ["a"]}), "collect it first"),
     ],
 )
@@ -308,6 +310,11 @@ def test_structure_is_an_error_that_names_the_remedy(frame, remedy):
     with pytest.raises(InputError) as caught:
         schema_of(words("a")).encode(frame)
     assert remedy in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_record_batch_is_a_table():
+    assert schema_of(words("a")).encode(pa.record_batch({"x": ["a", "b"]})).codes["x"].tolist() == [0, 2]
 
 
 def test_empty_tables_are_fine():
