@@ -12,16 +12,21 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.bounds import Bound, marginal_bounds
 from understudy.errors import ReleaseError, SettingError, UnderstudyError
 from understudy.measurement import Measurement
 from understudy.mechanism import Fit
 from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
 from understudy.privacy import Receipt
+from understudy.release.answer import Answer, answer
 from understudy.release.archive import read_archive, write_archive
+from understudy.release.evidence import evidence_of
 from understudy.release.pack import measurement_data, measurement_from, pack, unpack
 from understudy.release.rare import merged_values, undo_merging
+from understudy.release.replicates import replicates
 from understudy.schema import Recoding, Schema
+from understudy.workload import Workload
 
 Frame = Literal["arrow", "pandas", "polars"]
 
@@ -124,6 +129,64 @@ class Release:
     def merged(self) -> dict[str, list[Any]]:
         """By column, the values that too few rows had to be told apart; see `rare` in `sample`."""
         return merged_values(self.recoding, self.schema)
+
+    def answer(
+        self, query: str | Mapping[str, Any], *, confidence: float = 0.95, share: bool = False, rows: Any = None
+    ) -> Answer:
+        """The number of rows that satisfy some conditions, by the model, and where the true number lies.
+
+        Args:
+            query: conditions by column, all of which must hold: a value, a list of values, or a tuple of two ends, both
+                included (None: open); or text such as `"sex=F, age=30..40"`.
+            confidence: the probability with which the interval holds.
+            share: answer with shares of all rows instead of counts.
+            rows: synthetic rows to answer from as well.
+
+        **Guarantees.** The interval holds with that probability over the mechanism's noise, whatever the rows. Several
+        answers each hold with it; for m answers together ask for confidence 1 - (1 - c) / m.
+        **Privacy.** Post-processing: costs nothing.
+
+        Raises:
+            SettingError: for a query that does not fit the schema.
+        """
+        return answer(self, query, confidence=confidence, share=share, rows=rows)
+
+    def bounds(
+        self, workload: str | None = None, *, confidence: float = 0.95, simultaneous: bool = False
+    ) -> list[Bound]:
+        """How far the model's marginals can be from the true ones, in L1 distance; values merged as rare are one value.
+
+        Args:
+            workload: which marginals: `all-2way`, `target:COLUMN`, a YAML file, ...; by default the mechanism's own
+                workload, else `all-2way`.
+            confidence: the probability with which each bound holds.
+            simultaneous: make all of them hold together with that probability.
+
+        **Guarantees.** The bounds hold with that probability over the mechanism's noise, whatever the rows; where none
+        is known, `bound` is None. **Privacy.** Post-processing: costs nothing.
+
+        Raises:
+            SettingError: for an unknown workload or a confidence that is not between 0 and 1.
+        """
+        if not 0 < confidence < 1:
+            raise SettingError("confidence must lie between 0 and 1, such as 0.95")
+        wanted = Workload.parse(workload or str(self.settings.get("workload", "all-2way")), self.model.domain)
+        return marginal_bounds(evidence_of(self), wanted, confidence=confidence, simultaneous=simultaneous)
+
+    def replicates(self, count: int = 20, *, rows: int | None = None, seed: int | None = None) -> list[Any]:
+        """Synthetic tables for standard errors: each made anew from the model, measured with as much noise again.
+
+        The spread of an analyst's estimate over them shows what the noise and the drawing of rows do to it. It does not
+        show what the model left out: a relation that was never measured is missing in all of them alike.
+
+        Args:
+            count: how many.
+            rows: how many rows each; by default as `sample`.
+            seed: the same release and seed give the same tables.
+
+        **Privacy.** Post-processing: costs nothing.
+        """
+        return list(replicates(self, count, rows=rows, seed=seed))
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the release to one file, completely or not at all.

@@ -1,0 +1,158 @@
+"""Conditions on columns, as people write them, and the codes they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import SettingError
+from understudy.schema import Schema
+from understudy.schema.coded import Coded
+from understudy.schema.measured import Measured
+
+_A_POINT = 1e-12  # of a bin on the real line: touched, but hardly any of it
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """The codes that a condition on one column means.
+
+    Attributes:
+        column: the coded column.
+        part: by code, how much of it lies inside: 1 for all of it; less where the condition cuts through a bin.
+    """
+
+    column: str
+    part: NDArray[np.float64]
+
+    @property
+    def inner(self) -> NDArray[np.bool_]:
+        """The codes that lie wholly inside."""
+        whole: NDArray[np.bool_] = self.part >= 1.0
+        return whole
+
+    @property
+    def outer(self) -> NDArray[np.bool_]:
+        """The codes that are touched."""
+        touched: NDArray[np.bool_] = self.part > 0.0
+        return touched
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """A query as the command line writes it: conditions on columns, separated by commas, all of which must hold.
+
+    `sex=F` is a value, `city=Bonn|Ulm` a set of values, `age=30..40` a range that includes both ends, `age=..40` one
+    that is open below, and `city=` an empty cell.
+
+    Raises:
+        SettingError: when a part is not of this form.
+
+    >>> parsed("sex=F, age=30..40, city=Bonn|Ulm")
+    {'sex': 'F', 'age': ('30', '40'), 'city': ['Bonn', 'Ulm']}
+    """
+    query: dict[str, Any] = {}
+    for part in filter(str.strip, text.split(",")):
+        name, mark, value = (piece.strip() for piece in part.partition("="))
+        if not mark or not name or name in query:
+            raise SettingError("a query is a list such as `sex=F, age=30..40`: each column once, with a condition")
+        if ends := re.fullmatch(r"(.*?)\.\.(.*)", value):
+            query[name] = tuple(end.strip() or None for end in ends.groups())
+        else:
+            query[name] = [v.strip() for v in value.split("|")] if "|" in value else value or None
+    return query
+
+
+def conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
+    """The codes that each condition means: a value, a list or set of values, or a tuple of two ends, both included.
+
+    Raises:
+        SettingError: for an unknown column or a condition that its kind does not allow.
+    """
+    columns = {column.name: column for column in schema.coded}
+    found = []
+    for name, wanted in query.items():
+        if name not in columns:
+            raise SettingError(f"query: there is no column {name!r}; the columns are {', '.join(columns)}")
+        if isinstance(wanted, tuple) and len(wanted) != 2:
+            raise SettingError(f"query: a range of {name!r} has two ends: ({name!r}: (30, 40)); use a list for values")
+        found.append(Condition(name, _part(columns[name], wanted)))
+    return found
+
+
+def _part(column: Coded, wanted: Any) -> NDArray[np.float64]:
+    if isinstance(wanted, tuple):
+        return _range(column, *wanted)
+    several = isinstance(wanted, Collection) and not isinstance(wanted, str)
+    part = np.zeros(column.size)
+    for value in wanted if several else [wanted]:
+        part = np.minimum(part + _value(column, value), 1.0)
+    return part
+
+
+def _value(column: Coded, value: Any) -> NDArray[np.float64]:
+    """A single value: a code of its own, or part of a bin."""
+    part = np.zeros(column.size)
+    if value is None:
+        if column.null_code is None:
+            raise SettingError(f"query: column {column.name!r} has no empty cells")
+        part[column.null_code] = 1.0
+        return part
+    entries = [entry for entry in column.table() if entry.part == column.name]
+    named = {entry.code for entry in entries if entry.what in ("value", "missing") and _same(entry.value, value)}
+    named |= {entry.code for entry in entries if entry.label is not None and entry.label == str(value)}
+    if named:
+        part[list(named)] = 1.0
+    elif isinstance(column, Measured):
+        return _range(column, value, value)
+    else:
+        raise SettingError(f"query: {value!r} is not a value of column {column.name!r}; see `understudy inspect`")
+    return part
+
+
+def _same(declared: Any, given: Any) -> bool:
+    return bool(declared == given) or str(declared) == str(given)
+
+
+def _range(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
+    part = np.zeros(column.size)
+    if column.kind == "ordinal":
+        codes = [0 if low is None else _code(column, low), column.ordinary - 1 if high is None else _code(column, high)]
+        part[codes[0] : codes[1] + 1] = 1.0
+        return part
+    if not isinstance(column, Measured):
+        raise SettingError(f"query: column {column.name!r} has no order; give a value or a list of values")
+    axis = column.axis
+    first = axis.first if low is None else _unit(column, low)
+    last = axis.last if high is None else _unit(column, high)
+    first, last = max(first, axis.first), min(last, axis.last)
+    starts = np.maximum(axis.lower, first)
+    if axis.grain:
+        ends = np.minimum(np.where(axis.spike, axis.upper, axis.upper - 1), last)
+        points = np.where(axis.spike, 1, np.maximum(-((axis.lower - axis.upper) // axis.grain), 1))
+        inside = np.maximum((ends - axis.lower) // axis.grain - -((axis.lower - starts) // axis.grain) + 1, 0)
+        share = np.minimum(inside / points, 1.0)
+    else:
+        width = np.where(axis.spike, 1.0, axis.upper - axis.lower)
+        share = np.clip((np.minimum(axis.upper, last) - starts) / width, 0.0, 1.0)
+        touched = (axis.lower <= last) & (axis.upper >= first)
+        share = np.where(axis.spike, touched, np.maximum(share, touched * _A_POINT))
+    part[: axis.size] = share
+    return part
+
+
+def _code(column: Coded, value: Any) -> int:
+    return int(np.flatnonzero(_value(column, value))[0])
+
+
+def _unit(column: Measured, value: Any) -> Any:
+    try:
+        if isinstance(value, str) and column.kind in ("integer", "number"):
+            value = float(value)
+        return column.unit_of(value, "query")
+    except (ValueError, TypeError):
+        raise SettingError(f"query: {value!r} cannot be compared with column {column.name!r}") from None

@@ -1,0 +1,55 @@
+"""What a release tells about its own errors: the evidence that bounds are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from understudy.bounds import Evidence, Stage
+from understudy.domain import Clique
+from understudy.measurement import Measurement
+from understudy.privacy import Receipt
+
+if TYPE_CHECKING:
+    from understudy.release.artefact import Release
+
+
+def evidence_of(release: Release) -> Evidence:
+    """The evidence in a release.
+
+    **Privacy.** Post-processing: it reads what was released.
+    """
+    first = release.rounds[0] if release.rounds else {}
+    weights = zip(first.get("cliques", ()), first.get("weights", ()), strict=True)
+    cliques: list[tuple[Clique, float]] = [(tuple(clique), float(weight)) for clique, weight in weights]
+    return Evidence(
+        model=release.model,
+        declared=release.schema.domain,
+        merged=release.recoding.maps,
+        stages=_told(release.measurements, release.rounds) or _paid(release.measurements, release.receipt),
+        cliques=cliques,
+        rows=release.schema.rows,
+    )
+
+
+def _told(measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]]) -> list[Stage]:
+    """Stages as the mechanism recorded them; none when its record does not cover every measurement."""
+    if sum(int(entry.get("measured", 0)) for entry in rounds) != len(measurements) or not rounds:
+        return []
+    stages, start = [], 0
+    for entry in rounds:
+        end = start + int(entry["measured"])
+        stages.append(Stage(measurements[start:end], float(entry["share"]), entry if "chosen" in entry else None))
+        start = end
+    return stages if sum(stage.share for stage in stages) <= 1 + 1e-9 else []
+
+
+def _paid(measurements: Sequence[Measurement], receipt: Receipt) -> list[Stage]:
+    """Every measurement a stage of its own, with the share of the budget that the receipt says it cost."""
+    capacity = receipt.budget.capacity
+    paid: dict[Clique, list[float]] = {}
+    for charge in receipt.charges:
+        if charge.what == "measure":
+            cost = (charge.epsilon or 0) if receipt.budget.pure else charge.rho
+            paid.setdefault(charge.about[0], []).append(min(1.0, float(cost / capacity)))
+    return [Stage([m], paid[m.clique].pop(0)) for m in measurements if paid.get(m.clique)]

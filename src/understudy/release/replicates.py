@@ -1,0 +1,64 @@
+"""Replicates: a parametric bootstrap of a release, for analysts' standard errors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import SettingError
+from understudy.measurement import Measurement
+from understudy.mechanism import mechanism_named
+from understudy.model.graphical import GraphicalModel
+from understudy.release.rare import undo_merging
+from understudy.tabulate import SparseCounts, marginals
+
+if TYPE_CHECKING:
+    from understudy.release.artefact import Release
+
+
+def replicates(release: Release, count: int, *, rows: int | None, seed: int | None) -> Iterator[Any]:
+    """Synthetic tables made the way the release was, from its own model; see `Release.replicates`."""
+    if count < 2:
+        raise SettingError("replicates: give at least 2, better 20 or more")
+    mechanism = mechanism_named(release.mechanism, **release.settings)
+    schema, size = release.schema, release.default_rows if rows is None else rows
+    for generator in np.random.default_rng(seed).spawn(count):
+        merged = _drawn(release, generator)
+        whole = undo_merging(merged, release.recoding, schema, release.measurements, generator, "spread")
+        measured = [_again(release, m, merged, whole, generator) for m in release.measurements]
+        fit = mechanism.finish(schema.domain, measured, recoding=release.recoding, total=schema.rows)
+        codes = undo_merging(
+            fit.model.sample(size, generator), release.recoding, schema, release.measurements, generator
+        )
+        yield schema.decode(codes, generator, as_=release.frame)
+
+
+def _drawn(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """As many rows as the model stands for, each drawn by itself."""
+    rows = max(1, round(release.model.total))
+    if isinstance(release.model, GraphicalModel):
+        return release.model.sample(rows, rng, rounding=False)
+    return release.model.sample(rows, rng)
+
+
+def _again(
+    release: Release,
+    measurement: Measurement,
+    merged: dict[str, NDArray[Any]],
+    whole: dict[str, NDArray[Any]],
+    rng: np.random.Generator,
+) -> Measurement:
+    """The same clique of the drawn rows, measured with as much noise: made from a model, so it protects nobody."""
+    declared = release.schema.domain
+    before = len(measurement.values) == declared.cells(measurement.clique)
+    codes, domain = (whole, declared) if before else (merged, release.model.domain)
+    ((_, counts),) = marginals(codes, domain, [measurement.clique])
+    table = counts.dense() if isinstance(counts, SparseCounts) else counts
+    if measurement.noise == "gaussian":
+        noise = np.rint(rng.normal(0.0, measurement.sigma, len(table)))
+    else:
+        noise = np.rint(rng.laplace(0.0, measurement.sigma / np.sqrt(2), len(table)))
+    return Measurement(measurement.clique, table + noise, measurement.sigma, noise=measurement.noise)
