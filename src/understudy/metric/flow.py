@@ -17,7 +17,7 @@ from understudy.errors import InputError, SettingError
 
 Solver: TypeAlias = Literal["auto", "nearby", "ortools"]
 Whole: TypeAlias = NDArray[np.int64]
-_WORK_PER_NODE = 1000
+_WORK_PER_NODE = 300
 
 
 @dataclass(frozen=True, eq=False)
