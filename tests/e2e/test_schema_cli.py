@@ -216,6 +216,16 @@ def test_an_example_goes_through_check_and_synthesize(name, tmp_path):
     assert fit["dropped"] == 0
 
 
+def test_default_bins_keep_the_moments_and_quartiles_of_adult():
+    if not (DATA / TABLES["adult"]).exists():
+        pytest.skip("the public tables are not here")
+    told = run("schema", "check", EXAMPLES / "adult" / "schema.yaml", DATA / TABLES["adult"], "--json")
+    columns = {column["name"]: column for column in json.loads(told)["columns"]}
+    for name in ("age", "fnlwgt", "capital-gain"):
+        assert len(columns[name]["losses"]) == 5
+        assert max(loss["relative"] for loss in columns[name]["losses"]) < 0.02
+
+
 def test_the_census_goes_through_check_and_synthesize_on_made_rows(tmp_path):
     schema = Schema.load(EXAMPLES / "census1940" / "schema.yaml")
     rng = np.random.default_rng(0)

@@ -44,6 +44,7 @@ class Axis:
         grain: distance between two points of the grid, 0 for the real line.
         top: the rule of the open top bin, the last code; None when the top bin is as the others.
         points: sorted values from which a bin's value is drawn; a bin without one follows `draw`.
+        holes: values that are never drawn, because they mean something else (a missing code between the bounds).
     """
 
     lower: Array
@@ -52,6 +53,7 @@ class Axis:
     grain: int
     top: Top | None = None
     points: Array | None = None
+    holes: Array | None = None
 
     @property
     def size(self) -> int:
@@ -109,15 +111,20 @@ class Axis:
         values = self._on_grid(codes, share) if self.grain else self._on_line(codes, share)
         if self.points is not None:
             values = self._at_points(self.points, values, codes, share)
-        if self.top is not None and not self.spike[-1]:
+        if self.top is not None and len(self._bins):
             self._at_top(self.top, values, codes, share)
         return values
+
+    @cached_property
+    def reserved(self) -> Array:
+        """Spikes and holes, ascending: what a bin never draws."""
+        return self._spikes[0] if self.holes is None else np.unique(np.concatenate((self._spikes[0], self.holes)))
 
     @cached_property
     def _free(self) -> NDArray[np.int64]:
         """By code, how many points of the grid a decoded value is drawn from."""
         count = np.where(self.spike, 1, -((self.lower - self.upper) // max(self.grain, 1)))
-        for single in self._spikes[0]:
+        for single in self.reserved:
             count -= ~self.spike & self._holds(single)
         return count
 
@@ -129,7 +136,7 @@ class Axis:
         free = self._free[codes]
         step = np.minimum((share * free).astype(np.int64), free - 1)
         values: Array = self.lower[codes] + step * self.grain
-        for single in self._spikes[0]:  # ascending: each spike at or below the value pushes it one point up
+        for single in self.reserved:  # ascending: each one at or below the value pushes it one point up
             pushed = (self._holds(single) & ~self.spike)[codes] & (values >= single)
             values[pushed] += self.grain
         return values
@@ -137,7 +144,7 @@ class Axis:
     def _on_line(self, codes: Array, share: NDArray[np.float64]) -> Array:
         lower, upper = self.lower[codes], self.upper[codes]
         values: Array = np.minimum(lower + share * (upper - lower), np.nextafter(upper, lower))
-        for single in self._spikes[0]:
+        for single in self.reserved:
             clash = (values == single) & ~self.spike[codes]
             values[clash] = np.nextafter(values[clash], upper[clash])
         return values
@@ -152,31 +159,44 @@ class Axis:
         return np.where(has, points[order][np.where(has, picked, 0)], values)
 
     def _at_top(self, top: Top, values: Array, codes: Array, share: NDArray[np.float64]) -> None:
-        at = np.flatnonzero(codes == self.size - 1)
+        code = self._bins[-1]
+        at = np.flatnonzero(codes == code)
         if top.kind == "value":
             values[at] = top.value
         elif top.kind == "pareto":
-            lower, upper, alpha = float(self.lower[-1]), float(self.last), float(top.alpha or 1.0)
+            lower, upper, alpha = float(self.lower[code]), float(self.last), float(top.alpha or 1.0)
             kept = 1.0 - share[at] * (1.0 - (lower / upper) ** alpha)
             drawn = np.clip(lower * kept ** (-1.0 / alpha), lower, upper)
-            values[at] = np.floor(drawn) if self.grain else drawn
+            drawn = np.floor(drawn) if self.grain else drawn
+            values[at] = np.where(np.isin(drawn, self.reserved), values[at], drawn)
 
 
-def build_axis(edges: Array, spikes: Array, *, grain: int, top: Top | None = None, points: Array | None = None) -> Axis:
+def build_axis(
+    edges: Array,
+    spikes: Array,
+    *,
+    grain: int,
+    top: Top | None = None,
+    points: Array | None = None,
+    holes: Array | None = None,
+) -> Axis:
     """Bins between consecutive edges (the last edge excluded on a grid) plus spikes, with empty bins left out."""
+    spikes = spikes if holes is None else np.setdiff1d(spikes, holes)
+    points = points if holes is None or points is None else np.setdiff1d(points, holes)
     lower, upper = edges[:-1], edges[1:]
     spikes = np.unique(spikes)
     last = edges[-1] - 1 if grain else edges[-1]
     spikes = spikes[(spikes >= edges[0]) & (spikes <= last)]
     bins = Axis(lower, upper, np.zeros(len(lower), dtype=np.bool_), grain)
-    if grain and len(spikes):
-        taken = sum((bins._holds(single).astype(np.int64) for single in spikes), np.zeros(len(lower), dtype=np.int64))
+    reserved = spikes if holes is None else np.union1d(spikes, holes)
+    if grain and len(reserved):
+        taken = sum((bins._holds(single).astype(np.int64) for single in reserved), np.zeros(len(lower), dtype=np.int64))
         left = bins._free > taken
         lower, upper = lower[left], upper[left]
     is_spike = np.concatenate((np.zeros(len(lower), np.bool_), np.ones(len(spikes), np.bool_)))
     starts, ends = np.concatenate((lower, spikes)), np.concatenate((upper, spikes))
     order = np.lexsort((~is_spike, starts))
-    return Axis(starts[order], ends[order], is_spike[order], grain, top, points)
+    return Axis(starts[order], ends[order], is_spike[order], grain, top, points, holes)
 
 
 def cut(minimum: float, maximum: float, bins: int | None, *, grain: int, log: bool) -> Array:

@@ -155,7 +155,12 @@ class Measured(Coded):
             if self.top.rule == "pareto" and not start > 0:
                 raise ValueError("`top`: `rule: pareto` needs `from` above 0; use `uniform` or `value`")
             top = Top(start, self.top.rule, value, self.top.alpha)
-        return build_axis(edges, np.asarray(spikes, dtype=dtype), grain=self.grain, top=top, points=points)
+        tokens = [unit for _, unit in self._token_units]
+        holes = np.asarray(sorted(set(tokens)), dtype=dtype) if tokens else None
+        made = build_axis(edges, np.asarray(spikes, dtype=dtype), grain=self.grain, top=top, points=points, holes=holes)
+        if not made.size:
+            raise ValueError("`missing` takes every value between the bounds; widen the bounds or remove a code")
+        return made
 
     def _inside(self, key: str, values: Sequence[float | str]) -> list[Any]:
         units = [self.unit_of(value, key) for value in values]

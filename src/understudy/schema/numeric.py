@@ -175,7 +175,7 @@ class Numeric(Measured):
             ordinary = ~self.axis.spike[main]
             lower, upper = self.axis.lower[main], self.axis.upper[main]
             rounded = self.heaps.decode(lower, upper, np.asarray(codes[self.round_part]), rng)
-            units = np.where(ordinary, rounded, units)
+            units = np.where(ordinary & ~np.isin(rounded, self.axis.reserved), rounded, units)
         return self.from_units(units)
 
     def table(self) -> list[Entry]:

@@ -17,11 +17,11 @@ class Entry:
     """One code of one part of a column.
 
     A cell is coded by the first entry of the part that fits, tried in this order: ``missing`` (the cell is this token,
-    or, on a numeric axis, the number or time that the token writes),
-    ``null`` (the cell is empty, or holds a token of a plain null), ``value`` (equal), ``interval`` (``lower <= x <
-    upper`` after clipping into the column's bounds; one with ``closed`` also contains ``upper``), ``unknown``
-    (everything else). A part of ``multiple`` entries divides the cell's rest by each ``value`` in turn: the first that
-    divides it wins, and ``value`` None stands for "none of them".
+    or, on a numeric axis, the number or time that the token writes), ``null`` (the cell is empty, or holds a token of a
+    plain null), ``value`` (equal), ``interval`` (``lower <= x < upper`` after clipping into the range that the entries
+    cover; one with ``closed`` also contains ``upper``), ``unknown`` (everything else). A part of ``multiple`` entries
+    divides the cell's rest by each ``value`` in turn: the first that divides it wins, and ``value`` None stands for
+    "none of them".
 
     Attributes:
         part: the name of the coded column, as in the domain.

@@ -182,6 +182,23 @@ def test_the_top_bin_follows_its_rule():
     assert np.median(drawn) == pytest.approx(100 * 2 ** (1 / 3), abs=4)
 
 
+def test_a_top_bin_below_a_spike_at_the_maximum_still_follows_its_rule():
+    schema = schema_of(number(high=100, bins=2, spikes=[100], top={"from": 90, "rule": "value", "value": 95}))
+    assert codes(schema, ["95", "100", "3"]) == [2, 3, 0]
+    assert values(schema, [2, 3]) == [95, 100]
+
+
+def test_a_missing_code_between_the_bounds_is_never_drawn_as_a_value():
+    exact = schema_of(number(high=99, required=True, missing={"99": "refused"}, on_unknown="drop_row"))
+    assert exact.domain["x"] == 100
+    assert codes(exact, ["98", "99", "99.0", "500"]) == [98, 99, 99, 98]
+    binned = schema_of(number(high=9, bins=1, missing={"5": "refused"}, spikes=[0]))
+    assert set(values(binned, [1] * 400)) == {1, 2, 3, 4, 6, 7, 8, 9}
+    heaped = schema_of(number(high=99, heaped=[10, 5, 1], missing={"50": "refused"}))
+    arrays = {"x": np.full(300, 5), "x.round": np.zeros(300, int)}
+    assert 50 not in heaped.decode(arrays, np.random.default_rng(0))["x"].to_pylist()
+
+
 def test_decimals_are_kept_and_bins_are_cut_between_them():
     schema = schema_of(number("number", 0, 1, decimals=1, bins=11))
     assert codes(schema, ["0.1", "0.30000000000000004", "1"]) == [1, 3, 10]

@@ -87,6 +87,7 @@ FIELDS = [
     (whole(bins={"width": 5}, scale="log"), "remove `scale`"),
     (whole(scale="log") | {"constraints": {"minimum": -5, "maximum": 5}}, "give `bins.edges` instead, or raise"),
     (whole(spikes=[500]), "`spikes` holds a value outside the bounds; widen the bounds or remove"),
+    (whole(missing={"0": "x"}) | {"constraints": {"minimum": 0, "maximum": 0}}, "widen the bounds or remove a code"),
     (whole(top={"from": 90, "rule": "value"}), "belong together; give both or neither"),
     (whole(top={"from": 90, "rule": "pareto"}), "needs a positive `alpha`, and no other rule has one; correct it"),
     (whole(top={"from": 90, "rule": "value", "value": 3}), "`value` lies below `from`; correct one of them"),
