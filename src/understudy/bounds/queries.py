@@ -71,7 +71,8 @@ def _sides(
     evidence: Evidence, measurement: Measurement, inner: Mapping[str, Mask], outer: Mapping[str, Mask], doubt: float
 ) -> tuple[float, float] | None:
     """The ends of the interval by one measurement, of the part of the query that it has."""
-    if measurement.query is not None or doubt <= 0 or not set(inner) & set(measurement.clique):
+    apart = bool(inner) and not set(inner) & set(measurement.clique)
+    if measurement.query is not None or doubt <= 0 or apart:
         return None
     low = _sum(evidence, measurement, inner, doubt, whole=True)
     high = _sum(evidence, measurement, outer, doubt, whole=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from understudy.cli import demo, evaluate, reference, release, report, run, schema
+from understudy.cli import answer, demo, evaluate, reference, release, report, run, schema
 from understudy.cli.guard import Guarded
 
 app = typer.Typer(
@@ -21,6 +21,8 @@ app = typer.Typer(
 app.command()(run.synthesize)
 app.command()(release.sample)
 app.command()(release.inspect)
+app.command()(answer.answer)
+app.command()(answer.bounds)
 app.command()(run.resume)
 app.command()(run.mechanisms)
 app.command()(run.book)

@@ -38,6 +38,9 @@ def synthesize(
         typer.Option(metavar="A,B[:WEIGHT]", help="Columns whose joint table is always measured; repeatable."),
     ] = None,
     public: Annotated[Path | None, typer.Option(help="A table you declare public (nist-mst); never charged.")] = None,
+    workload: Annotated[
+        str | None, typer.Option(help="Which marginals matter (aim): all-3way, target:COLUMN, or a .yaml file.")
+    ] = None,
     rows: Annotated[int | None, typer.Option(help="Rows that `sample` makes by default.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Name in the book; by default the file's name.")] = None,
     noise: Annotated[str, typer.Option(help="Noise sampler: exact or opendp.")] = "exact",
@@ -63,7 +66,7 @@ def synthesize(
             output=output,
             dataset=dataset,
             noise=noise,
-            **_parsed(setting or []) | _given(keep or [], public),
+            **_parsed(setting or []) | _given(keep or [], public, workload),
         )
     _report(release, output, dataset or dataset_name(data), quiet=quiet, as_json=as_json)
 
@@ -147,9 +150,10 @@ def _parsed(settings: list[str]) -> dict[str, Any]:
     return parsed
 
 
-def _given(keep: list[str], public: Path | None) -> dict[str, Any]:
+def _given(keep: list[str], public: Path | None, workload: str | None) -> dict[str, Any]:
     """The settings that have options of their own."""
     given: dict[str, Any] = {} if public is None else {"public": public}
+    given |= {} if workload is None else {"workload": workload}
     return given | ({"keep": [_kept(text) for text in keep]} if keep else {})
 
 

@@ -21,12 +21,11 @@ from understudy.model.registry import MODELS
 from understudy.privacy import Receipt
 from understudy.release.answer import Answer, answer
 from understudy.release.archive import read_archive, write_archive
-from understudy.release.evidence import evidence_of
+from understudy.release.evidence import asked_about, evidence_of
 from understudy.release.pack import measurement_data, measurement_from, pack, unpack
 from understudy.release.rare import merged_values, undo_merging
 from understudy.release.replicates import replicates
 from understudy.schema import Recoding, Schema
-from understudy.workload import Workload
 
 Frame = Literal["arrow", "pandas", "polars"]
 
@@ -170,8 +169,9 @@ class Release:
         """
         if not 0 < confidence < 1:
             raise SettingError("confidence must lie between 0 and 1, such as 0.95")
-        wanted = Workload.parse(workload or str(self.settings.get("workload", "all-2way")), self.model.domain)
-        return marginal_bounds(evidence_of(self), wanted, confidence=confidence, simultaneous=simultaneous)
+        evidence = evidence_of(self)
+        wanted = asked_about(evidence, workload, self.settings.get("workload"))
+        return marginal_bounds(evidence, wanted, confidence=confidence, simultaneous=simultaneous)
 
     def replicates(self, count: int = 20, *, rows: int | None = None, seed: int | None = None) -> list[Any]:
         """Synthetic tables for standard errors: each made anew from the model, measured with as much noise again.

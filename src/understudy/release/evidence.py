@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from understudy.bounds import Evidence, Stage
 from understudy.domain import Clique
 from understudy.measurement import Measurement
 from understudy.privacy import Receipt
+from understudy.workload import Workload
 
 if TYPE_CHECKING:
     from understudy.release.artefact import Release
@@ -30,6 +32,14 @@ def evidence_of(release: Release) -> Evidence:
         cliques=cliques,
         rows=release.schema.rows,
     )
+
+
+def asked_about(evidence: Evidence, workload: str | None, own: str | None) -> list[Clique]:
+    """The cliques of a workload, or of the mechanism's own; a file's are in the record, wherever the file is now."""
+    if workload is None and own is not None and Path(own).suffix and evidence.cliques:
+        names = [clique for clique, _ in evidence.cliques]
+        return [r for r in names if not any(set(r) < set(other) for other in names)]
+    return list(Workload.parse(workload or own or "all-2way", evidence.model.domain))
 
 
 def _told(measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]]) -> list[Stage]:

@@ -1,0 +1,72 @@
+"""`answer` and `bounds`: how far to trust a release; all of it free."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from understudy.bounds import Bound
+from understudy.cli.console import tell
+from understudy.cli.run import Json
+from understudy.release import Release
+
+Confidence = Annotated[float, typer.Option(help="The probability with which it holds.")]
+
+
+def answer(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    query: Annotated[str, typer.Argument(help='Conditions that must all hold: "sex=F, age=30..40, city=Bonn|Ulm".')],
+    confidence: Confidence = 0.95,
+    share: Annotated[bool, typer.Option("--share", help="Answer with a share of the rows instead of a count.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Count the rows that satisfy some conditions, by the model, with an interval for the true count.
+
+    Costs no privacy. A range includes both ends and may be open (`age=65..`); an empty condition (`city=`) is an empty
+    cell. Example:
+
+    understudy answer people.release "sex=F, age=30..40"
+    """
+    found = Release.load(release).answer(query, confidence=confidence, share=share)
+    number = "{:.4g}" if share else "{:.0f}"
+    lines = [f"{number.format(found.value)} by the model"]
+    if found.high is None:
+        lines.append("No bound is known for this query.")
+    else:
+        ends = f"{number.format(found.low)} to {number.format(found.high)}"
+        lines.append(f"{ends} in the true table, with confidence {confidence:g} (from {found.source})")
+    tell("\n".join(lines), asdict(found), as_json=as_json)
+
+
+def bounds(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    workload: Annotated[
+        str | None,
+        typer.Option(help="Which marginals: all-2way, target:COLUMN or a .yaml file; default: the release's own."),
+    ] = None,
+    confidence: Confidence = 0.95,
+    simultaneous: Annotated[bool, typer.Option("--simultaneous", help="For all of them together.")] = False,
+    top: Annotated[int | None, typer.Option(help="Show only so many, the least certain first.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show how far each marginal of the model can be from the true one. Costs no privacy.
+
+    The bound is on the sum of absolute differences over the table's cells, as a share of the rows: 0 is a perfect
+    table, 2 a table that has nothing to do with the true one.
+    """
+    found = Release.load(release).bounds(workload, confidence=confidence, simultaneous=simultaneous)
+    found = sorted(found, key=lambda bound: -1e300 if bound.share is None else -bound.share)[:top]
+    known = [bound for bound in found if bound.share is not None]
+    lines = [_line(bound) for bound in found]
+    lines.append(f"{len(known)} of {len(found)} marginals have a bound (confidence {confidence:g}).")
+    tell("\n".join(lines), {"bounds": [asdict(bound) for bound in found]}, as_json=as_json)
+
+
+def _line(bound: Bound) -> str:
+    name = " x ".join(bound.clique)
+    if bound.share is None:
+        return f"{name}: no bound is known"
+    return f"{name}: {bound.share:.3g} ({'measured' if bound.source == 'measured' else 'from a selection'})"
