@@ -8,8 +8,8 @@ python benchmarks/mst.py noise
 python benchmarks/mst.py census SCHEMA [--rows 600000]
 python benchmarks/mst.py record DATA FOLDER     (measurement sets for mst_mbi.py)
 
-DATA holds NAME.csv.gz and NAME-domain.json of the AIM paper's six tables. One core; seconds are of processor time, so that a busy
-machine does not change them much. The numbers are in mst.md.
+DATA holds NAME.csv.gz and NAME-domain.json of the AIM paper's six tables. One core; seconds are of processor time, so
+that a busy machine does not change them much. The numbers are in mst.md.
 """
 
 from __future__ import annotations

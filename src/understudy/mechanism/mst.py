@@ -27,6 +27,7 @@ from understudy.mechanism.spanning_tree import (
     largest_forest,
     spanning_tree,
 )
+from understudy.mechanism.tree_start import tree_start
 from understudy.model import JunctionTree, estimate
 from understudy.privacy import PrivateTable
 from understudy.privacy.gate import LARGEST_TABLE
@@ -113,8 +114,9 @@ class MST:
         progress: Progress = silent,
     ) -> Fit:
         """The graphical model of what was measured, whatever part of it there is."""
-        expressed = all_re_expressed(domain, measurements, recoding)
-        model = estimate(recoding.recode(domain), expressed, total=total, progress=progress)
+        merged, expressed = recoding.recode(domain), all_re_expressed(domain, measurements, recoding)
+        start = tree_start(merged, expressed)
+        model = estimate(merged, expressed, total=total, warm_start=start, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:

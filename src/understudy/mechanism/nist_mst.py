@@ -20,6 +20,7 @@ from understudy.mechanism.mst import check_kept, tree_footprint
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.mechanism.public_cliques import public_cliques, within
 from understudy.mechanism.spanning_tree import Keep, Kept, kept_cliques
+from understudy.mechanism.tree_start import tree_start
 from understudy.model import estimate
 from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
@@ -114,8 +115,9 @@ class NistMST:
         progress: Progress = silent,
     ) -> Fit:
         """The graphical model of what was measured, whatever part of it there is."""
-        expressed = all_re_expressed(domain, measurements, recoding)
-        model = estimate(recoding.recode(domain), expressed, total=total, progress=progress)
+        merged, expressed = recoding.recode(domain), all_re_expressed(domain, measurements, recoding)
+        start = tree_start(merged, expressed)
+        model = estimate(merged, expressed, total=total, warm_start=start, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:
