@@ -120,7 +120,14 @@ def weak_values(release: Release, tables: list[Measured]) -> list[Weak]:
             continue
         column = columns[table.clique[0]]
         labels = merged_labels(release, column)
-        order = [place for place in np.argsort(-table.estimate, kind="stable") if table.weak[place]]
+        unseen = column.other_code if labels and len(labels) == column.size else None
+        order = [
+            p
+            for p in np.argsort(-table.estimate, kind="stable")
+            if table.weak[p] and (p != unseen or p < column.ordinary)
+        ]
+        if not order:
+            continue  # only the code of unknown values is weak: nobody would analyse that
         names = tuple(labels[place] for place in order)
         found.append(Weak(column.title or column.name, names, table.cells, CAUTION * table.sigma))
     return found

@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 
 WIDTH = 340
 _BAR, _GAP = 15, 5
-_LETTER = 6.1
+_LABEL_ROOM = 128.0
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,15 @@ def _top(bars: Sequence[Bar]) -> float:
 
 def _bars(title: str, bars: Sequence[Bar]) -> Markup:
     height = len(bars) * (_BAR + _GAP) + 4
-    label = round(min(max(len(bar.label) for bar in bars), 21) * _LETTER + 12)
+    names = [_fitting(bar.label) for bar in bars]
+    label = round(max(_wide(name) for name in names) + 10)
     room = WIDTH - label - 52
     scale = room / _top(bars)
     marks = []
     for place, bar in enumerate(bars):
         y = 2 + place * (_BAR + _GAP)
         end = label + bar.share * scale
-        marks.append(_text(label - 7, y + 11.5, _short(bar.label, 21), "end"))
+        marks.append(_text(label - 7, y + 11.5, names[place], "end"))
         marks.append(
             Markup('<rect class="standin" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>').format(
                 label, y, _n(max(bar.share * scale, 0.5)), _BAR, _tip(bar)
@@ -136,7 +137,11 @@ def heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[float]])
                 kind = "oncell dark" if value > 0.5 else "oncell"
                 marks.append(
                     _text(
-                        x + (cell - 1) / 2, y + cell / 2 + 3.5, f"{value:.1f}"[1:] if value < 1 else "1", "middle", kind
+                        x + (cell - 1) / 2,
+                        y + cell / 2 + 3.5,
+                        "1" if value >= 0.95 else f"{value:.1f}"[1:],
+                        "middle",
+                        kind,
                     )
                 )
     for column in range(len(names) - 1):
@@ -227,6 +232,19 @@ def _text(x: float, y: float, words: str, anchor: str, kind: str = "") -> Markup
 
 def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> Markup:
     return Markup('<line class="{}" x1="{}" y1="{}" x2="{}" y2="{}"/>').format(kind, _n(x1), _n(y1), _n(x2), _n(y2))
+
+
+def _wide(words: str) -> float:
+    """About how many pixels a label takes."""
+    return sum(7.8 if letter.isupper() or letter in "mwMW%" else 6.0 for letter in words)
+
+
+def _fitting(words: str) -> str:
+    """A label cut to the room it has."""
+    most = len(words)
+    while most > 4 and _wide(_short(words, most)) > _LABEL_ROOM:
+        most -= 1
+    return _short(words, most)
 
 
 def _short(words: str, most: int) -> str:
