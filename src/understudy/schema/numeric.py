@@ -113,12 +113,14 @@ class Numeric(Measured):
         return self._units(numbers(text, dialect.decimal, dialect.group))
 
     def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
-        """Integers, floats and decimals of any width."""
+        """Integers, floats and decimals of any width.
+
+        Booleans are no numbers, also where a column has nothing else: among mixed objects they are text, and how a cell
+        is coded must not depend on the cells of other rows.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if pa.types.is_boolean(cells.type):
-            cells = cells.cast(pa.int8())
         kind = cells.type
         if pa.types.is_integer(kind) and self.grain and self._factor == 1 and kind != pa.uint64():
             filled = pc.fill_null(cells, 0) if cells.null_count else cells
