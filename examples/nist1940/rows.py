@@ -2,8 +2,8 @@
 
 Usage: python examples/nist1940/rows.py ../census1940/schema.yaml 600000 1 people.parquet
 
-Every column follows an earlier one (a fixed random tree) seven times in ten, else a distribution of its own in which few
-values are common: about as dependent, and as sparse, as a census. The last argument but one is the "state": another
+Every column follows an earlier one (a fixed random tree) seven times in ten, else a distribution of its own in which
+few values are common: about as dependent, and as sparse, as a census. The last argument but one is the "state": another
 number gives other people who follow the same rules, as Colorado did for Arizona.
 """
 
