@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from understudy.domain import Clique
+from understudy.domain import Clique, Domain
 from understudy.errors import BudgetExceeded, SettingError
 from understudy.measurement import Measurement
 from understudy.privacy.budget import Account, Budget
@@ -73,15 +73,29 @@ class PrivateTable:
         self.__distances = Distances()
         self.__counted = Counted()
         self.__plan = None if plan is None else dict(plan)
-        self.domain = source.domain
-        self.neighbours = Neighbours(source.unit.column, source.unit.max_rows, source.rows_public is not None)
-        self.rows_public = source.rows_public
+        self.__domain = source.domain
+        self.__neighbours = Neighbours(source.unit.column, source.unit.max_rows, source.rows_public is not None)
 
     def __repr__(self) -> str:
         return f"PrivateTable({len(self.domain)} columns, {float(self.__account.remaining):.6g} of the budget left)"
 
     def __reduce__(self) -> str:
         raise TypeError("private rows are never serialised")
+
+    @property
+    def domain(self) -> Domain:
+        """The columns and their numbers of codes, after merging; public."""
+        return self.__domain
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Who is protected, and how far one of them can move an answer; public, and nobody's to change."""
+        return self.__neighbours
+
+    @property
+    def rows_public(self) -> int | None:
+        """The number of rows where the schema declares it public, else None."""
+        return self.__source.rows_public
 
     @property
     def account(self) -> Account:
@@ -105,7 +119,7 @@ class PrivateTable:
         view.__recoding = recoding
         view.__distances = Distances()
         view.__counted = Counted()
-        view.domain = recoding.recode(self.__source.domain)
+        view.__domain = recoding.recode(self.__source.domain)
         return view
 
     def sigma(self, rho: float) -> float:

@@ -130,6 +130,8 @@ class Receipt:
             KeyError, TypeError, ValueError: when something is missing or is not what it should be.
         """
         stated = data["budget"]
+        if stated["proof"] not in _PROOFS:
+            raise ValueError("unknown proof")
         budget = Budget(
             proof=stated["proof"],
             rho=fraction_of(stated["rho"]),

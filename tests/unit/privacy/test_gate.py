@@ -211,5 +211,10 @@ def test_the_table_tells_nothing_of_its_rows_and_cannot_be_copied():
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="never serialised"):
             attempt(many)
-    public = {name for name in vars(many) if not name.startswith("_")}
-    assert public == {"domain", "neighbours", "rows_public"}
+    assert all(name.startswith("_PrivateTable__") for name in vars(many))
+
+
+@pytest.mark.parametrize("name", ["domain", "neighbours", "rows_public", "account", "remaining"])
+def test_what_the_guarantee_rests_on_cannot_be_changed(name):
+    with pytest.raises(AttributeError):
+        setattr(table(), name, None)

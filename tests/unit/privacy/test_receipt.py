@@ -41,6 +41,13 @@ def test_charges_that_pass_the_budget_are_no_receipt(break_):
         Receipt.from_dict(data)
 
 
+def test_an_unknown_proof_is_no_receipt():
+    data = receipt().to_dict()
+    data["budget"]["proof"] = "trust me"
+    with pytest.raises(ValueError, match="unknown proof"):
+        Receipt.from_dict(data)
+
+
 @pytest.mark.parametrize(
     ("budget", "words"),
     [
