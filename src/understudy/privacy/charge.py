@@ -75,12 +75,12 @@ def gaussian(what: What, about: tuple[Clique, ...], squared: int, *, share: Frac
     **Privacy.** The discrete Gaussian of parameter sigma on integers is D^2 / (2 sigma^2)-zCDP, like the continuous one
     (Canonne, Kamath and Steinke 2020, Theorem 4).
     """
-    return planned(what, about, squared, sigma=_fitting(sqrt_above(squared / (2 * share))))
+    return planned(what, about, squared, sigma=sqrt_above(squared / (2 * share)))
 
 
 def planned(what: What, about: tuple[Clique, ...], squared: int, *, sigma: float) -> Charge:
     """Discrete Gaussian noise whose sigma was fixed in advance."""
-    rho = squared / (2 * Fraction(sigma) ** 2)
+    rho = squared / (2 * Fraction(_fitting(sigma)) ** 2)
     return Charge(what, about, "gaussian", math.sqrt(squared), sigma, rho)
 
 

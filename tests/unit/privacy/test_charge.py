@@ -47,6 +47,11 @@ def test_noise_that_would_not_fit_is_refused_before_it_is_paid(kind, share):
         kind("measure", ABOUT, 1, share=share)
 
 
+def test_a_plan_whose_noise_would_not_fit_is_refused():
+    with pytest.raises(SettingError, match="give more"):
+        planned("measure", ABOUT, 1, sigma=2.0**51)
+
+
 def test_the_largest_noise_is_what_the_samplers_take():
     from understudy.privacy.noise import discrete_gaussian, discrete_laplace
 
