@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from understudy.domain import Clique
 from understudy.errors import InputError
 from understudy.metric.labels import code_labels
 from understudy.metric.rows import Rows, ordered
@@ -23,6 +24,7 @@ from understudy.report.numbers import binned_rows, summaries
 from understudy.report.public import (
     CAUTION,
     Measured,
+    bounds_known,
     edges,
     joint_cells,
     measured_tables,
@@ -109,6 +111,7 @@ def _facts(release: Release, standin: Rows, real: Rows | None) -> dict[str, Any]
     tables = measured_tables(release)
     total = max(float(release.model.total), 1.0)
     joined = edges(release)
+    bounds, bounded, unbounded = bounds_known(release)
     names = [column.name for column in release.schema.coded]
     weak = weak_values(release, tables)
     joint = joint_cells(release, tables)
@@ -121,7 +124,7 @@ def _facts(release: Release, standin: Rows, real: Rows | None) -> dict[str, Any]
         "settings": sorted(release.settings.items()),
         "odds": None if release.receipt.epsilon is None else math.exp(min(release.receipt.epsilon, 50.0)),
         "total": total,
-        "columns": [_column(release, column, tables, total, real) for column in release.schema.coded],
+        "columns": [_column(release, column, tables, standin, real) for column in release.schema.coded],
         "numbers": numbers,
         "statistics": list(dict.fromkeys(line.name for _, lines in numbers for line in lines)),
         "weak": weak,
@@ -129,7 +132,9 @@ def _facts(release: Release, standin: Rows, real: Rows | None) -> dict[str, Any]
         "joint": joint,
         "caution": CAUTION,
         "limit": CAUTION * max((table.sigma for table in tables), default=0.0),
-        "tables": _precision(tables, total),
+        "tables": _precision(tables, total, bounds),
+        "pairs_bounded": bounded,
+        "pairs_unbounded": unbounded,
         "pairs": _pairs(standin, real, names),
         "hidden_columns": max(0, len(names) - MOST),
         "edges": joined,
@@ -138,9 +143,11 @@ def _facts(release: Release, standin: Rows, real: Rows | None) -> dict[str, Any]
     }
 
 
-def _column(release: Release, column: Coded, tables: list[Measured], total: float, real: Rows | None) -> dict[str, Any]:
-    share = shares(release, column)
-    noise = 2 * noise_of(release, column, tables) / total
+def _column(
+    release: Release, column: Coded, tables: list[Measured], standin: Rows, real: Rows | None
+) -> dict[str, Any]:
+    share = shares(release, column, standin)
+    noise = 2 * noise_of(release, column, tables) / max(float(release.model.total), 1.0)
     labels = code_labels(column)
     truth = None
     if real is not None:
@@ -172,7 +179,7 @@ def _largest(bars: list[svg.Bar]) -> list[svg.Bar]:
     return [*kept, svg.Bar(f"{len(rest)} other values", sum(bar.share for bar in rest), 0.0, real)]
 
 
-def _precision(tables: list[Measured], total: float) -> dict[str, Any]:
+def _precision(tables: list[Measured], total: float, bounds: Mapping[Clique, float | None]) -> dict[str, Any]:
     lines = [
         {
             "name": " x ".join(table.clique),
@@ -180,6 +187,7 @@ def _precision(tables: list[Measured], total: float) -> dict[str, Any]:
             "sigma": table.sigma,
             "share": table.sigma / total,
             "misplaced": table.relative(total),
+            "bound": bounds.get(table.clique),
         }
         for table in tables
     ]

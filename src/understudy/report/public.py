@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.metric.labels import code_labels
+from understudy.metric.rows import Rows
 from understudy.release import Release
 from understudy.schema.coded import Coded
 
 CAUTION = 3.0
 """A count is called weak when it is below this multiple of its noise's standard deviation."""
 _CELLS = 1 << 20
+_BOUNDED_COLUMNS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +64,7 @@ class Weak:
 
 
 def measured_tables(release: Release) -> list[Measured]:
-    """The measured tables, in the order of their first measurement; re-expressed ones are left out.
-
-    Error bounds for tables that were not measured belong beside these, once a release offers them.
-    """
+    """The measured tables, in the order of their first measurement; re-expressed ones are left out."""
     precision: dict[Clique, float] = defaultdict(float)
     cells: dict[Clique, int] = {}
     for measurement in release.measurements:
@@ -81,27 +80,26 @@ def measured_tables(release: Release) -> list[Measured]:
     return found
 
 
-def merged_labels(release: Release, column: Coded) -> list[str]:
-    """What a column's codes are called after merging: values that became one are named together."""
-    labels = code_labels(column)
-    if column.name not in release.recoding.columns:
-        return labels
-    return [_together([labels[code] for code in group]) for group in release.recoding.merged(column.name)]
-
-
-def _together(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} rare others"
-
-
-def shares(release: Release, column: Coded) -> NDArray[np.float64]:
-    """The model's share of each code of a column; merged codes spread evenly, as sampling does."""
-    counts = np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1)
-    maps = release.recoding.maps
-    if column.name in maps:
-        groups = maps[column.name]
-        counts = (counts / np.maximum(np.bincount(groups, minlength=len(counts)), 1))[groups]
-    counts = np.maximum(counts, 0.0)
+def shares(release: Release, column: Coded, standin: Rows) -> NDArray[np.float64]:
+    """The model's share of each code of a column; of one with merged codes, the share in rows drawn from it."""
+    if column.name in release.recoding.columns:
+        return np.bincount(standin.codes[column.name], minlength=column.size) / standin.rows
+    counts = np.maximum(np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1), 0.0)
     return counts / max(float(counts.sum()), 1e-300)
+
+
+def bounds_known(release: Release) -> tuple[dict[Clique, float | None], int, int]:
+    """By table of one or two columns, the share of rows that can be misplaced (95 %); and pairs with, without a bound.
+
+    The bounds are the release's own, half their L1 distance; a table without one was not measured.
+    """
+    ways = ["all-1way"] + ["all-2way"] * (2 <= len(release.schema.domain) <= _BOUNDED_COLUMNS)
+    found: dict[Clique, float | None] = {}
+    for way in ways:
+        for bound in release.bounds(way):
+            found[bound.clique] = None if bound.share is None else min(1.0, bound.share / 2)
+    pairs = [value for clique, value in found.items() if len(clique) == 2]
+    return found, sum(value is not None for value in pairs), sum(value is None for value in pairs)
 
 
 def noise_of(release: Release, column: Coded, tables: list[Measured]) -> float:
@@ -112,25 +110,31 @@ def noise_of(release: Release, column: Coded, tables: list[Measured]) -> float:
 
 
 def weak_values(release: Release, tables: list[Measured]) -> list[Weak]:
-    """By column, the values whose estimated count is weak; columns without any are left out."""
-    columns = {column.name: column for column in release.schema.coded}
+    """By column, the values that were too rare to tell apart or whose estimate is weak; others are left out."""
+    measured = {table.clique[0]: table for table in tables if len(table.clique) == 1}
     found = []
-    for table in tables:
-        if len(table.clique) != 1 or table.clique[0] not in columns or not table.weak.any() or table.estimate is None:
-            continue
-        column = columns[table.clique[0]]
-        labels = merged_labels(release, column)
-        unseen = column.other_code if labels and len(labels) == column.size else None
-        order = [
-            p
-            for p in np.argsort(-table.estimate, kind="stable")
-            if table.weak[p] and (p != unseen or p < column.ordinary)
-        ]
-        if not order:
-            continue  # only the code of unknown values is weak: nobody would analyse that
-        names = tuple(labels[place] for place in order)
-        found.append(Weak(column.title or column.name, names, table.cells, CAUTION * table.sigma))
+    for column in release.schema.coded:
+        names = [str(value) for value in release.merged.get(column.name, ())]
+        table = measured.get(column.name)
+        if table is not None and table.estimate is not None:
+            names += _weak_labels(release, column, table)
+        if names:
+            sigma = table.sigma if table is not None else 0.0
+            found.append(Weak(column.title or column.name, tuple(names), column.size, CAUTION * sigma))
     return found
+
+
+def _weak_labels(release: Release, column: Coded, table: Measured) -> list[str]:
+    """Values with a weak estimate, the largest first; merged ones and the code of unknown values are not repeated."""
+    if table.estimate is None:
+        return []
+    groups = [[code] for code in range(column.size)]
+    if column.name in release.recoding.columns:
+        groups = release.recoding.merged(column.name)
+    labels, unseen = code_labels(column), column.other_code
+    order = np.argsort(-table.estimate, kind="stable").tolist()
+    kept = [groups[place][0] for place in order if table.weak[place] and len(groups[place]) == 1]
+    return [labels[code] for code in kept if code != unseen or code < column.ordinary]
 
 
 def joint_cells(release: Release, tables: list[Measured]) -> list[tuple[Clique, int, int, float]]:
