@@ -28,7 +28,7 @@ def estimate(
     total: float | None = None,
     warm_start: GraphicalModel | None = None,
     forbidden: Mapping[Clique, NDArray[np.bool_]] | None = None,
-    tolerance: float = 5e-4,
+    tolerance: float = 1e-3,
     limit_mib: float | None = None,
     max_seconds: float | None = None,
     progress: Progress = silent,
@@ -46,7 +46,7 @@ def estimate(
         total: the number of rows when that is public; otherwise it is estimated from the measurements.
         warm_start: an earlier model of the same domain to start from; it changes the time, not the answer.
         forbidden: for a clique, a table of the cells that cannot occur (structural zeros).
-        tolerance: stop when the loss still falls by less than this, relative.
+        tolerance: stop when the loss can be expected to fall by less than this, relative.
         limit_mib: refuse a junction tree larger than this; by default one that would not fit into memory.
         max_seconds: stop in time even if not converged; the model's report says so.
         progress: told now and then how far it is.

@@ -197,7 +197,8 @@ class GraphicalModel:
 
     def _shaped(self, table: NDArray[np.float64], have: Clique, wanted: Clique) -> NDArray[np.float64]:
         order = [have.index(column) for column in wanted if column in have]
-        return self.total * table.transpose(order).reshape(self.domain.shape(wanted))
+        scaled = self.total * table  # in the table's own memory order: a copy across the grain would cost more
+        return scaled.transpose(order).reshape(self.domain.shape(wanted))
 
 
 def _maximal(domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]]) -> dict[Clique, NDArray[np.float64]]:

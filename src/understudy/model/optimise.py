@@ -1,92 +1,168 @@
-"""Accelerated mirror descent on the potentials, with restarts."""
+"""Accelerated mirror descent on the potentials, first in softened metrics when the signal is strong.
+
+Moving the potentials against `weights * (answers - targets)` is mirror descent on the loss, and at the same time
+gradient descent on the likelihood in the metric of the weights; Nesterov's momentum accelerates it. Its step is
+limited by the largest cells (count times weight), its progress by the smallest. With a strong signal these are 1e4
+apart, so the first stages use a metric that caps count times weight: the many small cells settle in long steps.
+The true metric then corrects the few large ones, which is what it is fast at.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from understudy.model.problem import Problem, Vector
 from understudy.model.report import FitReport
 
-_POWER_STEPS = 8
+_STRONG = 1e8  # curvature times rows, about (rows / sigma)^2, from which the softened stages pay
+_STAGES = ((1 / 28_000, 60), (1 / 2_800, 100), (1 / 470, 100))  # cap relative to the curvature, iterations
+_POWER_STEPS = 6
 _WINDOW = 20
-_MOST_ITERATIONS = 20_000
-_SMALLEST_STEP = 1e-12
+_MOST_CALLS = 20_000
+_SMALLEST_STEP = 1e-9
+_SAME = 1e-6  # relative difference between linear and log domain that does not matter
 
 
 def minimise(
-    problem: Problem,
-    *,
-    tolerance: float,
-    max_seconds: float | None,
-    watch: Callable[[int, float], None],
+    problem: Problem, *, tolerance: float, max_seconds: float | None, watch: Callable[[int, float], None]
 ) -> tuple[Vector, FitReport]:
     """The unknowns `x` that minimise the problem's loss, and how it went.
 
-    Mirror descent moves the potentials against the gradient with respect to the *marginals*, `weights * (answers -
-    targets)`; Nesterov's momentum makes it fast, and a rise of the loss restarts the momentum.
+    Stops when the loss that is still to be gained, as the momentum's 1/k^2 law predicts it from the last
+    iterations, is below `tolerance` times the loss.
     """
-    begin = time.perf_counter()
-    weights, targets = problem.weights, problem.targets
-    x = np.zeros(len(targets))
-    kept = x.copy()
-    answers = problem.answers(x, np.empty(len(targets)))
-    loss = problem.loss(answers)
-    step = 1.0 / _curvature(problem, x, answers)
-    first_step = step
-    history = [loss]
-    calls, run, warning, converged = 2 + _POWER_STEPS, 0, "", False
-    trial_answers = np.empty_like(answers)
-    while calls < _MOST_ITERATIONS:
-        run += 1
-        moved = x - step * (weights * (answers - targets))
-        trial = moved + (run - 1) / (run + 2) * (moved - kept)
-        problem.answers(trial, trial_answers)
-        calls += 1
-        trial_loss = problem.loss(trial_answers)
-        if not trial_loss <= loss:
-            if run <= 10:
-                step *= 0.7
-            run = 0
-            kept = x.copy()
-            if step < _SMALLEST_STEP * first_step:
-                warning = "the step size collapsed before the loss stopped falling"
+    deadline = None if max_seconds is None else time.perf_counter() + max_seconds
+    descent = _Descent(problem, tolerance, deadline, watch)
+    stiffness = descent.curvature(problem.weights)
+    if stiffness * problem.total > _STRONG:
+        for cap, iterations in _STAGES:
+            large = np.maximum(descent.answers, problem.targets)
+            softened = problem.weights / (1.0 + np.maximum(large, 0.0) * problem.weights / (cap * stiffness))
+            descent.run(softened, iterations)
+    descent.run(problem.weights, _MOST_CALLS)
+    if descent.underflowed() and not descent.warning:
+        problem.logs = True
+        descent.refresh()
+        descent.run(problem.weights, _MOST_CALLS)
+    return descent.x, descent.report()
+
+
+@dataclass
+class _Descent:
+    """Where the descent is, with its buffers."""
+
+    problem: Problem
+    tolerance: float
+    deadline: float | None
+    watch: Callable[[int, float], None]
+    warning: str = ""
+    converged: bool = False
+    gap: float = np.inf
+    begun: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        n = len(self.problem.targets)
+        self.x, self.kept, self.trial = np.zeros(n), np.zeros(n), np.empty(n)
+        self.answers, self.trial_answers = np.empty(n), np.empty(n)
+        self.direction: Vector | None = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """The answers at `x`, computed again."""
+        self.problem.answers(self.x, self.answers)
+
+    def run(self, metric: Vector, iterations: int) -> None:
+        """Accelerated descent in one metric, until its own loss stops falling or the iterations are used up."""
+        from understudy.model.kernels import descend, half_squares
+
+        targets = self.problem.targets
+        final = metric is self.problem.weights
+        step = first_step = 1.0 / self.curvature(metric)
+        constant = self.problem.constant
+        loss = constant + half_squares(metric, self.answers, targets)
+        history, momentum_age, self.converged = [loss], 0, False
+        np.copyto(self.kept, self.x)
+        for _ in range(iterations):
+            if self._must_stop():
+                return
+            momentum_age += 1
+            momentum = (momentum_age - 1) / (momentum_age + 2)
+            descend(self.x, self.kept, self.answers, targets, metric, step, momentum, self.trial)
+            self.problem.answers(self.trial, self.trial_answers)
+            trial_loss = constant + half_squares(metric, self.trial_answers, targets)
+            if not trial_loss <= loss:
+                step *= 0.7 if momentum_age <= 10 else 1.0
+                momentum_age = 0
+                np.copyto(self.kept, self.x)
+                if step < _SMALLEST_STEP * first_step:
+                    self.converged = self._flat(history, loss)
+                    self.warning = "" if self.converged or not final else "the step size collapsed before convergence"
+                    return
+                continue
+            self.x, self.trial = self.trial, self.x
+            self.answers, self.trial_answers = self.trial_answers, self.answers
+            loss = trial_loss
+            history.append(loss)
+            self.watch(self.problem.propagation.calls, loss)
+            if self._flat(history, loss):
+                self.converged = True
+                return
+        if final:
+            self.warning = "the iteration limit was reached before convergence"
+
+    def curvature(self, metric: Vector) -> float:
+        """The largest eigenvalue of covariance times metric, by power iterations with finite differences."""
+        problem = self.problem
+        direction = metric * (self.answers - problem.targets)
+        largest = 0.0
+        for _ in range(_POWER_STEPS):
+            size = float(np.abs(direction).max(initial=0.0))
+            if size == 0.0:
                 break
-            continue
-        kept, x = moved, trial
-        answers, trial_answers = trial_answers, answers
-        loss = trial_loss
-        history.append(loss)
-        watch(calls, loss)
-        if len(history) > _WINDOW and history[-1 - _WINDOW] - loss <= tolerance * loss:
-            converged = True
-            break
-        if max_seconds is not None and time.perf_counter() - begin > max_seconds:
-            warning = "the time limit ended it before the loss stopped falling"
-            break
-    else:
-        warning = "the iteration limit ended it before the loss stopped falling"
-    gap = (history[max(0, len(history) - 1 - _WINDOW)] - loss) / max(loss, 1e-300)
-    return x, FitReport(loss, calls, gap, time.perf_counter() - begin, converged, warning)
+            epsilon = 1e-5 / size
+            np.multiply(direction, epsilon, out=self.trial)
+            self.trial += self.x
+            change = problem.answers(self.trial, self.trial_answers) - self.answers
+            change /= epsilon
+            along = float(np.sum(direction * change))
+            if along <= 0.0:
+                break
+            direction = metric * change
+            largest = float(np.sum(direction * change)) / along
+        return largest or 1.0
 
+    def underflowed(self) -> bool:
+        """Whether the linear domain lost something that the log domain keeps."""
+        from understudy.model.kernels import TINY
 
-def _curvature(problem: Problem, x: Vector, answers: Vector) -> float:
-    """The largest eigenvalue of covariance times weights, by power iterations with finite differences."""
-    direction = problem.weights * (answers - problem.targets)
-    largest = 0.0
-    out = np.empty_like(answers)
-    for _ in range(_POWER_STEPS):
-        size = float(np.abs(direction).max())
-        if size == 0.0:
-            break
-        epsilon = 1e-5 / size
-        change = (problem.answers(x + epsilon * direction, out) - answers) / epsilon
-        turned = problem.weights * change
-        along = float(np.dot(direction, change))
-        if along <= 0.0:
-            break
-        largest = float(np.dot(turned, change)) / along
-        direction = turned
-    return largest or 1.0
+        if self.problem.logs:
+            return False
+        self.refresh()
+        if self.problem.propagation.in_logs or self.problem.propagation.smallest_message >= TINY:
+            return False
+        exact = self.problem.answers(self.x, self.trial_answers, logs=True)
+        return bool(np.abs(exact - self.answers).max() > _SAME * self.problem.total)
+
+    def report(self) -> FitReport:
+        """How it went; the loss is that of the answers as they are now."""
+        seconds = time.perf_counter() - self.begun
+        calls = self.problem.propagation.calls
+        loss = self.problem.loss(self.answers)
+        return FitReport(loss, calls, self.gap, seconds, self.converged and not self.warning, self.warning)
+
+    def _flat(self, history: list[float], loss: float) -> bool:
+        """Whether the loss left to gain is negligible: by the 1/k^2 law, the last window's gain times k/(2 window)."""
+        if len(history) <= _WINDOW:
+            return loss <= 0.0
+        gained = history[-1 - _WINDOW] - loss
+        self.gap = gained * max(1.0, len(history) / (2 * _WINDOW)) / loss if loss > 0.0 else 0.0
+        return self.gap <= self.tolerance
+
+    def _must_stop(self) -> bool:
+        if self.deadline is not None and time.perf_counter() > self.deadline:
+            self.warning = "the time limit was reached before convergence"
+        return bool(self.warning)

@@ -36,6 +36,7 @@ class Problem:
         start: potentials at `x = 0`.
         general: for each general query its table, its answers' place, and the query.
         forbidden: positions of the cells of maximal tables that cannot occur.
+        logs: work in the log domain throughout.
     """
 
     propagation: Propagation
@@ -46,6 +47,7 @@ class Problem:
     start: Vector
     general: list[tuple[int, slice, Query]]
     forbidden: NDArray[np.int64]
+    logs: bool = False
 
     def potentials(self, x: Vector) -> Vector:
         """The potentials of all tables."""
@@ -59,7 +61,7 @@ class Problem:
         """The model's answers at `x`."""
         cells = self.propagation.size
         marginals = self.propagation.marginals(
-            self.potentials(x), self.total, out=out[:cells], forbidden=self.forbidden, logs=logs
+            self.potentials(x), self.total, out=out[:cells], forbidden=self.forbidden, logs=logs or self.logs
         )
         for table, place, query in self.general:
             out[place] = query @ marginals[self.propagation.slice_of(table)]
@@ -67,8 +69,9 @@ class Problem:
 
     def loss(self, answers: Vector) -> float:
         """Half the sum of squared residuals in units of the noise: minus the log-likelihood of Gaussian noise."""
-        residual = answers - self.targets
-        return self.constant + 0.5 * float(np.dot(self.weights * residual, residual))
+        from understudy.model.kernels import half_squares
+
+        return self.constant + float(half_squares(self.weights, answers, self.targets))
 
 
 def make_problem(

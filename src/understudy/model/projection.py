@@ -193,7 +193,7 @@ def _product_sum(domain: Domain, a: _Operand, b: _Operand, out: Clique, order: S
 
     product = np.matmul(matrices(a, batch, rows, inner), matrices(b, batch, inner, cols))
     have = (*batch, *rows, *cols)
-    return np.ascontiguousarray(product.reshape(domain.shape(have)).transpose([have.index(c) for c in out]))
+    return product.reshape(domain.shape(have)).transpose([have.index(c) for c in out])
 
 
 def _fused_sum(domain: Domain, a: _Operand, b: _Operand, out: Clique, order: Sequence[str]) -> Vector:

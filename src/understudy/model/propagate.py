@@ -172,6 +172,8 @@ class Propagation:
         self._places = np.empty(int(np.diff(steps.table_at).max(initial=1)), np.uint64)
         self._index = np.empty(int(np.diff(steps.axis_at).max(initial=1)), np.int64)
         self._potentials = np.empty(self.size)
+        self._bits = self._work.view(np.int64)
+        self._scratch = np.empty(512)
 
     def _marginal(self, table: int) -> Table:
         return self._marginal_start + int(self.starts[table]), self.tables[table]
@@ -188,7 +190,7 @@ class Propagation:
 
         factors = int(self.starts[self.factors])
         shift = float(kernels.lower(self._potentials, self.starts[: self.factors + 1]))
-        np.exp(self._potentials[:factors], out=self._work[:factors])
+        kernels.exponentials(self._potentials[:factors], self._work[:factors], self._bits[:factors], self._scratch)
         self._work[forbidden] = 0.0
         self._work[self._cleared] = 0.0
         self.smallest_message = self._run(self._work, self._folded, len(self._schedule.kind))
@@ -208,7 +210,9 @@ class Propagation:
         self._work[forbidden] = -np.inf
         s = self._schedule
         top = np.empty_like(self._work)
-        log_kernels.run_log(self._work, top, s, self._folded, len(s.kind), self._sums, self._places, self._index)
+        log_kernels.run_log(
+            self._work, top, s, self._folded, len(s.kind), self._sums, self._row, self._places, self._index
+        )
         mass = float(self._work[self._marginal_start + self.size - 1])
         self.log_partition = mass + float(self._sums[self._normalisers].sum())
         if not math.isfinite(self.log_partition):

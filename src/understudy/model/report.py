@@ -16,7 +16,7 @@ class FitReport:
     Attributes:
         loss: half the sum of squared residuals in units of the noise, over all measurements.
         iterations: calls of the marginal oracle.
-        gap: what the last iterations still gained, relative to the loss.
+        gap: the loss still to be gained, relative, as predicted from the last iterations.
         seconds: wall-clock time.
         converged: whether the gap fell below the tolerance.
         warning: what went wrong, or empty. A model that did not converge is usable, but not the best fit.
