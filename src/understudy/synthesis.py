@@ -91,7 +91,8 @@ def _made(data: Any, run: _Run, journal: _Journal, output: str | PathLike[str] |
         data = run.public.refuse(data)
     table = PrivateTable(open_source(data, run.schema), run.budget, noise=run.noise, journal=journal, plan=run.plan)
     fit = run.mechanism.fit(table, rho=float_below(run.budget.capacity), progress=progress)
-    release = Release.of(fit, run.schema, run.receipt(table.account.charges), **run.label())
+    receipt = run.receipt(table.account.charges)
+    release = Release.of(fit, run.schema, receipt, layout=_layout(data, run.schema), **run.label())
     if output is not None:
         progress(Step("write", None, str(output)))
         release.save(output)
@@ -321,6 +322,11 @@ def _plain(settings: Mapping[str, Any]) -> bool:
 def _frame_kind(data: Any) -> Frame:
     module = type(data).__module__.partition(".")[0]
     return module if module in ("pandas", "polars") else "arrow"  # type: ignore[return-value]
+
+
+def _layout(data: Any, schema: Schema) -> dict[str, str]:
+    """The column types to give back: those of a frame; a file's are the declared ones."""
+    return {} if isinstance(data, str | PathLike) or not hasattr(data, "columns") else schema.layout(data)
 
 
 def dataset_name(data: Any) -> str:

@@ -64,7 +64,7 @@ TABLES = {
     "missing": (None, 3, "no such file"),
     "folder.csv": ("folder", 3, "is a directory"),
     "empty.csv": (b"", 3, "the file is empty"),
-    "t.xlsx": (b"x", 3, "give .csv, .csv.gz or .parquet"),
+    "t.xlsx": (b"x", 3, "give .csv, .tsv, .txt or .data (also with .gz), or .parquet"),
     "header.csv": (b"sex\nf\n", 4, "'age' is not in the table; add or rename there, or correct the schema"),
     "twice.csv": (b"sex,age,age\nf,1,2\n", 4, "'age' is named more than once in the table; rename all but one"),
     "ragged.csv": (f"sex,age\nf,1\n{WORD},2,3\n".encode(), 3, "check `delimiter` and `quote` in the dialect"),

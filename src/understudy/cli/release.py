@@ -13,6 +13,7 @@ from understudy.cli.console import tell
 from understudy.cli.run import Json, Quiet, summary
 from understudy.errors import OutputError, SettingError
 from understudy.release import Release
+from understudy.schema import Dialect
 
 
 def sample(
@@ -33,11 +34,12 @@ def sample(
     if output == "-" and as_json:
         raise SettingError("--json needs --output: rows and JSON cannot share the terminal")
     _check_rows_output(output, force=force)
-    table = loaded.sample(rows, seed=seed, as_="arrow", rare=rare)
+    as_csv = not output.endswith(".parquet")
+    table = loaded.sample(rows, seed=seed, as_="arrow", rare=rare, as_written=as_csv)
     if output == "-":
-        _to_terminal(table)
+        _to_terminal(table, loaded.schema.dialect)
         return
-    write_rows(table, Path(output))
+    write_rows(table, Path(output), loaded.schema.dialect)
     words = f"Rows: {output} ({table.num_rows} synthetic rows of {table.num_columns} columns)"
     tell(words, {"rows": table.num_rows, "output": output, "seed": seed}, quiet=quiet, as_json=as_json)
 
@@ -70,7 +72,7 @@ def _some(values: list[Any]) -> str:
     return ", ".join(str(value) for value in values[:8]) + more
 
 
-def write_rows(table: Any, path: Path) -> None:
+def write_rows(table: Any, path: Path, dialect: Dialect) -> None:
     """Write an arrow table as CSV or Parquet by the file's ending, completely or not at all.
 
     Raises:
@@ -84,7 +86,7 @@ def write_rows(table: Any, path: Path) -> None:
             pq.write_table(table, draft)
         else:
             with draft.open("wb") as file:
-                write_csv(table, file)
+                write_csv(table, file, dialect)
         draft.replace(path)
     except OSError as error:
         raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None
@@ -92,16 +94,16 @@ def write_rows(table: Any, path: Path) -> None:
         draft.unlink(missing_ok=True)
 
 
-def write_csv(table: Any, file: Any) -> None:
-    """Write an arrow table as CSV."""
+def write_csv(table: Any, file: Any, dialect: Dialect) -> None:
+    """Write an arrow table as text, in UTF-8, with the header and separator of the table's own files."""
     from pyarrow import csv
 
-    csv.write_csv(table, file)
+    csv.write_csv(table, file, csv.WriteOptions(include_header=dialect.header, delimiter=dialect.delimiter))
 
 
-def _to_terminal(table: Any) -> None:
+def _to_terminal(table: Any, dialect: Dialect) -> None:
     try:
-        write_csv(table, sys.stdout.buffer)
+        write_csv(table, sys.stdout.buffer, dialect)
         sys.stdout.flush()
     except BrokenPipeError:
         raise

@@ -45,6 +45,8 @@ class Release:
         rounds: what error bounds need of an adaptive mechanism.
         default_rows: how many rows `sample` makes unless told.
         frame: the kind of frame `sample` makes unless told: the kind that went in, arrow after loading.
+        layout: the column types of the frame that went in, where its owner chose other than the declared ones; not
+            saved.
 
     **Privacy.** Made of declared facts and paid-for answers only; anything done with it is post-processing and free.
     """
@@ -59,6 +61,7 @@ class Release:
     rounds: Sequence[Mapping[str, Any]] = ()
     default_rows: int = 1
     frame: Frame = "arrow"
+    layout: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -71,6 +74,7 @@ class Release:
         settings: Mapping[str, Any],
         rows: int | None = None,
         frame: Frame = "arrow",
+        layout: Mapping[str, str] | None = None,
     ) -> Release:
         """The release of a mechanism's fit; rows default to the declared number, else to the noisy total."""
         default = rows or schema.rows or max(1, round(fit.model.total))
@@ -85,6 +89,7 @@ class Release:
             rounds=fit.rounds,
             default_rows=default,
             frame=frame,
+            layout=layout or {},
         )
 
     def __repr__(self) -> str:
@@ -98,6 +103,7 @@ class Release:
         seed: int | None = None,
         as_: Frame | None = None,
         rare: str | Mapping[str, str] | None = None,
+        as_written: bool = False,
     ) -> Any:
         """Synthetic rows, as a frame of the kind that went in (arrow after loading).
 
@@ -108,6 +114,8 @@ class Release:
             rare: what stands for values that were too rare to be told apart (`merged`): "spread" (in proportion to
                 what was measured), "other", "hierarchy" (by groups of the column's first level); one for all columns
                 or one by column. By default "other" where the column's values can say so, else "spread".
+            as_written: give columns as text where the table's files say what a typed column cannot: tokens for
+                reasons of being missing, date patterns, decimal marks.
 
         **Privacy.** Post-processing: costs nothing, however often it is called.
 
@@ -122,7 +130,8 @@ class Release:
         rng = np.random.default_rng(seed)
         merged = self.model.sample(rows, rng)
         codes = undo_merging(merged, self.recoding, self.schema, self.measurements, rng, rare)
-        return self.schema.decode(codes, rng, as_=as_ or self.frame)
+        layout = self.schema.layout_of_file() if as_written else self.layout
+        return self.schema.decode(codes, rng, as_=as_ or self.frame, layout=layout)
 
     @property
     def merged(self) -> dict[str, list[Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 from understudy.schema.categorical import Categorical
 from understudy.schema.coded import Coded
 from understudy.schema.column import Column
+from understudy.schema.dialect import Dialect
 
 _WIDTHS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _FLOATS = ("float32", "float64")
@@ -76,6 +77,21 @@ def _arrow_name(kind: Any) -> str:
 def written_as_text(column: Column, name: str | None) -> bool:
     """Whether a column that is not text was text in the frame: it then comes back as text."""
     return name == "string" and isinstance(column, Coded)
+
+
+def layout_of_file(columns: Iterable[Column], dialect: Dialect) -> dict[str, str]:
+    """The columns that only text can write as the table's own files do: missing tokens, patterns, other decimals."""
+    return {
+        column.name: "string"
+        for column in columns
+        if isinstance(column, Coded)
+        and (
+            column.missing
+            or getattr(column, "pattern", None) is not None
+            or column.kind == "boolean"
+            or (column.kind == "number" and (dialect.decimal != "." or dialect.group))
+        )
+    }
 
 
 def laid_out(made: Mapping[str, Any], columns: Iterable[Column], layout: Mapping[str, str]) -> dict[str, Any]:

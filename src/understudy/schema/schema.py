@@ -18,7 +18,7 @@ from understudy.schema.coded import Coded
 from understudy.schema.column import Column, Constant, Dropped, Identifier
 from understudy.schema.dialect import Dialect
 from understudy.schema.frames import FrameKind, arrow_columns, to_frame
-from understudy.schema.layout import laid_out, layout_of, written_as_text
+from understudy.schema.layout import laid_out, layout_of, layout_of_file, written_as_text
 from understudy.schema.numeric import Numeric
 from understudy.schema.recode import Recoding
 from understudy.schema.rules import Rule, check_rules
@@ -215,6 +215,10 @@ class Schema:
         **Privacy.** Structure only: what the frame's owner chose, not what its cells hold.
         """
         return layout_of(frame, self.columns)
+
+    def layout_of_file(self) -> dict[str, str]:
+        """The layout in which the table's own text files are written: what typed columns cannot hold is text."""
+        return layout_of_file(self.columns, self.dialect)
 
     # -- other forms ---------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from understudy.schema import Schema
 from understudy.source.memory import MemorySource, check_names
 from understudy.source.protocol import Source
 
-_CSV = (".csv", ".csv.gz")
+_CSV = tuple(f"{ending}{gz}" for ending in (".csv", ".tsv", ".txt", ".data") for gz in ("", ".gz"))
 _PARQUET = (".parquet", ".pq")
 _Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -52,7 +52,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
     file = Path(path)
     name = file.name.lower()
     if not name.endswith(_CSV + _PARQUET):
-        raise InputError(f"{file}: unknown kind of file; give .csv, .csv.gz or .parquet")
+        raise InputError(f"{file}: unknown kind of file; give .csv, .tsv, .txt or .data (also with .gz), or .parquet")
     try:
         size = file.stat().st_size
     except (OSError, ValueError):
