@@ -84,8 +84,8 @@ def _nearby(network: Network, gap: Whole, room: Whole, spare: Whole, work: int |
     neighbour = np.concatenate((network.head, network.tail))[order]
     edge = np.tile(np.arange(edges), 2)[order]
     forward = np.repeat(np.array([1, -1]), edges)[order]
-    lies = np.clip(gap, -spare, room)
-    left, price, flow = gap - lies, np.zeros(nodes, np.int64), np.zeros(edges, np.int64)
+    lies, level = _start(gap, room, spare, network)
+    left, price, flow = gap - lies, np.full(nodes, level), np.zeros(edges, np.int64)
     budget = (1 << 62) if work is None else work * nodes + 1_000_000
     for sign in (1, -1):
         arcs = (start, neighbour, edge, forward, network.cost)
@@ -93,6 +93,19 @@ def _nearby(network: Network, gap: Whole, room: Whole, spare: Whole, work: int |
         if not compiled(np.int64(sign), *arcs, *limits, lies, left, price, flow, np.int64(budget)):
             return None
     return Settled(flow, np.maximum(lies - room, 0), np.maximum(-spare - lies, 0))
+
+
+def _start(gap: Whole, room: Whole, spare: Whole, network: Network) -> tuple[Whole, int]:
+    """Where mass lies at first, and the price that certifies it, so that searches begin on the scarce side.
+
+    Where there is more to remove than can be absorbed, all of it is removed at first and cells with room look for it,
+    instead of each excess looking for room that is long taken; likewise where there is more to add.
+    """
+    if gap.sum() > room.sum():
+        return np.where(network.final, np.maximum(gap, room), 0), network.fine
+    if gap.sum() < -spare.sum():
+        return np.where(network.final, np.minimum(gap, -spare), 0), -network.fine
+    return np.clip(gap, -spare, room), 0
 
 
 def _ortools(network: Network, gap: Whole, room: Whole, spare: Whole) -> Settled:
