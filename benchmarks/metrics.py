@@ -193,7 +193,7 @@ def drawn(curves: dict[str, dict[str, list[float]]]) -> str:
     from understudy.metric import METRICS
 
     styles = (("#0072b2", ""), ("#b34700", "5 3"), ("#117733", "2 2"), ("#882255", "8 2 2 2"))
-    width, height, across = 250, 150, 3
+    width, height, across = 256, 150, 3
     rows = -(-len(curves) // across)
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width * across} {rows * height + 34}" '
@@ -201,14 +201,17 @@ def drawn(curves: dict[str, dict[str, list[float]]]) -> str:
         f'<rect width="{width * across}" height="{rows * height + 34}" fill="#fff"/>',
     ]
     for number, (name, lines) in enumerate(curves.items()):
-        left, top = (number % across) * width + 46, (number // across) * height + 22
+        left, top = (number % across) * width + 54, (number // across) * height + 22
         every = [value for line in lines.values() for value in line]
         low, high = min(every), max(every)
         span = (high - low) or 1.0
-        out.append(f'<text x="{left}" y="{top - 7}" font-weight="600">{name} ({METRICS[name].better} is better)</text>')
+        out.append(f'<text x="{left}" y="{top - 7}" font-weight="600">{name}</text>')
+        out.append(
+            f'<text x="{left + 184}" y="{top - 7}" text-anchor="end" fill="#59636e">{METRICS[name].better} is better</text>'
+        )
         out.append(f'<path d="M{left} {top} v92 h184" fill="none" stroke="#8b95a1"/>')
         for value, y in ((high, top + 8), (low, top + 92)):
-            out.append(f'<text x="{left - 4}" y="{y}" text-anchor="end">{value:.3g}</text>')
+            out.append(f'<text x="{left - 4}" y="{y}" text-anchor="end">{shown(value)}</text>')
         places = [left + 8 + 168 * place / (len(EPSILONS) - 1) for place in range(len(EPSILONS))]
         for epsilon, x in zip(EPSILONS, places, strict=True):
             out.append(f'<text x="{x:.0f}" y="{top + 106}" text-anchor="middle">{epsilon:g}</text>')
@@ -224,6 +227,10 @@ def drawn(curves: dict[str, dict[str, list[float]]]) -> str:
         out.append(f'<path d="M{x} {y - 4} h24" stroke="{color}" stroke-width="2" stroke-dasharray="{dash}"/>')
         out.append(f'<text x="{x + 30}" y="{y}">{name}</text>')
     return "\n".join([*out, "</svg>"]) + "\n"
+
+
+def shown(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def main() -> None:
