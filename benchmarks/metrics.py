@@ -205,9 +205,11 @@ def drawn(curves: dict[str, dict[str, list[float]]]) -> str:
         every = [value for line in lines.values() for value in line]
         low, high = min(every), max(every)
         span = (high - low) or 1.0
-        better = f"{METRICS[name].better} is better"
+        better = "up is better" if METRICS[name].better == "higher" else "down is better"
         out.append(f'<text x="{left}" y="{top - 7}" font-weight="600">{name}</text>')
-        out.append(f'<text x="{left + 184}" y="{top + 10}" text-anchor="end" fill="#59636e">{better}</text>')
+        out.append(
+            f'<text x="{left + 184}" y="{top - 7}" text-anchor="end" font-size="10" fill="#59636e">{better}</text>'
+        )
         out.append(f'<path d="M{left} {top} v92 h184" fill="none" stroke="#8b95a1"/>')
         for value, y in ((high, top + 8), (low, top + 92)):
             out.append(f'<text x="{left - 4}" y="{y}" text-anchor="end">{shown(value)}</text>')
