@@ -98,6 +98,8 @@ def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Gene
     Every pass visits the tables, the worst first. For each, rows of cells with too many are overwritten: by copies of
     rows of cells with too few, which keeps what the copied rows say about other columns, or by writing the cell's
     values into them. Half of the rows are copies in even passes, all in odd ones; empty cells are always written.
+    Many tables move only a part of what they would: rows copied over and over become clones of a few, and clones tie
+    columns together that no table joins.
 
     Args:
         columns: coded columns, all of one length; they are changed.
@@ -110,10 +112,12 @@ def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Gene
     rows = len(next(iter(columns.values())))
     steps = [_Step(columns, clique, table, rows) for clique, table in tables.items()]
     state = rng.integers(0, 2**64, size=1, dtype=np.uint64)
-    error = np.full(len(steps), np.inf)
+    error = np.array([step.error() for step in steps])
     for t in range(passes):
+        # half the distance is what a table would move: all tables together at most every row once in a pass
+        part = min(1.0, 2.0 / max(float(error.sum()), 1e-9))
         for index in np.argsort(-error, kind="stable"):
-            error[index] = steps[index].run(_ALPHA * _DECAY**t, 1.0 if t % 2 else 0.5, state)
+            error[index] = steps[index].run(_ALPHA * _DECAY**t, 1.0 if t % 2 else 0.5, state, part=part)
     return columns
 
 
@@ -125,14 +129,19 @@ class _Step:
         self._target = np.ascontiguousarray(table, dtype=np.float64).reshape(-1) * (rows / table.sum())
         self._rows = rows
 
-    def run(self, alpha: float, share: float, state: NDArray[np.uint64]) -> float:
-        """Edit rows once; the L1 distance before, as a share of the rows."""
+    def error(self) -> float:
+        """The L1 distance of the rows to the table, as a share of the rows."""
+        have = np.bincount(_cells(self._columns, self._clique, self._shape), minlength=len(self._target))
+        return float(np.abs(have - self._target).sum()) / self._rows
+
+    def run(self, alpha: float, share: float, state: NDArray[np.uint64], *, part: float = 1.0) -> float:
+        """Edit rows once, by a part of what is missing; the L1 distance before, as a share of the rows."""
         from understudy.model import gum_kernels as kernels
 
         cells = _cells(self._columns, self._clique, self._shape)
         have = np.bincount(cells, minlength=len(self._target))
         removed, copied, written = (np.empty_like(have) for _ in range(3))
-        kernels.plan(have, self._target, alpha, share, state, removed, copied, written)
+        kernels.plan(have, have + part * (self._target - have), alpha, share, state, removed, copied, written)
         freed = np.empty(int(removed.sum()), np.int32)
         models = np.empty(int(copied.sum()), np.int32)
         kernels.pick(cells, have, removed, copied, state, freed, models)
