@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -126,12 +127,7 @@ def _from_file(path: Path, domain: Domain) -> Workload:
     except yaml.YAMLError:
         raise SettingError(f"workload file {path} is not valid YAML") from None
     try:
-        pairs = [
-            (tuple(entry["clique"]), float(entry.get("weight", 1.0)))
-            if isinstance(entry, dict)
-            else (tuple(entry), 1.0)
-            for entry in content
-        ]
+        pairs = [_entry(entry) for entry in _listed(content)]
     except (TypeError, KeyError, ValueError):
         raise SettingError(f"workload file {path}: write a list of cliques, each a list of column names") from None
     weights: dict[Clique, float] = {}
@@ -139,3 +135,16 @@ def _from_file(path: Path, domain: Domain) -> Workload:
         name = domain.canonical(domain.check(clique))
         weights[name] = weights.get(name, 0.0) + weight
     return Workload.of(domain, weights)
+
+
+def _entry(entry: Any) -> tuple[Clique, float]:
+    if isinstance(entry, dict):
+        return tuple(_listed(entry["clique"])), float(entry.get("weight", 1.0))
+    return tuple(_listed(entry)), 1.0
+
+
+def _listed(content: Any) -> list[Any]:
+    """The content when it is a list: text and mappings can be run through as well, but mean something else."""
+    if not isinstance(content, list):
+        raise TypeError("not a list")
+    return content

@@ -1,0 +1,202 @@
+"""AIM by the paper's numbers, its settings, and what it records for bounds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from understudy.domain import Domain
+from understudy.errors import SettingError
+from understudy.measurement import Measurement
+from understudy.mechanism.adaptive import RoundLog, rows_guess, within
+from understudy.mechanism.aim import AIM, ablations, paper_settings
+from understudy.mechanism.gaussian import Gaussian
+from understudy.mechanism.mwem import MWEM
+from understudy.privacy import Budget, PrivateTable
+from understudy.testing.tables import CodedSource
+
+SIZES = {"a": 3, "b": 3, "c": 2, "d": 4}
+
+
+def _rows(count=300):
+    rng = np.random.default_rng(7)
+    a = rng.integers(0, 3, count)
+    return np.stack([a, a, (a + rng.integers(0, 2, count)) % 2, rng.integers(0, 4, count)], axis=1).tolist()
+
+
+def _table(rho=1.0, rows=None, sizes=SIZES, **rest):
+    return PrivateTable(CodedSource(sizes, _rows() if rows is None else rows, **rest), Budget.of(rho=rho))
+
+
+def _fit(rho=1.0, mechanism=None, **rest):
+    table = _table(rho, **rest)
+    return (mechanism or AIM()).fit(table, rho=rho), table
+
+
+def test_paper_settings_give_the_papers_first_sigma_and_epsilon():
+    """rho(1, 1e-9) with 15 columns: sigma 94.3657 and epsilon 0.00706471, and 5.625 % for the columns."""
+    rho, sizes = 0.0149730577, dict.fromkeys("abcdefghijklmno", 2)
+    table = _table(rho, sizes=sizes, rows=[[0] * 15] * 50)
+    AIM(workload="all-1way", **paper_settings()).fit(table, rho=rho)
+    measured = [charge for charge in table.account.charges if charge.what == "measure"]
+    selected = [charge for charge in table.account.charges if charge.what == "select"]
+    assert [charge.scale for charge in measured[:15]] == pytest.approx([94.3657] * 15, rel=1e-5)
+    assert selected[0].scale == pytest.approx(0.00706471, rel=1e-5)
+    assert float(sum(charge.rho for charge in measured[:15])) == pytest.approx(0.05625 * rho)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, paper_settings(), {"anneal": False, "rounds": 2.0}, {"first": 0.0, "look": 0.0}]
+)
+def test_all_of_the_budget_is_spent_and_no_more(settings):
+    fit, table = _fit(0.7, AIM(**settings))
+    assert float(table.account.spent) == pytest.approx(0.7, rel=1e-9)
+    assert table.account.spent <= table.account.budget.capacity
+    assert sum(entry["share"] for entry in fit.rounds) == pytest.approx(1.0)
+
+
+def test_rounds_are_at_most_the_planned_number():
+    for rho in (1e-3, 1.0, 1e3):
+        fit, _ = _fit(rho, AIM(rounds=2.0))
+        assert sum("chosen" in entry for entry in fit.rounds) <= 2 * len(SIZES)
+
+
+def test_much_budget_reproduces_the_workload():
+    fit, _ = _fit(1e6, AIM(workload="all-2way"))
+    rows = np.array(_rows())
+    for pair, (i, j) in {("a", "b"): (0, 1), ("b", "d"): (1, 3)}.items():
+        true = np.bincount(rows[:, i] * SIZES[pair[1]] + rows[:, j], minlength=SIZES[pair[0]] * SIZES[pair[1]])
+        assert np.abs(fit.model.project(pair).ravel() - true).sum() < 0.02 * len(rows)
+
+
+def test_the_sensitivity_of_a_choice_is_the_largest_weight_times_the_units_rows():
+    fit, table = _fit(1.0, max_rows=2)
+    weights = fit.rounds[0]["weights"]
+    chosen = [entry for entry in fit.rounds if "chosen" in entry]
+    charges = [charge for charge in table.account.charges if charge.what == "select"]
+    for entry, charge in zip(chosen, charges, strict=True):
+        assert charge.sensitivity == entry["sensitivity"] == 2 * weights[entry["candidates"]].max()
+
+
+def test_candidates_grow_with_the_budget_and_stay_within_the_limit():
+    fit, _ = _fit(50.0, AIM(max_mib=1e-4, rounds=2.0))
+    assert fit.model.size_mib <= max(1e-4, sum(SIZES.values()) * 8 / 2**20)
+
+
+def test_within_agrees_with_the_small_domain_shortcut():
+    domain, weights = Domain(SIZES), AIM()._cliques(Domain(SIZES))
+    assert list(within(domain, weights, [("a",)], 1.0)) == list(weights)
+    assert set(within(domain, weights, [("a", "b")], 1e-9)) == {("a",), ("b",), ("c",), ("d",), ("a", "b")}
+
+
+def test_a_second_look_goes_to_columns_of_many_codes_for_so_few_rows():
+    sizes = {"wide": 60, "yes": 2}
+    rows = [[i % 60, i % 2] for i in range(400)]
+    table = _table(0.05, rows=rows, sizes=sizes)
+    AIM(workload="all-1way").fit(table, rho=0.05)
+    first_select = next(i for i, charge in enumerate(table.account.charges) if charge.what == "select")
+    looks = [charge.about[0] for charge in table.account.charges[:first_select]]
+    assert looks[:2] == [("wide",), ("yes",)]
+    assert looks[2:3] == [("wide",)]
+    calm = _table(1e4, rows=rows, sizes=sizes)
+    AIM(workload="all-1way").fit(calm, rho=1e4)
+    assert [charge.what for charge in calm.account.charges[:3]] == ["measure", "measure", "select"]
+
+
+def test_rare_codes_are_merged_and_declared_measurements_kept():
+    sizes = {"wide": 40, "yes": 2}
+    rows = [[0, 0]] * 200 + [[1, 1]] * 200
+    fit, table = _fit(0.5, AIM(workload="all-2way"), sizes=sizes, rows=rows)
+    assert fit.model.domain["wide"] < 20
+    assert len(fit.measurements[0].values) == 40
+    again = AIM(workload="all-2way").finish(table.domain, fit.measurements, recoding=fit.recoding)
+    assert again.model.domain == fit.model.domain
+
+
+def test_the_record_holds_models_only_where_an_unmeasured_clique_needs_them():
+    fit, _ = _fit(2.0, AIM(threshold=0.0))
+    kept = [m.clique for m in fit.measurements]
+    names = [tuple(clique) for clique in fit.rounds[0]["cliques"]]
+    lasts = [place for entry in fit.rounds for place in entry.get("last", [])]
+    assert len(lasts) == len(set(lasts))
+    assert not any(set(names[place]) <= set(clique) for place in lasts for clique in kept)
+    assert all(len(entry["last"]) for entry in fit.rounds if "model" in entry)
+
+
+def test_round_log_keeps_the_last_candidacy():
+    log = RoundLog({("a",): 1.0, ("b",): 1.0}, [(1, 0.1)])
+    table = _table()
+    model = AIM().fit(table, rho=1.0).model
+    for candidates in ([("a",), ("b",)], [("a",)], [("a",)]):
+        log.selected(table, ("a",), candidates=candidates, offsets={("a",): 1.0, ("b",): 2.0}, before=model, share=0.3)
+    entries = log.entries([("zz",)])
+    assert [entry.get("last", np.array([])).tolist() for entry in entries] == [[], [1], [], [0]]
+    assert ["model" in entry for entry in entries] == [False, True, False, True]
+
+
+def test_rows_guess_is_the_inverse_variance_mean():
+    small = Measurement(("a",), np.array([10, 20]), 1.0)
+    large = Measurement(("b",), np.array([5, 5, 5, 5]), 2.0)
+    assert rows_guess([small, large]) == pytest.approx((30 / 2 + 20 / 16) / (1 / 2 + 1 / 16))
+    assert rows_guess([Measurement(("a",), np.array([-9, 0]), 1.0)]) == 1.0
+
+
+@pytest.mark.parametrize("name", ablations())
+def test_ablations_run(name):
+    fit, table = _fit(0.5, AIM(**ablations()[name]))
+    assert float(table.account.spent) == pytest.approx(0.5)
+    assert any("chosen" in entry for entry in fit.rounds)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"rounds": 0.5},
+        {"measured": 1.0},
+        {"measured": 0.0},
+        {"first": 0.8, "look": 0.3},
+        {"first": 0.0, "look": 0.3},
+        {"max_mib": 0},
+        {"max_cells": 0},
+        {"precise": 0.0},
+        {"threshold": -1.0},
+        {"fewest": math.nan},
+        {"score": "best"},
+        {"rounds": "16"},
+        {"rounds": True},
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings):
+    with pytest.raises(SettingError, match="aim"):
+        AIM(**settings)
+
+
+def test_a_workload_without_candidates_is_refused_before_spending():
+    with pytest.raises(SettingError, match="max_cells"):
+        AIM(closure=False, max_cells=1).footprint(Domain(SIZES))
+
+
+def test_mwem_measures_cliques_of_the_workload_in_equal_rounds():
+    _, table = _fit(1.0, MWEM(workload="all-2way"))
+    measured = [charge for charge in table.account.charges if charge.what == "measure"]
+    assert len(measured) == len(SIZES)
+    assert all(len(charge.about[0]) == 2 for charge in measured)
+    assert [float(charge.rho) for charge in measured] == pytest.approx([0.9 / 4] * 4)
+    with pytest.raises(SettingError, match="mwem"):
+        MWEM(rounds=0.0)
+
+
+def test_gaussian_splits_noise_by_the_cube_root_of_the_cells():
+    fit, table = _fit(1.0, Gaussian(workload="all-2way"))
+    sigma = {m.clique: m.sigma for m in fit.measurements}
+    assert len(sigma) == 6
+    assert sigma[("a", "b")] / sigma[("b", "d")] == pytest.approx((12 / 9) ** (1 / 3))
+    assert float(table.account.spent) == pytest.approx(1.0)
+
+
+def test_gaussian_falls_back_to_gradual_updates_where_the_tree_is_too_large():
+    assert _fit(1.0, Gaussian(max_mib=1e-5))[0].model.kind != _fit(1.0, Gaussian())[0].model.kind
+    with pytest.raises(SettingError, match="gaussian"):
+        Gaussian(max_mib=0.0)
