@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from understudy.domain import Domain
+from understudy.errors import SettingError
+from understudy.measurement import Measurement
+from understudy.mechanism import mechanism_named
+from understudy.mechanism.generate import generated
+from understudy.privacy import Budget, PrivateTable
+from understudy.schema import Recoding
+from understudy.testing.tables import CodedSource
+
+SIZES = {"a": 2, "b": 3, "c": 2}
+DOMAIN = Domain(SIZES)
+
+
+def pairs() -> list[Measurement]:
+    rng = np.random.default_rng(1)
+    whole = rng.dirichlet(np.ones(12)).reshape(2, 3, 2) * 1000
+    return [
+        Measurement(tuple("abc"[:i] + "abc"[i + 1 :]), whole.sum(axis=i).reshape(-1).round(), 2.0) for i in (0, 1, 2)
+    ]
+
+
+@pytest.mark.parametrize("name", ["mst", "privsyn"])
+@pytest.mark.parametrize(("generator", "kind"), [("gum", "gum"), ("pgm", "graphical")])
+def test_either_generator_takes_what_either_mechanism_measured(name: str, generator: str, kind: str) -> None:
+    rng = np.random.default_rng(0)
+    rows = [[int(a), int(a) + int(rng.integers(2)), int(rng.integers(2))] for a in rng.integers(2, size=2000)]
+    table = PrivateTable(CodedSource(SIZES, rows), Budget.of(rho=2.0))
+    fit = mechanism_named(name).fit(table, rho=2.0)
+    model = generated(generator, DOMAIN, fit.measurements, fit.recoding)
+    assert model.kind == kind
+    assert model.total == pytest.approx(2000, abs=50)
+    assert model.project(("a", "b"))[0, 2] + model.project(("a", "b"))[1, 0] < 40
+
+
+def test_both_generators_find_the_same_tables() -> None:
+    gum, pgm = (generated(name, DOMAIN, pairs(), Recoding.identity(), total=1000) for name in ("gum", "pgm"))
+    for clique in (("a", "b"), ("b", "c"), ("c", "a")):
+        assert gum.project(clique) == pytest.approx(pgm.project(clique), abs=3)
+
+
+def test_a_tree_that_is_too_large_is_left_to_updates() -> None:
+    assert generated("pgm", DOMAIN, pairs(), Recoding.identity(), limit_mib=1e-6).kind == "gum"
+    assert generated("pgm", DOMAIN, pairs(), Recoding.identity(), limit_mib=1.0).kind == "graphical"
+
+
+def test_an_unknown_generator_is_named() -> None:
+    with pytest.raises(SettingError, match=r"'gan'.*pgm, gum"):
+        generated("gan", DOMAIN, [], Recoding.identity())
