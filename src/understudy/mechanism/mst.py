@@ -17,6 +17,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
+from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.mechanism.spanning_tree import (
     IndependentPairs,
@@ -48,6 +49,7 @@ class MST:
         penalty: how much of the noise that a pair's table would get is taken off its score; 0 takes nothing.
         size_power: a table of n cells is measured with weight n^size_power; 1/3 minimises the summed noise.
         max_cells: pairs of more cells are not chosen.
+        generator: "pgm", a graphical model; or "gum", consistent tables and gradual updates of rows.
 
     **Privacy.** Three kinds of calls to the gate; everything else reads their answers (Theorem 3 and the appendix).
     """
@@ -58,6 +60,7 @@ class MST:
     penalty: float = 0.5
     size_power: float = 1 / 3
     max_cells: int = 1_000_000
+    generator: str = "pgm"
 
     name: ClassVar[str] = "mst"
     pure: ClassVar[bool] = True
@@ -68,6 +71,7 @@ class MST:
         for name in ("threshold", "penalty", "size_power"):
             _check(name, getattr(self, name), at_least=0)
         _check("max_cells", self.max_cells, at_least=4)
+        check_generator(self.generator)
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Measure, compress, select, measure, finish."""
@@ -113,7 +117,10 @@ class MST:
         total: float | None = None,
         progress: Progress = silent,
     ) -> Fit:
-        """The graphical model of what was measured, whatever part of it there is."""
+        """The model of what was measured, whatever part of it there is."""
+        if self.generator == "gum":
+            other = generated("gum", domain, measurements, recoding, total=total, progress=progress)
+            return Fit(model=other, measurements=measurements, recoding=recoding)
         merged, expressed = recoding.recode(domain), all_re_expressed(domain, measurements, recoding)
         start = tree_start(merged, expressed)
         model = estimate(merged, expressed, total=total, warm_start=start, progress=progress)
