@@ -88,3 +88,17 @@ def test_wrong_options(files: dict[str, str], extra: list[str], words: str) -> N
     result = CliRunner().invoke(app, ["evaluate", files["real"], files["made"], "-s", files["schema"], *extra])
     assert result.exit_code == 3
     assert words in result.stderr
+
+
+def test_sampled_csv_means_the_same_as_sampled_frames(tmp_path: Path) -> None:
+    import pandas as pd
+
+    from understudy.schema.categorical import Boolean
+
+    schema = us.Schema((Boolean(name="smoker", true_values=("YES",), false_values=("NO",)),))
+    real = pd.DataFrame({"smoker": ["YES"] * 300 + ["NO"] * 700})
+    with us.testing.insecure(1):
+        us.synthesize(real, schema, epsilon=10.0, delta=1e-6, output=tmp_path / "r.release")
+    CliRunner().invoke(app, ["sample", str(tmp_path / "r.release"), "-o", str(tmp_path / "rows.csv")])
+    frame = us.evaluate(real, tmp_path / "rows.csv", schema, metrics=["k_marginal"])
+    assert frame["value"].iloc[0] > 980
