@@ -92,8 +92,8 @@ def told(rows: list[dict[str, Any]]) -> str:
     cpu = np.mean([r["cpu_seconds"] for r in rows])
     return (
         f"{first['table']:8} epsilon {first['epsilon']:<5} {first['mechanism']:9} {first['workload']:10} "
-        f"error {error:.4f} (sd {spread:.4f}, {len(rows)} runs){ratio}; {cpu:.1f} s CPU, {first['rounds']} rounds, tree "
-        f"{first['tree_mib']} MiB, peak {max(r['peak_mib'] for r in rows)} MiB"
+        f"error {error:.4f} (sd {spread:.4f}, {len(rows)} runs){ratio}; {cpu:.1f} s CPU, "
+        f"{first['rounds']} rounds, tree {first['tree_mib']} MiB, peak {max(r['peak_mib'] for r in rows)} MiB"
     )
 
 

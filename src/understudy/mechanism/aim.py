@@ -23,6 +23,7 @@ from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 from understudy.workload import Workload
 
+_ROUGH = 5e-3  # within rounds a model is estimated less precisely than at the end: the next choice needs no more
 _WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
 
 
@@ -116,11 +117,12 @@ class AIM:
             )
             measurements += table.measure([chosen], rho=self.measured * share)  # line 15
             log.selected(table, chosen, candidates=candidates, offsets=offsets, before=model, share=share / rho)
-            model = estimate(domain, measurements, total=total, warm_start=model)  # line 16
+            model = estimate(domain, measurements, total=total, warm_start=model, tolerance=_ROUGH)  # line 16
             progress(Step("measure", 1 - left / rho, _told(log.rounds, chosen, model)))
             if self.anneal and moved(before[chosen], model.project(chosen)) <= noise * domain.cells(chosen):
                 grown = share * (2 if table.account.budget.pure else 4)  # Algorithm 4: half the noise
                 share = max(share, min(grown, left / self.fewest)) if self.fewest else grown
+        model = estimate(domain, measurements, total=total, warm_start=model, progress=progress)
         kept = [*raw, *measurements[len(raw) :]]
         rounds = log.entries([m.clique for m in kept])
         return Fit(model=model, measurements=kept, recoding=recoding, rounds=rounds)

@@ -37,6 +37,15 @@ def test_either_generator_takes_what_either_mechanism_measured(name: str, genera
     assert model.project(("a", "b"))[0, 2] + model.project(("a", "b"))[1, 0] < 40
 
 
+def test_the_spanning_tree_can_be_generated_by_updates() -> None:
+    rows = [[i % 2, i % 2 + i % 3 // 2, i % 5 // 3] for i in range(2000)]
+    table = PrivateTable(CodedSource(SIZES, rows), Budget.of(rho=2.0))
+    fit = mechanism_named("mst", generator="gum").fit(table, rho=2.0)
+    assert fit.model.kind == "gum"
+    with pytest.raises(SettingError, match="generator"):
+        mechanism_named("mst", generator="gan")
+
+
 def test_both_generators_find_the_same_tables() -> None:
     gum, pgm = (generated(name, DOMAIN, pairs(), Recoding.identity(), total=1000) for name in ("gum", "pgm"))
     for clique in (("a", "b"), ("b", "c"), ("c", "a")):
