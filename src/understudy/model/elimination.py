@@ -62,37 +62,32 @@ def _remove(graph: NDArray[np.uint8], v: int, clique: NDArray[np.uint8], touched
 
 @njit(cache=True)
 def _run(
-    graph: NDArray[np.uint8],
-    sizes: NDArray[np.float64],
-    order: NDArray[np.int64],
-    cliques: NDArray[np.uint8],
-    start: int,
-    method: int,
-    jitter: float,
-    state: NDArray[np.uint64],
-    only_simplicial: bool,
+    graph: Any, sizes: Any, order: Any, cliques: Any, start: int, method: int, jitter: float, state: Any, scratch: Any
 ) -> Any:
-    """Greedy elimination from position `start` of `order`; returns the position it reached."""
+    """Greedy elimination from position `start` of `order`; returns the position it reached.
+
+    With method -1 it eliminates only vertices that add no edge.
+    """
     n = graph.shape[0]
-    near = np.empty(n, np.int64)
-    done = np.zeros(n, np.uint8)
+    done, touched, near, score = scratch
+    for v in range(n):
+        done[v] = 0
+        touched[v] = 1
     for i in range(start):
         done[order[i]] = 1
-    touched = np.ones(n, np.uint8)
-    score = np.empty(n, np.float64)
     for position in range(start, n):
         best = -1
         for v in range(n):
             if done[v]:
                 continue
             if touched[v]:
-                score[v] = _score(graph, sizes, v, method, near)
+                score[v] = _score(graph, sizes, v, max(method, 0), near)
                 if jitter > 0.0:
                     score[v] = score[v] * (1.0 + jitter * _random(state)) + 1e-9 * _random(state)
                 touched[v] = 0
             if best < 0 or score[v] < score[best]:
                 best = v
-        if only_simplicial and score[best] > 0.0:
+        if method < 0 and score[best] > 0.0:
             return position
         _remove(graph, best, cliques[best], touched)
         order[position] = best
@@ -101,20 +96,17 @@ def _run(
 
 
 @njit(cache=True)
-def _cells(
-    sizes: NDArray[np.float64], order: NDArray[np.int64], cliques: NDArray[np.uint8], kept: NDArray[np.uint8]
-) -> float:
+def _cells(sizes: Any, order: Any, cliques: Any, kept: Any, place: Any, degree: Any) -> Any:
     """Cells of the maximal elimination cliques, which are marked in `kept`.
 
     The clique of `v` lies inside an earlier one exactly when some `u` whose first later neighbour is `v` has one
     neighbour more than `v` has.
     """
     n = sizes.size
-    place = np.empty(n, np.int64)
-    degree = np.zeros(n, np.int64)
     for i in range(n):
         place[order[i]] = i
         kept[i] = 1
+        degree[i] = 0
         for u in range(n):
             degree[i] += cliques[i, u]
     for u in range(n):
@@ -136,64 +128,78 @@ def _cells(
 
 
 @njit(cache=True)
-def search(
-    graph: NDArray[np.uint8],
-    sizes: NDArray[np.float64],
-    restarts: int,
-    best_order: NDArray[np.int64],
-    best_cliques: NDArray[np.uint8],
-    best_kept: NDArray[np.uint8],
-) -> float:
-    """The smallest tree of three heuristics and `restarts` randomised ones: its cells; the rest in the arguments.
+def _copy(source: Any, target: Any) -> None:
+    for i in range(source.shape[0]):
+        for k in range(source.shape[1]):
+            target[i, k] = source[i, k]
+
+
+@njit(cache=True)
+def _search(core: Any, sizes: Any, restarts: int, state: Any, boards: Any, lists: Any, scratch: Any) -> Any:
+    """The smallest tree of three heuristics and randomised restarts: its cells; its cliques in the boards.
 
     A vertex whose neighbours are joined already costs nothing to eliminate, so those go first and every heuristic
     works on what remains: the part of the graph with loops.
     """
-    n = graph.shape[0]
-    state = np.full(1, np.uint64(12345))
-    core = graph.copy()
-    order, cliques, kept = np.empty(n, np.int64), np.zeros((n, n), np.uint8), np.empty(n, np.uint8)
-    start = _run(core, sizes, order, cliques, 0, _FILL, 0.0, state, True)
-    if start == n:
-        best_order[:] = order
-        best_cliques[:] = cliques
-        return _cells(sizes, order, cliques, best_kept)
+    work, cliques, best_cliques = boards
+    order, kept, best_kept, place, degree = lists
+    n = sizes.size
+    state[0] = np.uint64(12345)
+    start = _run(core, sizes, order, cliques, 0, -1, 0.0, state, scratch)
     best = np.inf
     for attempt in range(3 + restarts):
-        work = core.copy()
+        _copy(core, work)
         if attempt < 3:
-            _run(work, sizes, order, cliques, start, attempt, 0.0, state, False)
+            _run(work, sizes, order, cliques, start, attempt, 0.0, state, scratch)
         else:
-            _run(work, sizes, order, cliques, start, 1 + attempt % 2, 0.3, state, False)
-        cells = _cells(sizes, order, cliques, kept)
+            _run(work, sizes, order, cliques, start, 1 + attempt % 2, 0.3, state, scratch)
+        cells = _cells(sizes, order, cliques, kept, place, degree)
         if cells < best or attempt == 0:
             best = cells
-            best_order[:] = order
-            best_cliques[:] = cliques
-            best_kept[:] = kept
+            _copy(cliques, best_cliques)
+            for v in range(n):
+                best_kept[v] = kept[v]
+        if start == n:
+            break
     return best
 
 
 @njit(cache=True)
 def cells_with(
-    graph: NDArray[np.uint8],
-    sizes: NDArray[np.float64],
+    graph: Any,
+    sizes: Any,
     restarts: int,
     base: float,
-    starts: NDArray[np.int64],
-    members: NDArray[np.int64],
-    out: NDArray[np.float64],
+    starts: Any,
+    members: Any,
+    out: Any,
+    core: Any,
+    state: Any,
+    boards: Any,
+    lists: Any,
+    scratch: Any,
 ) -> None:
-    """The tree's cells after joining each candidate, whose columns are `members[starts[i]:starts[i + 1]]`."""
-    n = graph.shape[0]
-    order, cliques, kept = np.empty(n, np.int64), np.zeros((n, n), np.uint8), np.empty(n, np.uint8)
+    """The tree's cells after joining each candidate, whose columns are `members[starts[i]:starts[i + 1]]`.
+
+    A candidate that adds no edge gets `base`, unless that is negative. The cliques of the last tree searched for
+    remain in `boards[2]`, marked by `lists[2]`. The last five arguments are scratch (see `scratch_for`).
+    """
     for c in range(out.size):
-        joined = graph.copy()
-        changed = False
+        _copy(graph, core)
+        changed = base < 0.0
         for i in range(starts[c], starts[c + 1]):
             for k in range(starts[c], starts[c + 1]):
                 u, v = members[i], members[k]
-                if u != v and not joined[u, v]:
-                    joined[u, v] = 1
+                if u != v and not core[u, v]:
+                    core[u, v] = 1
                     changed = True
-        out[c] = search(joined, sizes, restarts, order, cliques, kept) if changed else base
+        out[c] = _search(core, sizes, restarts, state, boards, lists, scratch) if changed else base
+
+
+def scratch_for(n: int) -> tuple[Any, ...]:
+    """Room for `cells_with` to work in, made here because allocating in compiled code is slow to compile."""
+    core, *boards = np.zeros((4, n, n), np.uint8)
+    order, place, degree, near = np.empty((4, n), np.int64)
+    kept, best_kept, done, touched = np.empty((4, n), np.uint8)
+    lists = (order, kept, best_kept, place, degree)
+    return core, np.zeros(1, np.uint64), tuple(boards), lists, (done, touched, near, np.empty(n))

@@ -53,7 +53,7 @@ class JunctionTree:
         """
         columns = ordered_columns(domain)
         graph = _graph_of(domain, columns, cliques)
-        found = _search(graph, _sizes(domain, columns))
+        found = _search(graph, _sizes(domain, columns), [[]], -1.0)[1]
         tree = cls(domain, *_joined(domain, [tuple(columns[i] for i in np.flatnonzero(row)) for row in found]), graph)
         if limit_mib is not None and tree.size_mib > limit_mib:
             raise SettingError(
@@ -94,16 +94,10 @@ class JunctionTree:
 
         The same search as `of`, so the figures are those that building each tree would give.
         """
-        from understudy.model.elimination import cells_with
-
         columns = ordered_columns(self.domain)
         place = {column: i for i, column in enumerate(columns)}
         members = [[place[c] for c in self.domain.check(clique) if c in place] for clique in candidates]
-        starts = np.cumsum([0, *map(len, members)], dtype=np.int64)
-        flat = np.array([i for member in members for i in member], np.int64)
-        out = np.empty(len(members))
-        cells_with(self._graph, _sizes(self.domain, columns), _RESTARTS, float(self.cells), starts, flat, out)
-        return out * _MIB
+        return _search(self._graph, _sizes(self.domain, columns), members, float(self.cells))[0] * _MIB
 
 
 def ordered_columns(domain: Domain) -> Clique:
@@ -125,18 +119,21 @@ def _graph_of(domain: Domain, columns: Clique, cliques: Iterable[Clique]) -> NDA
     return graph
 
 
-def _search(graph: NDArray[np.uint8], sizes: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Rows of column membership, one for each maximal clique; one empty row for an empty domain."""
-    from understudy.model.elimination import search
+def _search(
+    graph: NDArray[np.uint8], sizes: NDArray[np.float64], members: list[list[int]], base: float
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Cells of the tree with each candidate; and the last tree's cliques, as rows of column membership."""
+    from understudy.model.elimination import cells_with, scratch_for
 
-    n = len(graph)
-    if n == 0:
-        return np.zeros((1, 0), bool)
-    order, cliques, kept = np.empty(n, np.int64), np.zeros((n, n), np.uint8), np.empty(n, np.uint8)
-    search(graph, sizes, _RESTARTS, order, cliques, kept)
-    np.fill_diagonal(cliques, 1)
-    found: NDArray[np.bool_] = cliques[kept.astype(bool)].astype(bool)
-    return found
+    starts = np.cumsum([0, *map(len, members)], dtype=np.int64)
+    flat = np.array([i for member in members for i in member], np.int64)
+    out, scratch = np.ones(len(members)), scratch_for(len(graph))
+    if len(graph) == 0:
+        return out, np.zeros((1, 0), bool)
+    cells_with(graph, sizes, _RESTARTS, base, starts, flat, out, *scratch)
+    cliques, kept = scratch[2][2].astype(bool), scratch[3][2].astype(bool)
+    np.fill_diagonal(cliques, True)
+    return out, cliques[kept]
 
 
 def _joined(domain: Domain, cliques: list[Clique]) -> tuple[tuple[Clique, ...], tuple[int, ...]]:

@@ -107,7 +107,7 @@ class _Descent:
             self.answers, self.trial_answers = self.trial_answers, self.answers
             loss = trial_loss
             history.append(loss)
-            self.watch(self.problem.propagation.calls, loss)
+            self.watch(self.problem.propagation.calls, loss if final else self.problem.loss(self.answers))
             if self._flat(history, loss):
                 self.converged = True
                 return

@@ -14,7 +14,7 @@ from understudy.model.propagate import Propagation
 from understudy.model.schedule import ScheduleBuilder
 
 Vector: TypeAlias = NDArray[np.float64]
-_BUNDLE = 512  # queries across cliques are answered together while their joint table has at most this many cells
+_BUNDLE = 2048  # queries across cliques are answered together while their joint table has at most this many cells
 _SMALL_MATRICES = 4096
 _KEPT = 2**23  # cells of intermediate tables that outlive a call
 
@@ -191,7 +191,7 @@ def _product_sum(domain: Domain, a: _Operand, b: _Operand, out: Clique, order: S
         axes = [operand.columns.index(c) for group in groups for c in group]
         return operand.table.transpose(axes).reshape([domain.cells(group) for group in groups])
 
-    product = np.matmul(matrices(a, batch, rows, inner), matrices(b, batch, inner, cols))
+    product: Vector = np.matmul(matrices(a, batch, rows, inner), matrices(b, batch, inner, cols))
     have = (*batch, *rows, *cols)
     return product.reshape(domain.shape(have)).transpose([have.index(c) for c in out])
 
