@@ -35,6 +35,9 @@ from understudy.privacy.gate import LARGEST_TABLE
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 
+TOLERANCE = 1e-5
+"""Of the final estimate, relative: a good start makes a close fit cheap."""
+
 _COPIES = 8  # tables of doubles that estimation holds for each cell of the model
 
 
@@ -123,7 +126,7 @@ class MST:
             return Fit(model=other, measurements=measurements, recoding=recoding)
         merged, expressed = recoding.recode(domain), all_re_expressed(domain, measurements, recoding)
         start = tree_start(merged, expressed)
-        model = estimate(merged, expressed, total=total, warm_start=start, progress=progress)
+        model = estimate(merged, expressed, total=total, warm_start=start, tolerance=TOLERANCE, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:
@@ -155,7 +158,8 @@ def independent_pairs(
 ) -> IndependentPairs:
     """Every pair's table by the one-way marginals alone (line 1 of Algorithm 6)."""
     merged = recoding.recode(domain)
-    model = estimate(merged, all_re_expressed(domain, ones, recoding), total=total)
+    expressed = all_re_expressed(domain, ones, recoding)
+    model = estimate(merged, expressed, total=total, warm_start=tree_start(merged, expressed))
     tables = model.project_many(one_way(merged))
     return IndependentPairs({column: tables[(column,)] for column in merged}, model.total)
 

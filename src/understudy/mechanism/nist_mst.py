@@ -16,7 +16,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
-from understudy.mechanism.mst import check_kept, tree_footprint
+from understudy.mechanism.mst import TOLERANCE, check_kept, tree_footprint
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.mechanism.public_cliques import public_cliques, within
 from understudy.mechanism.spanning_tree import Keep, Kept, kept_cliques
@@ -117,7 +117,7 @@ class NistMST:
         """The graphical model of what was measured, whatever part of it there is."""
         merged, expressed = recoding.recode(domain), all_re_expressed(domain, measurements, recoding)
         start = tree_start(merged, expressed)
-        model = estimate(merged, expressed, total=total, warm_start=start, progress=progress)
+        model = estimate(merged, expressed, total=total, warm_start=start, tolerance=TOLERANCE, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:
