@@ -198,11 +198,13 @@ def _true(clique):
     return np.bincount(flat, minlength=math.prod(SIZES[column] for column in clique))
 
 
-@pytest.mark.parametrize("simultaneous", [False, True])
-def test_bounds_of_whole_runs_hold(simultaneous):
+@pytest.mark.parametrize(
+    ("simultaneous", "settings"), [(False, {}), (True, {}), (False, {"score": "cells", "first": 0.0, "look": 0.0})]
+)
+def test_bounds_of_whole_runs_hold(simultaneous, settings):
     seen = {"measured": 0, "selected": 0}
     for _ in range(6):
-        evidence = _fitted(0.5)
+        evidence = _fitted(0.5, **settings)
         triples = [("a", "b", "c"), ("a", "b", "d"), ("a", "c", "d"), ("b", "c", "d"), ("b", "a"), ("d",)]
         for bound in marginal_bounds(evidence, triples, confidence=1 - 1e-6, simultaneous=simultaneous):
             if bound.bound is not None:
@@ -211,6 +213,31 @@ def test_bounds_of_whole_runs_hold(simultaneous):
                 assert (bound.source == "measured") <= bound.supported
                 seen[bound.source] += 1
     assert min(seen.values()) > 0
+
+
+def test_a_choice_is_undone_by_hand():
+    """Corollary 2 written out for one round: two candidates, of which the other one was chosen."""
+    domain = Domain({"a": 2, "b": 2})
+    before = GraphicalModel(domain, {}, total=100.0)
+    y = np.array([70, 35])
+    record = {
+        "epsilon": 0.5,
+        "sensitivity": 2.0,
+        "candidates": np.array([0, 1], np.int32),
+        "offsets": np.array([8.0, 12.0]),
+        "last": np.array([1], np.int32),
+        "kind": before.kind,
+        "model": before.to_arrays(),
+    }
+    stages = [Stage([Measurement(("a",), y, 5.0)], 0.6, record)]
+    after = GraphicalModel(domain, {("a",): np.log([70.0, 35.0])}, total=105.0)
+    evidence = Evidence(after, domain, stages=stages, cliques=[(("a",), 2.0), (("b",), 1.5)])
+    (bound,) = marginal_bounds(evidence, [("b",)], confidence=0.9)
+    part = 0.1 * 0.6 / 3
+    error = 20 + 15 + Law.of("gaussian", 5.0, 2).one_side(part)
+    missed = 2 * 2.0 / 0.5 * math.log(2 / part)
+    assert bound.source == "selected"
+    assert bound.bound == pytest.approx(5.0 + 12.0 + (2.0 * (error - 8.0) + missed) / 1.5, abs=1e-3)
 
 
 def test_more_confidence_costs_width_and_together_costs_more():

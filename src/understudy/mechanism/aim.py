@@ -60,7 +60,7 @@ class AIM:
     max_mib: float = 80.0
     rounds: float = 16.0
     measured: float = 0.9
-    first: float = 0.03
+    first: float = 0.05
     look: float = 0.35
     precise: float = 0.03
     threshold: float = 2.0
@@ -111,7 +111,7 @@ class AIM:
             chosen = table.select(  # line 14
                 candidates,
                 against=before,
-                weights=candidates if self.score == "expected" else None,
+                weights=candidates,
                 offsets=offsets,
                 rho=(1 - self.measured) * share,
             )
@@ -150,7 +150,8 @@ class AIM:
     def _cliques(self, domain: Domain) -> dict[Clique, float]:
         workload = Workload.parse(self.workload, domain)
         closure = workload.closure() if self.closure else dict(workload.weights)
-        found = {r: w for r, w in closure.items() if len(r) == 1 or domain.cells(r) <= self.max_cells}
+        old = self.score == "cells"
+        found = {r: 1.0 if old else w for r, w in closure.items() if len(r) == 1 or domain.cells(r) <= self.max_cells}
         if not found:
             raise SettingError("aim: every clique of the workload has more than max_cells cells; raise it")
         return found

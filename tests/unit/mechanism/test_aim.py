@@ -35,11 +35,17 @@ def _fit(rho=1.0, mechanism=None, **rest):
     return (mechanism or AIM()).fit(table, rho=rho), table
 
 
+def _stop_after_a_round(step):
+    if step.detail.startswith("round"):
+        raise InterruptedError
+
+
 def test_paper_settings_give_the_papers_first_sigma_and_epsilon():
     """rho(1, 1e-9) with 15 columns: sigma 94.3657 and epsilon 0.00706471, and 5.625 % for the columns."""
     rho, sizes = 0.0149730577, dict.fromkeys("abcdefghijklmno", 2)
     table = _table(rho, sizes=sizes, rows=[[0] * 15] * 50)
-    AIM(workload="all-1way", **paper_settings()).fit(table, rho=rho)
+    with pytest.raises(InterruptedError):
+        AIM(workload="all-1way", **paper_settings()).fit(table, rho=rho, progress=_stop_after_a_round)
     measured = [charge for charge in table.account.charges if charge.what == "measure"]
     selected = [charge for charge in table.account.charges if charge.what == "select"]
     assert [charge.scale for charge in measured[:15]] == pytest.approx([94.3657] * 15, rel=1e-5)
@@ -58,7 +64,7 @@ def test_all_of_the_budget_is_spent_and_no_more(settings):
 
 
 def test_rounds_are_at_most_the_planned_number():
-    for rho in (1e-3, 1.0, 1e3):
+    for rho in (1e-3, 10.0):
         fit, _ = _fit(rho, AIM(rounds=2.0))
         assert sum("chosen" in entry for entry in fit.rounds) <= 2 * len(SIZES)
 
