@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -31,6 +31,7 @@ class Budget:
         epsilon: the guarantee, or None when only rho was given.
         delta: the guarantee's delta, or None when only rho was given.
         purchase_delta: the part of delta set aside for purchases that have a delta of their own.
+        rho_stated: whether the custodian stated rho itself; charges then never pass it, whatever else is proved.
 
     **Guarantees.** Under "zcdp" rho is the largest value whose tightest known conversion, at `delta - purchase_delta`,
     stays within epsilon.
@@ -41,6 +42,7 @@ class Budget:
     epsilon: Fraction | None
     delta: Fraction | None
     purchase_delta: Fraction = Fraction(0)
+    rho_stated: bool = field(default=False, compare=False)
 
     @classmethod
     def of(
@@ -88,14 +90,14 @@ class Budget:
             raise SettingError("rho and epsilon were both given; state one of them (delta may accompany rho)")
         rho = _positive("rho", rho)
         if delta is None:
-            return cls("zcdp", Fraction(rho), None, None)
+            return cls("zcdp", Fraction(rho), None, None, rho_stated=True)
         delta = _number("delta", delta)
         if not (0 < delta < 1):
             raise SettingError("delta beside rho must be above 0 and below 1: a rho budget is never pure DP")
         epsilon = epsilon_of(rho, delta)
         if math.isinf(epsilon):
             raise SettingError("rho is so large that it promises nothing; a usual rho is 0.1")
-        return cls("zcdp", Fraction(rho), Fraction(epsilon), Fraction(delta))
+        return cls("zcdp", Fraction(rho), Fraction(epsilon), Fraction(delta), rho_stated=True)
 
     @property
     def pure(self) -> bool:

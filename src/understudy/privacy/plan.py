@@ -15,10 +15,11 @@ from understudy.privacy.neighbours import Neighbours
 def can_plan(budget: Budget, neighbours: Neighbours) -> bool:
     """Whether the exact curve applies: an (epsilon, delta) budget, all of it free, and one row per unit.
 
-    With more rows per unit the worst way to spread them over cells is not known, and zCDP serves.
+    With more rows per unit the worst way to spread them over cells is not known, and zCDP serves. A budget stated as
+    rho promises rho-zCDP, of which its epsilon is only a consequence: the curve would spend more rho than was given.
     """
     stated = budget.proof == "zcdp" and budget.epsilon is not None and budget.delta is not None
-    return stated and not budget.purchase_delta and neighbours.max_rows == 1
+    return stated and not budget.rho_stated and not budget.purchase_delta and neighbours.max_rows == 1
 
 
 def certified_plan(

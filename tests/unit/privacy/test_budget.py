@@ -10,6 +10,8 @@ from understudy.errors import BudgetExceeded, SettingError
 from understudy.privacy import Budget, epsilon_of, rho_of
 from understudy.privacy.budget import Account
 from understudy.privacy.charge import Charge, exponential, gaussian, laplace
+from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.plan import can_plan, certified_plan
 
 
 def test_epsilon_and_delta_give_the_rho_of_the_tightest_conversion():
@@ -71,6 +73,15 @@ def test_a_certified_budget_of_many_sigmas_can_be_written():
     certified = Budget.of(epsilon=1.0, delta=1e-6).certified(rho)
     assert certified.rho >= rho
     assert len(str(certified.rho)) < 400
+
+
+def test_the_exact_curve_never_spends_more_than_a_stated_rho():
+    neighbours = Neighbours(None, 1, False)
+    stated, epsilon = Budget.of(rho=0.1, delta=1e-9), epsilon_of(0.1, 1e-9)
+    assert not can_plan(stated, neighbours)
+    assert can_plan(Budget.of(epsilon=epsilon, delta=1e-9), neighbours)
+    _, certified = certified_plan({("a",): 1.0}, Budget.of(epsilon=epsilon, delta=1e-9), neighbours)
+    assert certified.rho > stated.rho  # what the curve would have spent of a rho that was not given
 
 
 def _charge(rho, delta=Fraction(0), epsilon=None):
