@@ -17,14 +17,14 @@ _FLOATS = ("float32", "float64")
 def layout_of(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
     """Type names, where the frame's type differs from the declared one: "int32", "float32", "category", "string".
 
-    **Privacy.** pandas turns whole numbers into floats, and numbers into objects, when a single cell is empty or odd.
-    Such types say something about the cells and are left out: what remains is what the frame's owner chose, and for
-    objects what the schema says about the column.
+    **Privacy.** Readers turn whole numbers into floats, numbers and times into objects or text, and 64-bit integers
+    into unsigned ones, when a single cell is empty, odd or very large. Such types say something about the cells and are
+    left out: what remains is what the frame's owner chose, and for objects and text what the schema says.
     """
     found = {}
     for column in columns:
         name = _type_name(frame, column.name)
-        if name == "object":
+        if name in ("object", "string"):
             name = "string" if _holds_words(column) else None
         if name is not None and _meaningful(name, column):
             found[column.name] = name
@@ -58,7 +58,7 @@ def _meaningful(name: str, column: Column) -> bool:
     if isinstance(column, Categorical) and name in ("category", "enum"):
         return True
     if column.kind == "integer" or getattr(column, "type", "") == "integer":
-        return (name in _WIDTHS and name != "int64") or name == "string"
+        return (name in _WIDTHS and not name.endswith("int64")) or name == "string"
     if column.kind == "number" or getattr(column, "type", "") == "number":
         return name in ("float32", "string")
     return name == "string" and isinstance(column, Coded) and not isinstance(column, Categorical)

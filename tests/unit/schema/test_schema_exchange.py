@@ -1,5 +1,6 @@
 """Other tools' metadata, data dictionaries, and the types of frames."""
 
+import io
 import zipfile
 
 import numpy as np
@@ -215,6 +216,16 @@ def test_types_that_one_odd_cell_would_change_are_no_part_of_a_layout():
     holes = pd.DataFrame({"n": [1, None], "f": [True, None], "w": pd.Series(["a", 3], dtype=object)})
     assert str(plain["n"].dtype) != str(holes["n"].dtype)
     assert schema.layout(plain) == schema.layout(holes) == {}
+
+
+@pytest.mark.parametrize("read", [pd.read_csv, pl.read_csv])
+@pytest.mark.parametrize("odd", ["?", "18446744073709551615"])
+def test_types_that_readers_guess_are_no_part_of_a_layout(read, odd):
+    field = {"name": "n", "type": "integer", "constraints": {"minimum": 0, "maximum": 9}}
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    plain, other = read(io.StringIO("n\n1\n2\n")), read(io.StringIO(f"n\n1\n2\n{odd}\n"))
+    assert str(plain["n"].dtype) != str(other["n"].dtype)
+    assert schema.layout(plain) == schema.layout(other) == {}
 
 
 def test_without_a_layout_types_follow_the_schema():
