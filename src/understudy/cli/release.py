@@ -35,6 +35,7 @@ def sample(
         raise SettingError("--json needs --output: rows and JSON cannot share the terminal")
     _check_rows_output(output, force=force)
     as_csv = not output.endswith(".parquet")
+    _warn_of_many(loaded, rows, quiet=quiet or as_json)
     table = loaded.sample(rows, seed=seed, as_="arrow", rare=rare, as_written=as_csv)
     if output == "-":
         _to_terminal(table, loaded.schema.dialect)
@@ -109,6 +110,13 @@ def _to_terminal(table: Any, dialect: Dialect) -> None:
         raise
     except OSError as error:
         raise OutputError(f"the rows could not be written ({error.strerror or 'input/output error'})") from None
+
+
+def _warn_of_many(release: Release, rows: int | None, *, quiet: bool) -> None:
+    most = None if rows is None or quiet else release.most_rows
+    if most is not None and rows is not None and rows > most:
+        words = f"note: the true table has at most about {most:.0f} rows; more synthetic ones add no evidence, and"
+        sys.stderr.write(f"{words} standard errors computed from them are too small\n")
 
 
 def _check_rows_output(output: str, *, force: bool) -> None:

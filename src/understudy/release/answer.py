@@ -89,6 +89,12 @@ def answer(
     )
 
 
+def rows_known(evidence: Evidence, confidence: float = 0.999) -> float | None:
+    """The most rows that the true table can have; None where nothing tells."""
+    high = count_interval(evidence, {}, {}, confidence=confidence).high
+    return high if math.isfinite(high) else None
+
+
 def _count(evidence: Evidence, found: list[Condition]) -> float:
     """The model's expected number of rows; part of a merged code is taken to be spread evenly over what it holds."""
     domain = evidence.model.domain

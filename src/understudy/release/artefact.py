@@ -19,7 +19,7 @@ from understudy.mechanism import Fit
 from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
 from understudy.privacy import Receipt
-from understudy.release.answer import Answer, answer
+from understudy.release.answer import Answer, answer, rows_known
 from understudy.release.archive import read_archive, write_archive
 from understudy.release.evidence import asked_about, evidence_of
 from understudy.release.pack import measurement_data, measurement_from, pack, unpack
@@ -137,6 +137,14 @@ class Release:
     def merged(self) -> dict[str, list[Any]]:
         """By column, the values that too few rows had to be told apart; see `rare` in `sample`."""
         return merged_values(self.recoding, self.schema)
+
+    @property
+    def most_rows(self) -> float | None:
+        """The most rows that the true table can have, at 99.9 % confidence; None where nothing tells.
+
+        More synthetic rows than that look like more evidence than there is: standard errors from them are too small.
+        """
+        return self.schema.rows or rows_known(evidence_of(self))
 
     def answer(
         self, query: str | Mapping[str, Any], *, confidence: float = 0.95, share: bool = False, rows: Any = None

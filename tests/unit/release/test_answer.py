@@ -1,0 +1,177 @@
+"""Answers: what conditions mean in codes, and intervals that hold the true count."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import understudy as us
+from understudy.errors import SettingError
+from understudy.release.conditions import conditions, parsed
+from understudy.testing import insecure
+
+SCHEMA = us.Schema.from_dict(
+    {
+        "understudy": {"privacy_unit": "row"},
+        "fields": [
+            {"name": "sex", "type": "string", "constraints": {"enum": ["F", "M"]}},
+            {
+                "name": "age",
+                "type": "integer",
+                "constraints": {"minimum": 0, "maximum": 99},
+                "understudy": {"bins": {"width": 10}},
+            },
+            {
+                "name": "pay",
+                "type": "number",
+                "constraints": {"minimum": 0, "maximum": 8},
+                "understudy": {"bins": 4},
+            },
+            {"name": "ok", "type": "boolean"},
+        ],
+    }
+)
+
+
+def _part(query, column):
+    return next(c for c in conditions(SCHEMA, query) if c.column == column).part
+
+
+def test_text_is_parsed():
+    assert parsed("sex=F, age=30..40 , pay=..2,ok=") == {
+        "sex": "F",
+        "age": ("30", "40"),
+        "pay": (None, "2"),
+        "ok": None,
+    }
+
+
+@pytest.mark.parametrize("text", ["sex", "=F", "sex=F, sex=M", "sex F"])
+def test_other_text_is_refused(text):
+    with pytest.raises(SettingError):
+        parsed(text)
+
+
+def test_values_and_sets():
+    assert _part({"sex": "M"}, "sex").tolist() == [0, 1, 0, 0]
+    assert _part({"sex": ["F", "M"]}, "sex").tolist() == [1, 1, 0, 0]
+    assert _part({"sex": None}, "sex").tolist() == [0, 0, 1, 0]
+    assert _part({"ok": True}, "ok").tolist()[:2] == [0, 1]
+    assert _part({"ok": "false"}, "ok").tolist()[:2] == [1, 0]
+
+
+def test_ranges_include_both_ends_and_may_cut_a_bin():
+    part = _part({"age": (30, 44)}, "age")
+    assert part[3] == 1.0
+    assert part[4] == pytest.approx(0.5)
+    assert part.sum() == pytest.approx(1.5)
+    assert _part({"age": (None, 9)}, "age").tolist()[:2] == [1.0, 0.0]
+    assert _part({"age": 35}, "age")[3] == pytest.approx(0.1)
+    condition = conditions(SCHEMA, {"age": (30, 44)})[0]
+    assert condition.inner.sum() == 1
+    assert condition.outer.sum() == 2
+
+
+def test_on_the_real_line_a_touched_bin_counts_as_touched():
+    condition = conditions(SCHEMA, {"pay": (2.0, 5.0)})[0]
+    assert condition.inner[:4].tolist() == [False, True, False, False]
+    assert condition.outer[:4].tolist() == [True, True, True, False]
+    assert condition.part[2] == pytest.approx(0.5)
+    assert conditions(SCHEMA, {"pay": 3.0})[0].outer[1]
+
+
+@pytest.mark.parametrize(
+    "query", [{"zz": 1}, {"sex": "X"}, {"sex": ("F", "M")}, {"age": "old"}, {"age": (1, 2, 3)}, {"age": ("x", None)}]
+)
+def test_conditions_that_do_not_fit_are_refused(query):
+    with pytest.raises(SettingError, match="query"):
+        conditions(SCHEMA, query)
+
+
+@pytest.fixture(scope="module")
+def people():
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({"sex": rng.choice(["F", "M"], 3000), "age": rng.integers(18, 80, 3000)})
+    frame["pay"] = np.clip(frame["age"] / 12 + rng.normal(0, 1, 3000), 0, 8)
+    return frame.assign(ok=rng.random(3000) < 0.3)
+
+
+@pytest.fixture(scope="module")
+def release(people, tmp_path_factory):
+    with insecure(11):
+        return us.synthesize(people, SCHEMA, rho=0.5, mechanism="aim", workload="all-2way")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sex=F, age=30..49",
+        "age=30..44",
+        "pay=2..5, ok=true",
+        "sex=F",
+        "sex=F, age=20..59, ok=false",
+        "age=..39, pay=..3",
+    ],
+)
+def test_intervals_hold_the_true_count(release, people, query):
+    inside = np.ones(len(people), bool)
+    for name, wanted in parsed(query).items():
+        column = people[name].astype(str).str.lower() if name == "ok" else people[name]
+        if isinstance(wanted, tuple):
+            low, high = (float(end) if end else edge for end, edge in zip(wanted, (-np.inf, np.inf), strict=True))
+            inside &= (column >= low) & (column <= high)
+        else:
+            inside &= column == wanted
+    found = release.answer(query, confidence=1 - 1e-9)
+    assert found.low <= inside.sum() <= found.high
+    assert found.bound >= abs(found.value - inside.sum())
+    share = release.answer(query, confidence=1 - 1e-9, share=True)
+    assert share.low <= inside.mean() <= share.high
+    assert share.value == pytest.approx(found.value / release.model.total)
+
+
+def test_rows_add_their_distance_from_the_model(release):
+    rows = release.sample(500, seed=1)
+    found = release.answer("sex=F", rows=rows)
+    true_share = (rows["sex"] == "F").mean()
+    assert found.rows_value == pytest.approx(true_share * release.model.total)
+    assert found.rows_bound == pytest.approx(max(found.high - found.rows_value, found.rows_value - found.low))
+
+
+def test_bounds_survive_a_file(release, tmp_path):
+    release.save(tmp_path / "r.release")
+    again = us.Release.load(tmp_path / "r.release")
+    before, after = release.bounds(), again.bounds()
+    assert [b.clique for b in before] == [b.clique for b in after]
+    assert [b.bound for b in before] == pytest.approx([b.bound for b in after])
+    assert again.answer("sex=F") == release.answer("sex=F")
+
+
+def test_every_mechanism_has_bounds_for_what_it_measured(people):
+    with insecure(5):
+        release = us.synthesize(people, SCHEMA, epsilon=1.0, delta=1e-6, mechanism="independent")
+    one, pair = release.bounds("all-1way"), release.bounds("all-2way")
+    assert all(bound.supported and bound.share < 0.2 for bound in one)
+    assert all(bound.bound is None and bound.source == "unknown" for bound in pair)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, 2.0])
+def test_impossible_confidence_is_refused(release, confidence):
+    with pytest.raises(SettingError, match="confidence"):
+        release.answer("sex=F", confidence=confidence)
+    with pytest.raises(SettingError, match="confidence"):
+        release.bounds(confidence=confidence)
+
+
+def test_replicates_differ_and_are_repeatable(release):
+    first, again = release.replicates(2, rows=300, seed=4), release.replicates(2, rows=300, seed=4)
+    assert all(a.equals(b) for a, b in zip(first, again, strict=True))
+    assert not first[0].equals(first[1])
+    assert [len(table) for table in first] == [300, 300]
+    with pytest.raises(SettingError):
+        release.replicates(1)
+
+
+def test_the_most_rows_there_can_be(release, people):
+    assert len(people) <= release.most_rows <= 1.1 * len(people)
