@@ -54,7 +54,7 @@ def disclosure(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, 
     )
     notes: tuple[str, ...] = (SENTENCE,)
     if max(reference.rows, synthetic.rows) > settings.rows:
-        notes += (f"At most {settings.rows} rows of each side were drawn at random.",)
+        notes += (f"At most {settings.rows:,} rows of each side were drawn at random.",)
     return Score(METRIC.name, max(0.0, shares[1] - shares[0]), "lower", 0.0, parts, notes)
 
 

@@ -90,7 +90,7 @@ def _targets(
             if len(fitting) > settings.most:
                 fitting = [fitting[place] for place in np.sort(rng.choice(len(fitting), settings.most, replace=False))]
             cliques += fitting
-        notes += (f"{len(cliques)} marginals of at most {settings.cells} cells.",)
+        notes += (f"{len(cliques)} marginals of at most {settings.cells:,} cells.",)
     given = [_WAY_WEIGHT.get(len(c), 1.0) for c in cliques] if settings.weights is None else list(settings.weights)
     weights = np.asarray(given, dtype=np.float64)
     if not cliques or len(weights) != len(cliques) or not (weights > 0).all():

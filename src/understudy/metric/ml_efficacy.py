@@ -63,8 +63,8 @@ def ml_efficacy(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
         parts += [Part("model", f"{model}, trained on {name} rows", value) for name, value in found.items()]
         lost.append(max(0.0, found["real"] - found["synthetic"]))
     parts.append(Part("baseline", "guessing", 1 / len(np.unique(truth))))
-    sizes = ", ".join(f"{table.rows} {name}" for name, table in learners.items())
-    note = f"Predicts {target.name!r}; trained on {sizes} rows, tested on {test.rows} held-out real rows."
+    sizes = ", ".join(f"{table.rows:,} {name}" for name, table in learners.items())
+    note = f"Predicts {target.name!r}; trained on {sizes} rows, tested on {test.rows:,} held-out real rows."
     return Score(METRIC.name, float(np.mean(lost)), "lower", 0.0, tuple(parts), (note,))
 
 

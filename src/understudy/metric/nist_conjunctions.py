@@ -52,7 +52,7 @@ def nist_conjunctions(
         raise SettingError("nist_conjunctions.chance must lie above 0 and at most be 1; correct it")
     notes: tuple[str, ...] = ()
     if max(real.rows, synthetic.rows) > settings.rows:
-        notes = (f"At most {settings.rows} rows of each table were drawn at random.",)
+        notes = (f"At most {settings.rows:,} rows of each table were drawn at random.",)
         real, synthetic = real.sampled(settings.rows, rng), synthetic.sampled(settings.rows, rng)
     chosen = np.unique(rng.integers(0, real.rows, settings.draws))
     shares = np.array([_shares(real, synthetic, schema, int(row), settings.chance, rng) for row in chosen])

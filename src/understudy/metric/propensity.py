@@ -114,7 +114,7 @@ def stacked(real: Rows, synthetic: Rows, settings: Settings, rng: np.random.Gene
     if not settings.models or any(model not in ("logistic", "cart") for model in settings.models):
         raise SettingError("models: choose among logistic and cart")
     notes = tuple(
-        f"{settings.rows} of the {name} rows were drawn at random."
+        f"{settings.rows:,} of the {name} rows were drawn at random."
         for name, table in (("real", real), ("synthetic", synthetic))
         if table.rows > settings.rows
     )
