@@ -119,7 +119,7 @@ def stronger(domain: Domain, columns: dict[str, Any], measurements: list[Measure
 def prepared(domain: Domain, measurements: list[Measurement], total: float) -> Problem:
     tree = JunctionTree.of(domain, [m.clique for m in measurements])
     problem = make_problem(tree, measurements, total, {})
-    problem.start = _start(problem, None)
+    problem.choose_start(_start(problem, None), None)
     return problem
 
 

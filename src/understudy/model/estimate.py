@@ -67,7 +67,8 @@ def estimate(
     cliques = [*(m.clique for m in measurements), *masks]
     tree = JunctionTree.of(domain, cliques, limit_mib=_limit(limit_mib))
     problem = make_problem(tree, measurements, rows, masks)
-    problem.start = _start(problem, warm_start)
+    warm = None if warm_start is None else _start(problem, warm_start)
+    problem.choose_start(_start(problem, None), warm)
     x, report = minimise(
         problem,
         tolerance=tolerance,
@@ -176,7 +177,7 @@ def _start(problem: Problem, warm_start: GraphicalModel | None) -> NDArray[np.fl
         if warm_start.domain != domain:
             raise InputError("warm_start is a model of another domain; leave it out or use the same domain")
         for clique, values in warm_start.factors():
-            if _place(problem, start, clique, np.maximum(values, values.max() - _DEEPEST)):
+            if _place(problem, start, clique, _shallow(values)):
                 covered |= set(clique)
     for column in domain:
         if domain[column] > 1 and column not in covered:
@@ -184,7 +185,18 @@ def _start(problem: Problem, warm_start: GraphicalModel | None) -> NDArray[np.fl
     return start
 
 
-_DEEPEST = 60.0  # a potential this far below its table's largest means "never"; further down only costs precision
+_DEEP, _DEEPEST = 300.0, 60.0
+
+
+def _shallow(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Potentials relative to the largest; those of a table that has drifted far are cut off at "as good as never".
+
+    Cutting changes the distribution, but repeated warm starts would otherwise push cells down without end.
+    """
+    lowered = values - values.max()
+    floor = -_DEEPEST if lowered[np.isfinite(lowered)].min() < -_DEEP else -_DEEP
+    shallow: NDArray[np.float64] = np.maximum(lowered, floor)
+    return shallow
 
 
 def _place(problem: Problem, start: NDArray[np.float64], clique: Clique, values: NDArray[np.float64]) -> bool:

@@ -44,10 +44,15 @@ def minimise(
             softened = problem.weights / (1.0 + np.maximum(large, 0.0) * problem.weights / (cap * stiffness))
             descent.run(softened, iterations)
     descent.run(problem.weights, _MOST_CALLS)
+    if descent.stuck():
+        descent.restart()
+        descent.run(problem.weights, _MOST_CALLS)
     if descent.underflowed() and not descent.warning:
         problem.logs = True
         descent.refresh()
         descent.run(problem.weights, _MOST_CALLS)
+    if descent.stuck() and not descent.warning:
+        descent.warning = "a better fit exists that the descent did not find"
     return descent.x, descent.report()
 
 
@@ -133,7 +138,32 @@ class _Descent:
                 break
             direction = metric * change
             largest = float(np.sum(direction * change)) / along
-        return largest or 1.0
+        counts = np.clip(problem.targets, 0.0, problem.total)
+        expected = float(np.max(metric * counts * (1.0 - counts / problem.total), initial=0.0))
+        return max(largest, expected) or 1.0
+
+    def stuck(self) -> bool:
+        """Whether moving part of the way to the cold start's distribution would help: then this is no minimum.
+
+        The loss along that line is a parabola known in full. A distribution that has come to rest on few cells hardly
+        answers to its potentials, so a loss that has stopped falling does not prove a minimum; this disproves it.
+        """
+        problem = self.problem
+        away = problem.reference - self.answers
+        slope = float(np.sum(problem.weights * (self.answers - problem.targets) * away))
+        bend = float(np.sum(problem.weights * away * away))
+        if not slope < 0.0 < bend:
+            return False
+        share = min(1.0, -slope / bend)
+        gain = -slope * share - 0.5 * bend * share**2
+        return gain > max(self.tolerance, 1e-3) * problem.loss(self.answers) + 1e-9
+
+    def restart(self) -> None:
+        """Begin again at the cold start."""
+        self.problem.start = self.problem.cold
+        self.x[:] = 0.0
+        self.warning = ""
+        self.refresh()
 
     def underflowed(self) -> bool:
         """Whether the linear domain lost something that the log domain keeps."""

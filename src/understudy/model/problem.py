@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
@@ -34,6 +34,8 @@ class Problem:
         weights: 1/variance of each target.
         constant: the part of the loss that no distribution can change.
         start: potentials at `x = 0`.
+        cold: potentials of a start that owes nothing to an earlier model.
+        reference: the answers at the cold start, to notice a fit that is stuck.
         general: for each general query its table, its answers' place, and the query.
         forbidden: positions of the cells of maximal tables that cannot occur.
         logs: work in the log domain throughout.
@@ -48,6 +50,8 @@ class Problem:
     general: list[tuple[int, slice, Query]]
     forbidden: NDArray[np.int64]
     logs: bool = False
+    cold: Vector = field(default_factory=lambda: np.empty(0))
+    reference: Vector = field(default_factory=lambda: np.empty(0))
 
     def potentials(self, x: Vector) -> Vector:
         """The potentials of all tables."""
@@ -66,6 +70,16 @@ class Problem:
         for table, place, query in self.general:
             out[place] = query @ marginals[self.propagation.slice_of(table)]
         return out
+
+    def choose_start(self, cold: Vector, warm: Vector | None) -> None:
+        """Start from the better of two potentials."""
+        self.cold = self.start = cold
+        x, out = np.zeros(len(self.targets)), np.empty(len(self.targets))
+        self.reference = self.answers(x, out).copy()
+        if warm is not None:
+            self.start = warm
+            if not self.loss(self.answers(x, out)) <= self.loss(self.reference):
+                self.start = cold
 
     def loss(self, answers: Vector) -> float:
         """Half the sum of squared residuals in units of the noise: minus the log-likelihood of Gaussian noise."""

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+from understudy.domain import Domain
+from understudy.measurement import Measurement
+from understudy.model import JunctionTree, estimate
+from understudy.model.kernels import exponentials
+from understudy.model.least_squares import consistent_tables
+from understudy.model.propagate import Propagation
+
+NONE = np.empty(0, np.int64)
+CHAIN = Domain({"a": 2, "b": 3, "c": 4})
+
+
+def test_exponentials_are_exact_to_the_last_digits():
+    x = np.concatenate(
+        [-np.logspace(-300, np.log10(689), 20_000), -np.random.default_rng(0).uniform(0, 40, 20_000), [0.0]]
+    )
+    out = np.empty_like(x)
+    exponentials(x, out, out.view(np.int64), np.empty(512))
+    np.testing.assert_allclose(out, np.exp(x), rtol=5e-16)
+    deep = np.array([-690.0, -1e4, -np.inf])
+    exponentials(deep, out[:3], out[:3].view(np.int64), np.empty(512))
+    np.testing.assert_allclose(out[:3], np.exp(-690.0))
+
+
+def conflict(strength):
+    """Two tables that each love what the other hates: their product underflows long before either does."""
+    propagation = Propagation(JunctionTree.of(CHAIN, [("a", "b"), ("b", "c")]), [("a", "b"), ("b", "c")])
+    ab, bc = np.zeros((2, 3)), np.zeros((3, 4))
+    ab[:, 1:] -= strength
+    bc[:2, :] -= strength
+    parts = {("a", "b"): ab, ("b", "c"): bc, (): np.zeros(1)}
+    return propagation, np.concatenate([parts[clique].ravel() for clique in propagation.tables])
+
+
+def test_log_domain_takes_over_when_products_underflow():
+    propagation, potentials = conflict(680.0)
+    got = propagation.marginals(potentials, 1.0, out=np.empty(propagation.size), forbidden=NONE).copy()
+    logs = propagation.marginals(potentials, 1.0, out=np.empty(propagation.size), forbidden=NONE, logs=True)
+    np.testing.assert_allclose(got, logs, atol=1e-12)
+    propagation, potentials = conflict(2000.0)
+    got = propagation.marginals(potentials, 1.0, out=np.empty(propagation.size), forbidden=NONE)
+    b = got[propagation.slice_of(propagation.tables.index(("a", "b")))].reshape(2, 3).sum(axis=0)
+    np.testing.assert_allclose(b, [0.5, 0.0, 0.5], atol=1e-12)  # 4 x 2 cells against 4 x 2 cells; b=1 is hated twice
+    assert propagation.log_partition == pytest.approx(-2000.0 + np.log(16.0))
+
+
+def test_many_axes_and_many_inputs():
+    domain = Domain({f"x{i}": 2 for i in range(18)})
+    rng = np.random.default_rng(0)
+    cliques = [tuple(rng.permutation(domain.columns)[:3]) for _ in range(150)]
+    propagation = Propagation(JunctionTree.of(domain, cliques), cliques)
+    assert max(map(len, propagation.tree.cliques)) >= 12
+    potentials = rng.normal(0.0, 0.5, propagation.size)
+    linear = propagation.marginals(potentials, 1.0, out=np.empty(propagation.size), forbidden=NONE).copy()
+    logs = propagation.marginals(potentials, 1.0, out=np.empty(propagation.size), forbidden=NONE, logs=True)
+    np.testing.assert_allclose(linear, logs, atol=1e-13)
+
+
+def test_consistent_tables_solve_the_least_squares_problem():
+    rng = np.random.default_rng(2)
+    noisy = {
+        c: (rng.normal(10, 5, CHAIN.cells(c)), w) for c, w in [(("a", "b"), 2.0), (("b", "c"), 0.5), (("b",), 3.0)]
+    }
+    cells = np.eye(CHAIN.cells()).reshape(-1, *CHAIN.shape(CHAIN))
+    lost = {c: tuple(i for i, column in enumerate(CHAIN) if column not in c) for c in noisy}
+    maps = {c: np.stack([cell.sum(axis=lost[c]).ravel() for cell in cells], 1) for c in noisy}
+    rows = [1e6 * np.ones((1, CHAIN.cells()))] + [np.sqrt(w) * maps[c] for c, (_, w) in noisy.items()]
+    targets = [[1e6 * 100.0]] + [np.sqrt(w) * y for y, w in noisy.values()]
+    solution = np.linalg.lstsq(np.concatenate(rows), np.concatenate(targets), rcond=None)[0]
+    for clique, table in consistent_tables(CHAIN, noisy, 100.0).items():
+        np.testing.assert_allclose(table, maps[clique] @ solution, atol=1e-6)
+
+
+def test_long_warm_started_runs_do_not_freeze():
+    # Cells with negative targets are pushed down without end; the fit must go on working round after round.
+    rng = np.random.default_rng(0)
+    truth = rng.poisson(5.0, CHAIN.shape(CHAIN)) * (rng.random(CHAIN.shape(CHAIN)) < 0.3)
+    pairs = [("a", "b"), ("b", "c"), ("a", "c")]
+    axes = {("a", "b"): 2, ("b", "c"): 0, ("a", "c"): 1}
+    found, model = [], None
+    for turn in range(30):
+        clique = pairs[turn % 3]
+        table = truth.sum(axis=axes[clique]).ravel()
+        found.append(Measurement(clique, table + rng.normal(0, 0.5, table.size), 0.5))
+        model = estimate(CHAIN, found, total=float(truth.sum()), warm_start=model, tolerance=1e-6)
+        assert model.report.converged, (turn, model.report)
+    cold = estimate(CHAIN, found, total=float(truth.sum()), tolerance=1e-6)
+    assert model.loss == pytest.approx(cold.loss, rel=1e-3)
