@@ -122,7 +122,6 @@ class _Shared:
 
     def __init__(self, columns: Clique, tables: Sequence[Table]) -> None:
         members = [table for table in tables if set(columns) <= set(table.clique)]
-        self._columns = columns
         self._cliques = [table.clique for table in members]
         self._away = [_away(table.clique, columns) for table in members]
         sums = [table.variance.sum(axis=away) for table, away in zip(members, self._away, strict=True)]
