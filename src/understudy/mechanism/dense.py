@@ -83,7 +83,7 @@ def dense_marginals(
     most_cells: float = math.inf,
     admissible: Callable[[list[Clique]], bool] | None = None,
 ) -> list[Clique]:
-    """Pairs to measure, in the order chosen: greedily the one that lowers the expected error most (Algorithm 1).
+    """Pairs to measure, in the order chosen: greedily the one that lowers the expected error most (DenseMarg).
 
     The expected error is what noise does to the chosen pairs plus the dependence that is lost with the others.
 

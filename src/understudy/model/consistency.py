@@ -118,7 +118,7 @@ def norm_sub(values: NDArray[Any], total: float) -> Array:
 
 
 class _Shared:
-    """One shared set of columns: which tables have it, along which axes, and with what weights (spec step B)."""
+    """One shared set of columns: which tables have it, along which axes, and with what weights."""
 
     def __init__(self, columns: Clique, tables: Sequence[Table]) -> None:
         members = [table for table in tables if set(columns) <= set(table.clique)]

@@ -93,7 +93,7 @@ class Plan:
 
 
 def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Generator, *, passes: int) -> Columns:
-    """Edit rows, in place, until their counts are near the tables (Algorithm 3 of PrivSyn).
+    """Edit rows, in place, until their counts are near the tables.
 
     Every pass visits the tables, the worst first. For each, rows of cells with too many are overwritten: by copies of
     rows of cells with too few, which keeps what the copied rows say about other columns, or by writing the cell's
