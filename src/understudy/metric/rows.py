@@ -52,7 +52,9 @@ class Rows:
         encoded = schema.encode(frame)
         measured = [column for column in schema.coded if isinstance(column, Measured)]
         cells, rows = (
-            arrow_columns(frame, [column.name for column in measured]) if measured else ({}, len(encoded.keep))
+            arrow_columns(frame, [column.name for column in measured], schema.dialect.decimal)
+            if measured
+            else ({}, len(encoded.keep))
         )
         if not rows or not encoded.keep.any():
             raise InputError(f"the {what} has no row that fits the schema; give at least one row")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
@@ -93,7 +94,11 @@ class Categorical(Coded):
         return {"string": pa.string(), "integer": pa.int64(), "number": pa.float64()}[self.type]
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of distinct texts: as written, then without blanks around, then (numbers) by their number."""
+        """Codes of distinct texts: as written, then without blanks around, then by the number that they write.
+
+        By number also where the values are text and a cell writes its number the short way ("7", not "07"): whether a
+        frame holds 7 or "7" depends on the cells of other rows.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -104,9 +109,12 @@ class Categorical(Coded):
             trimmed = np.asarray(pc.fill_null(pc.index_in(pc.utf8_trim_whitespace(text), value_set=keys), -1))
             found = np.where(found < 0, trimmed, found)
         result = np.where(found < 0, np.int32(self.unknown_code), codes[found])
-        if self.type != "string" and (found < 0).any():
-            lost = found < 0
-            result[lost] = self._of_numbers(numbers(text.filter(pa.array(lost)), dialect.decimal, dialect.group))
+        if (lost := found < 0).any() and self._number_lookup:
+            left = text.filter(pa.array(lost))
+            values = numbers(left, dialect.decimal, dialect.group)
+            if self.type == "string":
+                values = np.where(_written_short(left, values, dialect.decimal), values, math.nan)
+            result[lost] = np.where(np.isnan(values), np.int32(self.unknown_code), self._of_numbers(values))
         result[np.asarray(pc.is_null(text))] = self.empty_code
         return {self.name: result.astype(np.int32)}
 
@@ -252,6 +260,15 @@ def as_text(cells: Any) -> Any:
         return cells.cast(pa.string())
     except pa.ArrowException:
         return objects_as_text(cells.to_pylist())
+
+
+def _written_short(text: Any, values: NDArray[np.float64], decimal: str) -> list[bool]:
+    """Which texts write their number as a number among Python objects is written."""
+    short = [
+        str(int(value)) if value.is_integer() else repr(value).replace(".", decimal) if math.isfinite(value) else None
+        for value in values.tolist()
+    ]
+    return [cell == one for cell, one in zip(text.to_pylist(), short, strict=True)]
 
 
 def _floats(cells: Any) -> NDArray[np.float64]:

@@ -92,7 +92,7 @@ def check(schema: Schema, frame: Any, *, seed: int = 0) -> Fit:
     Raises:
         SchemaError: when the table's structure does not fit the schema.
     """
-    cells, rows = arrow_columns(frame, schema.needs)
+    cells, rows = arrow_columns(frame, schema.needs, schema.dialect.decimal)
     rng = np.random.default_rng(seed)
     keep = np.ones(rows, dtype=np.bool_)
     fits: list[ColumnFit] = []

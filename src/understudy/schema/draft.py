@@ -50,7 +50,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect) -> Draft:
         names: its columns, in order.
         dialect: how its file is written.
     """
-    cells, rows = arrow_columns(frame, names)
+    cells, rows = arrow_columns(frame, names, dialect.decimal)
     fields, notes, repeated = [], {}, []
     for name in names:
         seen = profile(cells.pop(name), dialect)

@@ -12,8 +12,13 @@ from understudy.schema.text import objects_as_text
 FrameKind: TypeAlias = Literal["arrow", "pandas", "polars"]
 
 
-def arrow_columns(frame: Any, names: Iterable[str]) -> tuple[dict[str, Any], int]:
+def arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tuple[dict[str, Any], int]:
     """The named columns as arrow arrays, and the number of rows. Columns that are not named are never touched.
+
+    Args:
+        frame: the table.
+        names: the columns.
+        decimal: the mark with which numbers among Python objects are written, so that they are read as numbers again.
 
     Raises:
         SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
@@ -35,7 +40,7 @@ def arrow_columns(frame: Any, names: Iterable[str]) -> tuple[dict[str, Any], int
             "correct the schema (`kind: drop` columns are never read)"
         )
     by_text = dict(zip(texts, labels, strict=True))
-    return {name: _arrow(_series(frame, by_text[name])) for name in wanted}, len(frame)
+    return {name: _arrow(_series(frame, by_text[name]), decimal) for name in wanted}, len(frame)
 
 
 def frame_kind(frame: Any) -> FrameKind:
@@ -120,7 +125,7 @@ def _series(frame: Any, label: Any) -> Any:
         ) from None
 
 
-def _arrow(series: Any) -> Any:
+def _arrow(series: Any, decimal: str) -> Any:
     """One column as one arrow array.
 
     Objects are read as text cell by cell, never by a type guessed from all of them: one odd cell must not change how
@@ -131,11 +136,11 @@ def _arrow(series: Any) -> Any:
 
     if not isinstance(series, pa.ChunkedArray | pa.Array):
         if str(getattr(series, "dtype", "")) in ("object", "Object"):
-            return objects_as_text(list(series))
+            return objects_as_text(list(series), decimal)
         try:
             series = nw.from_native(series, series_only=True).to_arrow()
         except Exception:  # a library's own error would quote a cell
-            return objects_as_text(list(series))
+            return objects_as_text(list(series), decimal)
     if isinstance(series, pa.Array):
         return series
     if pa.types.is_dictionary(series.type):

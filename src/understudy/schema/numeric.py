@@ -136,7 +136,9 @@ class Numeric(Measured):
         values = values if valid.all() else np.where(valid, values, 0.0)
         if not self.grain:
             return values, valid
-        return np.rint(np.clip(values * self._factor, -_LARGEST, _LARGEST)).astype(np.int64), valid
+        with np.errstate(over="ignore"):  # a warning would tell of a cell's content, and stop runs that forbid them
+            units = values * self._factor
+        return np.rint(np.clip(units, -_LARGEST, _LARGEST)).astype(np.int64), valid
 
     def from_units(self, units: NDArray[Any]) -> Any:
         """Whole numbers, or floats with the declared decimals."""

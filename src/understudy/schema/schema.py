@@ -161,7 +161,7 @@ class Schema:
         Raises:
             SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
         """
-        cells, rows = arrow_columns(frame, [column.name for column in self.coded])
+        cells, rows = arrow_columns(frame, [column.name for column in self.coded], self.dialect.decimal)
         keep = np.ones(rows, dtype=np.bool_)
         codes: dict[str, NDArray[Any]] = {}
         for column in self.coded:

@@ -22,6 +22,7 @@ from understudy.schema.times import (
     moment_microseconds,
 )
 
+_WRITTEN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T"  # how a moment among Python objects is written as text
 _WIDTH = re.compile(r"^\s*([0-9]+)\s*(second|minute|hour|day|week|month|year)s?\s*$")
 
 
@@ -110,7 +111,9 @@ class Temporal(Measured):
         """Times written as text."""
         if self.kind == "duration":
             return durations(text, dialect.decimal, dialect.group)
-        return dates(text, self.pattern) if self.kind == "date" else datetimes(text, self.pattern)
+        read = dates if self.kind == "date" else datetimes
+        units, valid = read(text, self.pattern)
+        return (units, valid) if self.pattern is None or valid.all() else _or_iso(text, units, valid, read)
 
     def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
         """Dates, timestamps (those with a zone as UTC) and durations; numbers are lengths in seconds."""
@@ -174,3 +177,21 @@ def _text_array(cells: list[str]) -> Any:
     import pyarrow as pa
 
     return pa.array(cells, pa.string())
+
+
+def _or_iso(
+    text: Any, units: NDArray[Any], valid: NDArray[np.bool_], read: Any
+) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Cells that do not follow the pattern but are written as a time among Python objects is.
+
+    Such cells are typed where a column holds nothing else, so they must count the same beside an odd cell.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    odd = np.flatnonzero(~valid & np.asarray(pc.fill_null(pc.match_substring_regex(text, _WRITTEN), False)))
+    if not len(odd):
+        return units, valid
+    units, valid = units.copy(), valid.copy()
+    units[odd], valid[odd] = read(text.take(pa.array(odd)), None)
+    return units, valid

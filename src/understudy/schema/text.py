@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import date, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -42,11 +43,15 @@ def _with_infinities(text: Any, parsed: NDArray[np.float64]) -> NDArray[np.float
     return parsed
 
 
-def objects_as_text(cells: list[Any]) -> Any:
-    """Python objects as an arrow array of text, each cell on its own."""
+def objects_as_text(cells: list[Any], decimal: str = ".") -> Any:
+    """Python objects as an arrow array of text, each cell on its own; numbers with the decimal mark of the text."""
     import pyarrow as pa
 
     texts = [cell if type(cell) is str else _object_text(cell) for cell in cells]
+    if decimal != ".":
+        marked = float, np.floating, Decimal, timedelta
+        pairs = zip(cells, texts, strict=True)
+        texts = [text and text.replace(".", decimal) if isinstance(cell, marked) else text for cell, text in pairs]
     try:
         return pa.array(texts, pa.string())
     except (pa.ArrowException, UnicodeError):  # half a surrogate pair somewhere

@@ -1,0 +1,49 @@
+"""One odd cell must not change how the cells of other rows are coded, whatever type the frame then has."""
+
+import datetime
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from understudy.schema import Schema
+
+DATES = {"minimum": "2020-01-01", "maximum": "2020-12-31"}
+MOMENTS = [datetime.datetime(2020, 3, 1, 10), datetime.datetime(2020, 9, 2, 23, 30, 5)]
+NUMBER = {"type": "number", "constraints": {"minimum": 0, "maximum": 100}, "understudy": {"bins": 100, "decimals": 1}}
+CASES = {
+    "numbers in a comma dialect": (NUMBER, [1.5, 22.5]),
+    "decimals in a comma dialect": (NUMBER, [Decimal("1.5"), Decimal("22.5")]),
+    "lengths in a comma dialect": (
+        {"type": "duration", "constraints": {"minimum": 0, "maximum": 9999}},
+        [datetime.timedelta(seconds=90.5), datetime.timedelta(seconds=5000)],
+    ),
+    "values of text that numbers fit": ({"type": "string", "categories": ["01", "02"]}, [1, 2]),
+    "values of text with decimals": ({"type": "string", "categories": ["1.5", "2"]}, [1.5, 2.0]),
+    "whole values": ({"type": "integer", "categories": [1, 2]}, [1, 2]),
+    "dates with a pattern": ({"type": "date", "format": "%d/%m/%Y", "constraints": DATES}, MOMENTS),
+    "moments with a pattern": (
+        {"type": "datetime", "format": "%d/%m/%Y %H:%M", "constraints": {k: f"{v}T00:00:00" for k, v in DATES.items()}},
+        MOMENTS,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_an_odd_cell_changes_no_other(case):
+    field, cells = CASES[case]
+    ours = {"privacy_unit": "row", "dialect": {"decimal": ",", "group": "."}}
+    schema = Schema.from_dict({"fields": [{"name": "x", **field}], "understudy": ours})
+    alone, beside = pd.DataFrame({"x": cells}), pd.DataFrame({"x": pd.Series([*cells, "?"], dtype=object)})
+    codes, among = schema.encode(alone).codes["x"], schema.encode(beside).codes["x"]
+    assert len(set(codes)) == 2
+    assert codes.tolist() == among[:-1].tolist()
+    assert among[-1] == schema.coded[0].unknown_code
+
+
+def test_a_cell_too_large_for_a_float_is_coded_without_a_word():
+    schema = Schema.from_dict({"fields": [{"name": "x", **NUMBER}], "understudy": {"privacy_unit": "row"}})
+    codes = schema.encode(pd.DataFrame({"x": [1e308, -1e308, 1.0]})).codes["x"]
+    assert codes.tolist() == [99, 0, codes[2]]
+    assert np.array_equal(schema.encode(pd.DataFrame({"x": ["1e308", "-1e308", "1"]})).codes["x"], codes)
