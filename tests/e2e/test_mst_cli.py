@@ -1,0 +1,121 @@
+"""MST and NIST-MST from the command line: forced tables, the public table, rare values, interrupted runs."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import understudy as us
+from understudy.cli import app
+from understudy.errors import SettingError
+
+SCHEMA = """
+fields:
+  - {name: sex, type: string, categories: [f, m], understudy: {on_unknown: other}}
+  - {name: city, type: string, categories: [Rome, Pisa, Lyon, Metz, Nice, Ulm], understudy: {on_unknown: other}}
+  - {name: age, type: integer, constraints: {minimum: 0, maximum: 99}, understudy: {bins: 10}}
+understudy:
+  privacy_unit: row
+"""
+
+
+def people(rows, seed):
+    rng = np.random.default_rng(seed)
+    city = rng.choice(["Rome", "Pisa", "Lyon"], rows, p=[0.6, 0.35, 0.05])
+    sex = np.where(rng.random(rows) < np.where(city == "Rome", 0.8, 0.2), "f", "m")
+    return pd.DataFrame({"sex": sex, "city": city, "age": rng.integers(20, 60, rows)})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "s.yaml").write_text(SCHEMA)
+    people(3000, 1).to_csv(tmp_path / "t.csv", index=False)
+    people(2000, 2).assign(sex="f").to_csv(tmp_path / "public.csv", index=False)
+    return tmp_path
+
+
+def call(*arguments):
+    with pytest.raises(SystemExit) as left:
+        app([str(argument) for argument in arguments])
+    return left.value.code or 0
+
+
+def made(folder, *options):
+    start = ("synthesize", folder / "t.csv", "-s", folder / "s.yaml", "-o", folder / "r.release", "--rho", "0.5", "-q")
+    return call(*start, *options)
+
+
+def test_forced_tables_by_option(folder):
+    assert made(folder, "-m", "mst", "--keep", "sex,age:3", "--keep", "city") == 0
+    release = us.Release.load(folder / "r.release")
+    assert release.settings["keep"] == [[["sex", "age"], 3.0], [["city"], 1.0]]
+    assert ("sex", "age") in {measurement.clique for measurement in release.measurements}
+    assert set(release.merged["city"]) >= {"Metz", "Nice", "Ulm"}
+    cities = set(release.sample(500, seed=1, as_="pandas")["city"])
+    assert not cities & {"Metz", "Nice", "Ulm"}
+
+
+@pytest.mark.parametrize("keep", ["sex,,age", "nope,age", "sex:0"])
+def test_forced_tables_that_make_no_sense_cost_nothing(folder, keep):
+    assert made(folder, "-m", "mst", "--keep", keep) in (3, 4)
+    assert not (folder / "r.release").exists()
+    assert call("book", "t") == 0
+
+
+def test_the_public_table_chooses_is_named_and_is_not_kept(folder, capsys):
+    assert made(folder, "-m", "nist-mst", "--public", folder / "public.csv") == 0
+    release = us.Release.load(folder / "r.release")
+    assert "declared public by the custodian: the table public.csv" in release.receipt.text()
+    assert release.settings["public"] is None
+    chosen = {tuple(clique) for clique, _ in release.settings["cliques"]}
+    assert chosen
+    assert len(release.receipt.charges) == 3 + sum(len(m.clique) > 1 for m in release.measurements)
+    with zipfile.ZipFile(folder / "r.release") as archive:
+        sizes = {item.filename: item.file_size for item in archive.infolist()}
+    assert sum(sizes.values()) < 100_000
+
+
+@pytest.mark.parametrize("same", ["t.csv", "turned.csv", "t.parquet"])
+def test_the_private_table_as_the_public_one_is_refused_before_spending(folder, same, capsys):
+    frame = pd.read_csv(folder / "t.csv")
+    frame[::-1].to_csv(folder / "turned.csv", index=False)
+    frame.to_parquet(folder / "t.parquet")
+    assert made(folder, "-m", "nist-mst", "--public", folder / same) == 3
+    assert "sensitive table itself" in capsys.readouterr().err
+    assert not (folder / "r.release").exists()
+    with pytest.raises(SettingError, match="itself"):
+        us.synthesize(frame, folder / "s.yaml", rho=1.0, mechanism="nist-mst", public=frame.sample(frac=1))
+
+
+def test_nist_mst_without_a_public_table_and_mst_with_one(folder, capsys):
+    assert made(folder, "-m", "nist-mst") == 3
+    assert "--public" in capsys.readouterr().err
+    assert made(folder, "-m", "mst", "--public", folder / "public.csv") == 3
+
+
+def test_sample_takes_the_rule_for_rare_values(folder):
+    assert made(folder, "-m", "mst") == 0
+    done = call("sample", folder / "r.release", "-n", 50, "--rare", "spread", "-o", folder / "rows.csv", "-q")
+    assert done == 0
+    assert len(pd.read_csv(folder / "rows.csv")) == 50
+    assert call("sample", folder / "r.release", "--rare", "nonsense", "-o", folder / "x.csv") == 3
+
+
+def test_an_interrupted_run_with_a_public_table_is_finished_without_it(folder, monkeypatch):
+    from understudy.mechanism import nist_mst
+
+    def broken(*given, **rest):
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nist_mst, "estimate", broken)
+        assert made(folder, "-m", "nist-mst", "--public", folder / "public.csv") == 7
+    (folder / "public.csv").unlink()
+    assert call("resume", folder / "r.release.partial", "-q") == 0
+    release = us.Release.load(folder / "r.release")
+    assert json.dumps(dict(release.settings))
+    assert len(release.sample(20, as_="pandas")) == 20
