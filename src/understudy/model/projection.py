@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.model.propagate import Propagation
-from understudy.model.schedule import ScheduleBuilder
 
 Vector: TypeAlias = NDArray[np.float64]
 _BUNDLE = 2048  # queries across cliques are answered together while their joint table has at most this many cells
-_SMALL_MATRICES = 4096
 _KEPT = 2**23  # cells of intermediate tables that outlive a call
 
 
@@ -163,7 +161,7 @@ class Projector:
     def _product(self, first: _Operand, second: _Operand, columns: Clique) -> _Operand:
         key = (first.key, second.key, columns)
         if key not in self._operands:
-            table = _product_sum(self._domain, first, second, columns, tuple(self._place))
+            table = _product_sum(self._domain, first, second, columns)
             self._operands[key] = _Operand(key, columns, table)
         return self._operands[key]
 
@@ -176,35 +174,22 @@ class _Operand(NamedTuple):
     table: Vector
 
 
-def _product_sum(domain: Domain, a: _Operand, b: _Operand, out: Clique, order: Sequence[str]) -> Vector:
-    """Multiply two tables and sum out the columns that are not wanted, without storing the product.
+def _product_sum(domain: Domain, a: _Operand, b: _Operand, out: Clique) -> Vector:
+    """Multiply two tables and sum out the shared columns that are not wanted: a batch of matrix products."""
+    from understudy.model.kernels import products
 
-    A batch of large matrix products is left to the linear algebra library, anything else to the engine's own loop.
-    """
+    if a.table.size > b.table.size:  # the longer rows belong to the right-hand matrix: they are the inner loop
+        a, b = b, a
     shared = [c for c in a.columns if c in b.columns]
     batch, inner = [c for c in shared if c in out], [c for c in shared if c not in out]
     rows, cols = [c for c in a.columns if c not in shared], [c for c in b.columns if c not in shared]
-    if domain.cells([*rows, *inner, *cols]) < _SMALL_MATRICES:
-        return _fused_sum(domain, a, b, out, order)
 
     def matrices(operand: _Operand, *groups: list[str]) -> Vector:
         axes = [operand.columns.index(c) for group in groups for c in group]
-        return operand.table.transpose(axes).reshape([domain.cells(group) for group in groups])
+        turned = operand.table.transpose(axes).reshape([domain.cells(group) for group in groups])
+        return np.ascontiguousarray(turned)
 
-    product: Vector = np.matmul(matrices(a, batch, rows, inner), matrices(b, batch, inner, cols))
+    product = np.zeros([domain.cells(group) for group in (batch, rows, cols)])
+    products(matrices(a, batch, rows, inner), matrices(b, batch, inner, cols), product)
     have = (*batch, *rows, *cols)
     return product.reshape(domain.shape(have)).transpose([have.index(c) for c in out])
-
-
-def _fused_sum(domain: Domain, a: _Operand, b: _Operand, out: Clique, order: Sequence[str]) -> Vector:
-    from understudy.model import kernels
-
-    builder = ScheduleBuilder(domain)
-    union = tuple(column for column in order if column in a.columns or column in b.columns)
-    ends = np.cumsum([a.table.size, b.table.size, domain.cells(out)])
-    builder.fuse(union, [(0, a.columns), (int(ends[0]), b.columns)], [(int(ends[1]), out)])
-    steps = builder.build()
-    work = np.concatenate([a.table.ravel(), b.table.ravel(), np.zeros(domain.cells(out))])
-    row, sums = np.empty(int(steps.length[0])), np.empty(1)
-    kernels.run(work, steps, 0, 1, sums, row, np.empty(3, np.uint64), np.empty(len(union), np.int64))
-    return work[ends[1] :].reshape(domain.shape(out))
