@@ -20,13 +20,15 @@ def within(
 ) -> dict[Clique, float]:
     """Candidates whose junction tree, together with what was measured, stays within the limit.
 
-    Those that make the tree no larger than it is are always among them. In a small domain there is nothing to search:
+    Those that make the tree no larger than it is are always among them; where none fits, the smallest are taken: there
+    must be something to choose from. In a small domain there is nothing to search:
     a tree has at most as many cliques as there are columns, none larger than all columns together.
     """
     if len(domain) * domain.cells() * 8 / 2**20 <= limit_mib:
         return dict(weights)
     tree = JunctionTree.of(domain, measured)
-    small = tree.size_mib_with(list(weights)) <= max(limit_mib, tree.size_mib)
+    sizes = tree.size_mib_with(list(weights))
+    small = sizes <= max(limit_mib, tree.size_mib, sizes.min())
     return {clique: weight for (clique, weight), fits in zip(weights.items(), small, strict=True) if fits}
 
 

@@ -196,7 +196,7 @@ class AIM:
             for r, w in weights.items()
             if len(r) == 1 or self.score == "cells" or noise * domain.cells(r) <= 2 * total
         }
-        return within(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent) or dict(weights)
+        return within(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent)
 
 
 def paper_settings() -> dict[str, Any]:

@@ -97,6 +97,14 @@ def test_within_agrees_with_the_small_domain_shortcut():
     assert set(within(domain, weights, [("a", "b")], 1e-9)) == {("a",), ("b",), ("c",), ("d",), ("a", "b")}
 
 
+def test_where_nothing_fits_the_smallest_are_the_candidates():
+    domain = Domain(SIZES)
+    triples = {r: w for r, w in AIM()._cliques(domain).items() if len(r) == 3}
+    assert list(within(domain, triples, [], 1e-9)) == [
+        ("a", "b", "c")
+    ]  # 18 cells and 4 for d; the others have 28 and up
+
+
 def test_a_second_look_goes_to_columns_of_many_codes_for_so_few_rows():
     sizes = {"wide": 60, "yes": 2}
     rows = [[i % 60, i % 2] for i in range(400)]
