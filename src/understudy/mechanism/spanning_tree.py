@@ -63,13 +63,14 @@ class IndependentPairs(FixedMarginals):
     def __init__(self, one_ways: Mapping[str, NDArray[np.float64]], total: float) -> None:
         self._counts = dict(one_ways)
         self._shares = {column: counts / total for column, counts in one_ways.items()}
+        self._pairs = frozenset(pair for both in combinations(one_ways, 2) for pair in (both, both[::-1]))
 
     def __getitem__(self, clique: Clique) -> NDArray[np.float64]:
         first, second = clique
         return np.multiply.outer(self._counts[first], self._shares[second])
 
     def __contains__(self, clique: object) -> bool:
-        return isinstance(clique, tuple) and len(clique) == 2 and self._counts.keys() >= {*clique}
+        return clique in self._pairs
 
     def __iter__(self) -> Iterator[Clique]:
         return combinations(self._counts, 2)
