@@ -130,7 +130,7 @@ def resume(
         reason = str(error) if isinstance(error, SettingError) else "its content contradicts itself"
         raise ReleaseError(f"{partial} cannot be finished: {reason}. Nothing was changed") from None
     fit = mechanism.finish(
-        schema.domain, held.measurements, recoding=held.recoding, total=schema.rows, progress=progress or silent
+        schema.domain, held.measurements, recoding=held.recoding, total=schema.rows_used, progress=progress or silent
     )
     release = Release.of(fit, schema, receipt, **label)
     if output is not None:

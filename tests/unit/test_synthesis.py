@@ -44,7 +44,7 @@ def test_without_output_nothing_but_the_book_is_left(tmp_path, monkeypatch):
         ({"epsilon": 1.0, "delta": 1e-6}, "pld"),
         ({"epsilon": 1.0, "delta": 0}, "pure"),
         ({"epsilon": None, "delta": None, "rho": 0.1}, "zcdp"),
-        ({"epsilon": None, "delta": 1e-6, "rho": 0.1}, "pld"),
+        ({"epsilon": None, "delta": 1e-6, "rho": 0.1}, "zcdp"),
     ],
 )
 def test_every_way_to_state_a_budget(tmp_path, given, proof):
@@ -53,6 +53,18 @@ def test_every_way_to_state_a_budget(tmp_path, given, proof):
     assert len(receipt.charges) == 3
     spent = sum(c.epsilon for c in receipt.charges) if proof == "pure" else receipt.exact_rho
     assert 0.999 * receipt.budget.capacity < spent <= receipt.budget.capacity
+    assert "rho" not in given or spent <= given["rho"]
+
+
+@pytest.mark.parametrize("mechanism", ["independent", "mst"])
+def test_declared_rows_are_not_taken_for_those_counted_where_units_are_cut(tmp_path, mechanism):
+    schema = replace(SCHEMA, privacy_unit=us.schema.PrivacyUnit("person", 1), rows=400)
+    frame = pl.concat([FRAME] * 100).with_columns(person=pl.Series([i // 8 for i in range(400)]))
+    given = {"epsilon": 30.0, "delta": 1e-6, "mechanism": mechanism}
+    release = us.synthesize(frame, schema, dataset="d", **given)
+    assert release.receipt.neighbours.replace_one
+    assert release.model.total == pytest.approx(50, abs=15)
+    assert release.sample().height == 400
 
 
 def test_several_rows_per_unit_rest_on_zcdp(tmp_path):

@@ -118,13 +118,14 @@ class PrivSyn:
         """Noisy dependence of the candidates, shrunk by what is public about its noise."""
         if not candidates:
             return {}
+        sigma = view.sigma(rho)  # asked first: once it is spent, less than this share may be left
         scores = view.dependence(candidates, rho=rho)
         if not self.shrink:
             return dict(scores)
         count, near = len(scores), view.neighbours
         if view.account.budget.pure:
-            return shrunk(scores, view.sigma(rho) * near.indif * count / near.marginal_l1)
-        return shrunk(scores, view.sigma(rho) * near.indif * (count / near.marginal_l2_squared) ** 0.5)
+            return shrunk(scores, sigma * near.indif * count / near.marginal_l1)
+        return shrunk(scores, sigma * near.indif * (count / near.marginal_l2_squared) ** 0.5)
 
     def _chosen(self, view: PrivateTable, scores: Mapping[Clique, float], rho: float) -> list[Clique]:
         domain = view.domain

@@ -30,7 +30,7 @@ def evidence_of(release: Release) -> Evidence:
         merged=release.recoding.maps,
         stages=_told(release.measurements, release.rounds) or _paid(release.measurements, release.receipt),
         cliques=cliques,
-        rows=release.schema.rows,
+        rows=release.schema.rows_used,
     )
 
 

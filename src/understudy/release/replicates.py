@@ -29,7 +29,7 @@ def replicates(release: Release, count: int, *, rows: int | None, seed: int | No
         merged = _drawn(release, generator)
         whole = undo_merging(merged, release.recoding, schema, release.measurements, generator, "spread")
         measured = [_again(release, m, merged, whole, generator) for m in release.measurements]
-        fit = mechanism.finish(schema.domain, measured, recoding=release.recoding, total=schema.rows)
+        fit = mechanism.finish(schema.domain, measured, recoding=release.recoding, total=schema.rows_used)
         codes = undo_merging(
             fit.model.sample(size, generator), release.recoding, schema, release.measurements, generator
         )

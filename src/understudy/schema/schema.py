@@ -96,6 +96,11 @@ class Schema:
         """The coded columns and their sizes; a heaped amount has a second one, ``name.round``."""
         return Domain({part: size for column in self.coded for part, size in column.parts.items()})
 
+    @property
+    def rows_used(self) -> int | None:
+        """The declared number of rows, where all of them are used; None where a unit's rows are cut to so many."""
+        return self.rows if self.privacy_unit.column is None else None
+
     @cached_property
     def needs(self) -> tuple[str, ...]:
         """The table's columns that are read: those synthesised, and the privacy unit. Others are never touched."""

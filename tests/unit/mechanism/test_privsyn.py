@@ -219,3 +219,9 @@ def test_the_footprint_is_bounded_by_the_most_cells() -> None:
     wide = Domain({f"c{i}": 900 for i in range(100)})
     assert PrivSyn().footprint(wide).memory_bytes < 3 * 2**30
     assert PrivSyn(most_cells=1000).footprint(wide).memory_bytes < 2**24
+
+
+def test_the_scores_may_cost_more_than_what_they_leave() -> None:
+    table = private()
+    PrivSyn(one_way_share=0.1, dependence_share=0.8).fit(table, rho=1.0)
+    assert float(table.account.spent) == pytest.approx(1.0)
