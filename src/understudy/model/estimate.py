@@ -73,7 +73,7 @@ def estimate(
         problem,
         tolerance=tolerance,
         max_seconds=max_seconds,
-        watch=lambda calls, loss: progress(Step("estimate", None, f"{calls} iterations")),
+        watch=lambda calls, loss: None if calls % 25 else progress(Step("estimate", None, f"{calls} iterations")),
     )
     potentials = problem.propagation.folded(problem.potentials(x))
     potentials[problem.forbidden] = -np.inf
