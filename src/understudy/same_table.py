@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from understudy.errors import SettingError
-from understudy.schema import Schema
+from understudy.schema import PrivacyUnit, Schema
 from understudy.source import read_table
 
 
@@ -25,7 +26,8 @@ class DeclaredPublic:
         self._schema = schema
         self._object = id(public)
         self._path = Path(public) if isinstance(public, str | os.PathLike) else None
-        self._fingerprint = None if hasattr(public, "counts") else _fingerprint(table_of(public, schema), schema)
+        as_rows = replace(schema, privacy_unit=PrivacyUnit(), rows=None)  # a public table need not have the unit column
+        self._fingerprint = None if hasattr(public, "counts") else _fingerprint(table_of(public, as_rows), as_rows)
 
     def refuse(self, data: Any) -> Any:
         """The private table as a frame, after making sure that it is another one.

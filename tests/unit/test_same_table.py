@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pandas as pd
 import polars as pl
 import pytest
 
 from understudy.errors import SettingError
 from understudy.same_table import DeclaredPublic
-from understudy.schema import Schema
+from understudy.schema import PrivacyUnit, Schema
 from understudy.testing.tables import CodedSource
 
 SCHEMA = Schema.from_domain({"a": 5, "b": 3})
@@ -43,6 +45,15 @@ def test_frames_and_files_are_compared_by_content(files):
 )
 def test_another_table_is_let_through_and_given_back(other):
     assert DeclaredPublic(other, SCHEMA).refuse(ROWS) is ROWS
+
+
+def test_a_public_file_needs_no_unit_column(files):
+    schema = replace(SCHEMA, privacy_unit=PrivacyUnit("person", 1))
+    people = ROWS.assign(person=range(6))
+    with pytest.raises(SettingError, match="sensitive table itself"):
+        DeclaredPublic(files / "rows.csv", schema).refuse(people)
+    (files / "other.csv").write_text("a,b\n0,0\n", encoding="utf-8")
+    assert DeclaredPublic(files / "other.csv", schema).refuse(people) is people
 
 
 def test_a_source_is_known_by_identity():
