@@ -105,6 +105,7 @@ def book(
     """Show what the runs about one dataset have spent together."""
     spent = Book().spent(dataset)
     data = {"dataset": dataset, "runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon, "delta": spent.delta}
+    data["mixed_units"] = spent.mixed
     tell(f"{dataset}: {spent}", data, as_json=as_json)
 
 

@@ -32,18 +32,22 @@ class Spent:
         epsilon: the smaller of two valid bounds at `delta`, or None when some run stated no epsilon and none a delta:
             what the sum of the rhos means, and the sum of the runs' own epsilons at the sum of their deltas.
         delta: the delta of that epsilon.
+        mixed: whether the runs protect different units (a row, a person, one replaced); the sum then holds for none of
+            them as it stands.
     """
 
     runs: int
     rho: float
     epsilon: float | None
     delta: float | None
+    mixed: bool = False
 
     def __str__(self) -> str:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        note = "; the runs protect different units, so this sum is a guarantee for none of them" if self.mixed else ""
         if self.epsilon is None:
-            return f"{runs}, rho {upwards(self.rho)} in all"
-        return f"{runs}, epsilon {upwards(self.epsilon)} in all at delta {upwards(self.delta or 0.0)}"
+            return f"{runs}, rho {upwards(self.rho)} in all{note}"
+        return f"{runs}, epsilon {upwards(self.epsilon)} in all at delta {upwards(self.delta or 0.0)}{note}"
 
 
 class Book:
@@ -142,7 +146,8 @@ class Book:
         if len(stated) == len(entries) and entries:
             bounds.append(float_above(sum((fraction_of(entry["epsilon"]) for entry in entries), Fraction(0))))
         epsilon = min(bounds, default=None)
-        return Spent(len(entries), rho, epsilon, None if epsilon is None else delta)
+        mixed = len({entry.get("protects") for entry in entries}) > 1
+        return Spent(len(entries), rho, epsilon, None if epsilon is None else delta, mixed)
 
 
 def _checked(entry: Any) -> dict[str, Any]:

@@ -55,6 +55,14 @@ def test_a_run_that_stated_rho_alone_is_counted_by_rho(shelf):
     assert shelf.spent("people").epsilon > epsilon_of(0.5, 1e-6)
 
 
+def test_runs_that_protect_different_units_are_told_apart(shelf):
+    shelf.append("people", Budget.of(epsilon=1.0, delta=1e-9), unit=UNIT)
+    assert not shelf.spent("people").mixed
+    shelf.append("people", Budget.of(epsilon=1.0, delta=1e-9), unit="everything of one person")
+    assert shelf.spent("people").mixed
+    assert "different units" in str(shelf.spent("people"))
+
+
 def test_datasets_have_pages_of_their_own(shelf):
     shelf.append("people", Budget.of(rho=1.0), unit=UNIT)
     assert shelf.spent("others").runs == 0
