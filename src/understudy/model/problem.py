@@ -54,9 +54,9 @@ class Problem:
     reference: Vector = field(default_factory=lambda: np.empty(0))
 
     def potentials(self, x: Vector) -> Vector:
-        """The potentials of all tables."""
+        """The potentials of all tables, in the propagation's own buffer: valid until its next call."""
         cells = self.propagation.size
-        out = self.start + x[:cells]
+        out = np.add(self.start, x[:cells], out=self.propagation.buffer)
         for table, place, query in self.general:
             out[self.propagation.slice_of(table)] += query.T @ x[place]
         return out

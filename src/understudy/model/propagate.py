@@ -51,6 +51,11 @@ class Propagation:
         wanted = set(clique)
         return tuple(column for column in self._columns if column in wanted)
 
+    @property
+    def buffer(self) -> Vector:
+        """Room for potentials: filling it and passing it on saves a copy."""
+        return self._potentials
+
     def slice_of(self, table: int) -> slice:
         """Where a table lies in a vector."""
         return slice(int(self.starts[table]), int(self.starts[table + 1]))
@@ -61,7 +66,7 @@ class Propagation:
         """Marginals of all tables, adding up to `total` each.
 
         Args:
-            potentials: for all tables; not changed.
+            potentials: for all tables; not changed, unless they are `buffer`.
             total: what each table adds up to.
             out: where to write the marginals.
             forbidden: positions, in the maximal tables, of cells that cannot occur.
@@ -71,8 +76,7 @@ class Propagation:
             InputError: when no cell of the domain is possible.
         """
         self.calls += 1
-        np.copyto(self._potentials, potentials)
-        self._run(self._potentials, 0, self._folded)
+        self._fold(potentials)
         if logs or not self._linear(forbidden):
             self._logarithmic(forbidden)
         found = self._work[self._marginal_start : self._marginal_start + self.size]
@@ -85,8 +89,7 @@ class Propagation:
 
     def folded(self, potentials: Vector) -> Vector:
         """The potentials of the maximal tables with those of the contained tables added: the same distribution."""
-        np.copyto(self._potentials, potentials)
-        self._run(self._potentials, 0, self._folded)
+        self._fold(potentials)
         return self._potentials[: int(self.starts[self.factors])].copy()
 
     def belief(self, position: int) -> Vector:
@@ -183,6 +186,12 @@ class Propagation:
 
         s = self._schedule
         return float(kernels.run(work, s, first, last, self._sums, self._row, self._places, self._index))
+
+    def _fold(self, potentials: Vector) -> None:
+        """Add the potentials of contained tables to the tables that contain them, in the buffer."""
+        if potentials is not self._potentials:
+            np.copyto(self._potentials, potentials)
+        self._run(self._potentials, 0, self._folded)
 
     def _linear(self, forbidden: NDArray[np.int64]) -> bool:
         """Propagate in the linear domain; False when that underflowed."""
