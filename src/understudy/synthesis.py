@@ -9,12 +9,13 @@ import traceback
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from functools import partial as partial_of
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
 from understudy.domain import Clique
-from understudy.errors import Paid, ReleaseError, SettingError, UnderstudyError, Unforeseen
+from understudy.errors import InputError, Paid, ReleaseError, SettingError, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.mechanism import Mechanism, mechanism_named
 from understudy.preflight import check_memory, check_noise, check_output, check_space
@@ -129,9 +130,13 @@ def resume(
     except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         reason = str(error) if isinstance(error, SettingError) else "its content contradicts itself"
         raise ReleaseError(f"{partial} cannot be finished: {reason}. Nothing was changed") from None
-    fit = mechanism.finish(
-        schema.domain, held.measurements, recoding=held.recoding, total=schema.rows_used, progress=progress or silent
+    finish = partial_of(
+        mechanism.finish, schema.domain, held.measurements, recoding=held.recoding, progress=progress or silent
     )
+    try:
+        fit = finish(total=schema.rows_used)
+    except InputError:  # a wrongly declared number of rows must not lose what was paid for: the noisy one serves
+        fit = finish(total=None)
     release = Release.of(fit, schema, receipt, **label)
     if output is not None:
         release.save(output)

@@ -67,6 +67,16 @@ def test_declared_rows_are_not_taken_for_those_counted_where_units_are_cut(tmp_p
     assert release.sample().height == 400
 
 
+def test_a_wrongly_declared_number_of_rows_does_not_lose_what_was_paid_for(tmp_path):
+    schema = replace(SCHEMA, rows=4000)
+    with pytest.raises(errors.Paid, match="contradicts"):
+        us.synthesize(
+            FRAME, schema, epsilon=30.0, delta=1e-6, mechanism="mst", dataset="d", output=tmp_path / "r.release"
+        )
+    release = us.resume(tmp_path / "r.release.partial")
+    assert release.model.total == pytest.approx(4, abs=4)
+
+
 def test_several_rows_per_unit_rest_on_zcdp(tmp_path):
     schema = replace(SCHEMA, privacy_unit=us.schema.PrivacyUnit("person", 2))
     frame = FRAME.with_columns(person=pl.Series([1, 1, 1, 2]))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from threading import Lock
 from typing import Literal
 
 from understudy.errors import BudgetExceeded, SettingError
@@ -135,12 +136,18 @@ class Account:
     """The privacy filter of one run: it adds up charges exactly and refuses the one that would pass the budget.
 
     **Guarantees.** The charges it has accepted never sum to more than the budget, in rho, in delta and (pure budgets)
-    in epsilon. There is no refund.
+    in epsilon, also when several threads pay. There is no refund.
     """
 
     def __init__(self, budget: Budget) -> None:
-        self.budget = budget
+        self._budget = budget
         self._charges: list[Charge] = []
+        self._lock = Lock()
+
+    @property
+    def budget(self) -> Budget:
+        """What may be spent; nobody's to change."""
+        return self._budget
 
     @property
     def charges(self) -> tuple[Charge, ...]:
@@ -190,8 +197,9 @@ class Account:
         charges = tuple(charges)
         if self.budget.pure and any(charge.epsilon is None or charge.delta for charge in charges):
             raise BudgetExceeded("a pure-DP budget (delta = 0) cannot pay for this noise; give a delta above 0")
-        if self._cost(charges) > self.remaining:
-            raise BudgetExceeded("these charges would pass the budget; nothing was read")
-        if sum((charge.delta for charge in (*self._charges, *charges)), Fraction(0)) > self.budget.purchase_delta:
-            raise BudgetExceeded("these charges would pass the delta set aside for purchases; nothing was read")
-        self._charges.extend(charges)
+        with self._lock:
+            if self._cost(charges) > self.remaining:
+                raise BudgetExceeded("these charges would pass the budget; nothing was read")
+            if sum((charge.delta for charge in (*self._charges, *charges)), Fraction(0)) > self.budget.purchase_delta:
+                raise BudgetExceeded("these charges would pass the delta set aside for purchases; nothing was read")
+            self._charges.extend(charges)

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from fractions import Fraction
+from threading import Barrier, BrokenBarrierError, Thread
 
 import numpy as np
 import pytest
@@ -96,6 +98,31 @@ def test_the_filter_refuses_the_charge_that_would_pass_and_keeps_the_rest():
     assert account.spent == Fraction(1, 2)
     account.pay([_charge("1/4"), _charge("1/4")])
     assert account.remaining == 0
+
+
+def test_threads_that_pay_at_once_do_not_pass_the_budget():
+    both, in_time = Barrier(2), 0.2
+
+    class Slow(Account):
+        def _cost(self, charges):
+            with suppress(BrokenBarrierError):  # lets the other thread look at what is left at the same moment
+                both.wait(in_time)
+            return super()._cost(charges)
+
+    def pay():
+        with suppress(BudgetExceeded):
+            account.pay([_charge(Fraction(3, 4))])
+
+    account = Slow(Budget.of(rho=1.0))
+    threads = [Thread(target=pay) for _ in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert len(account.charges) == 1
+
+
+def test_the_budget_of_an_account_cannot_be_exchanged():
+    with pytest.raises(AttributeError):
+        Account(Budget.of(rho=1.0)).budget = Budget.of(rho=2.0)
 
 
 def test_delta_is_filtered_too():
