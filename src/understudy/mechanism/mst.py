@@ -35,7 +35,7 @@ from understudy.privacy.gate import LARGEST_TABLE
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 
-TOLERANCE = 5e-5
+TOLERANCE = 1e-5
 """Of the final estimate, relative: a good start makes a close fit cheap."""
 
 _COPIES = 8  # tables of doubles that estimation holds for each cell of the model
