@@ -62,7 +62,7 @@ class AIM:
     measured: float = 0.9
     first: float = 0.05
     look: float = 0.35
-    precise: float = 0.03
+    precise: float = 0.06
     threshold: float = 2.0
     fewest: float = 4.0
     anneal: bool = True
