@@ -22,6 +22,7 @@ _STRONG = 1e8  # curvature times rows, about (rows / sigma)^2, from which the so
 _STAGES = ((1 / 28_000, 60), (1 / 2_800, 100), (1 / 470, 100))  # cap relative to the curvature, iterations
 _POWER_STEPS = 6
 _WINDOW = 20
+_PATIENCE = 10.0  # windows to come that may gain as much as the last: momentum is slow to build after a warm start
 _MOST_CALLS = 20_000
 _SMALLEST_STEP = 1e-9
 _SAME = 1e-6  # relative difference between linear and log domain that does not matter
@@ -185,11 +186,15 @@ class _Descent:
         return FitReport(loss, calls, self.gap, seconds, self.converged and not self.warning, self.warning)
 
     def _flat(self, history: list[float], loss: float) -> bool:
-        """Whether the loss left to gain is negligible: by the 1/k^2 law, the last window's gain times k/(2 window)."""
+        """Whether the loss left to gain is negligible.
+
+        By the 1/k^2 law that is the last window's gain times k/(2 window); early on, when the law does not hold yet,
+        the gain of ten such windows.
+        """
         if len(history) <= _WINDOW:
             return loss <= 0.0
         gained = history[-1 - _WINDOW] - loss
-        self.gap = gained * max(1.0, len(history) / (2 * _WINDOW)) / loss if loss > 0.0 else 0.0
+        self.gap = gained * max(_PATIENCE, len(history) / (2 * _WINDOW)) / loss if loss > 0.0 else 0.0
         return self.gap <= self.tolerance
 
     def _must_stop(self) -> bool:
