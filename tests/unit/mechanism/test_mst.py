@@ -33,9 +33,7 @@ def chain(rows, seed=0, sizes=(4, 4, 4, 4)):
 
 
 @pytest.mark.parametrize("check", [check for check in CHECKS if check is not check_extremes], ids=lambda c: c.__name__)
-@pytest.mark.parametrize(
-    "mechanism", [MST(keep=[(("a", "b", "c"), 2.0)]), PAPER], ids=["keep", "paper"]
-)
+@pytest.mark.parametrize("mechanism", [MST(keep=[(("a", "b", "c"), 2.0)]), PAPER], ids=["keep", "paper"])
 def test_contract(check, mechanism):
     check(mechanism)
 
