@@ -49,7 +49,7 @@ def dense(counts: Any) -> np.ndarray[Any, Any]:
 
 
 def workload_error(schema: us.Schema, real: Any, made: Any, workload: Workload) -> float:
-    """Definition 2, normalised by the true number of rows."""
+    """Definition 2, by the true number of rows; a clique that a workload names twice counts as two of its k."""
     cliques, domain = list(workload), schema.domain
     true, synthetic = (marginals(schema.encode(frame).codes, domain, cliques) for frame in (real, made))
     rows = len(real)
@@ -57,7 +57,7 @@ def workload_error(schema: us.Schema, real: Any, made: Any, workload: Workload) 
         workload.weights[clique] * np.abs(dense(a) - dense(b)).sum()
         for (clique, a), (_, b) in zip(true, synthetic, strict=True)
     )
-    return float(sum(errors) / (len(cliques) * rows))
+    return float(sum(errors) / (sum(workload.weights.values()) * rows))
 
 
 def run(
