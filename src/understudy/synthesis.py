@@ -41,7 +41,7 @@ def synthesize(
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
-    mechanism: str | Mechanism = "independent",
+    mechanism: str | Mechanism = "mst",
     rows: int | None = None,
     progress: Progress | None = None,
     output: str | PathLike[str] | None = None,

@@ -96,7 +96,8 @@ def run(make, folder, **rest):
         patch.setattr(tempfile, "tempdir", str(folder))
         schema = folder / "s.yaml"
         schema.write_text(SCHEMA)
-        given = {"epsilon": 1.0, "delta": 1e-6, "output": folder / "r.release", "dataset": "d"} | rest
+        given = {"epsilon": 1.0, "delta": 1e-6, "output": folder / "r.release", "dataset": "d"}
+        given |= {"mechanism": "independent"} | rest
         release = us.synthesize(make(folder), schema, **given)
         print(release, repr(release.receipt), release.receipt.text())
         release.sample(50, seed=1, as_="pandas").to_csv(folder / "rows.csv")
@@ -186,7 +187,7 @@ def test_the_command_line_tells_no_value(tmp_path, monkeypatch, stage, as_json):
         monkeypatch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
         release, rows, codes = folder / "r.release", folder / "rows.csv", []
         for arguments in (
-            ["synthesize", as_csv(folder), "-s", folder / "s.yaml", "--rho", "1", "-o", release],
+            ["synthesize", as_csv(folder), "-s", folder / "s.yaml", "--rho", "1", "-m", "independent", "-o", release],
             ["sample", release, "-o", rows],
             ["inspect", release],
         ):

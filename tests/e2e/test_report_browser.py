@@ -150,7 +150,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     folder = tmp_path_factory.mktemp("reports")
     with us.testing.insecure(1):
-        release = us.synthesize(real, schema, epsilon=2.0, delta=1e-6, output=folder / "people.release")
+        release = us.synthesize(
+            real, schema, epsilon=2.0, delta=1e-6, mechanism="mst", output=folder / "people.release"
+        )
     quick = {"pmse": {"models": ["logistic"]}, "specks": {"models": ["logistic"]}, "ml_efficacy": {"models": ["tree"]}}
     quick["pmse_ratio"] = {"models": ["logistic"]}
     made = {"public": public_report(release), "custodian": custodian_report(release, real, settings=quick)}
@@ -172,7 +174,7 @@ def test_it_is_drawn_without_a_word_on_the_console(
     assert not thrown
     asked = [e["params"]["request"]["url"] for e in browser.events if e.get("method") == "Network.requestWillBeSent"]
     assert [url for url in asked if not url.startswith("data:")] == [pages[kind].as_uri()]
-    charts = 3 + (1 if kind == "public" else 2 + 11)  # columns, associations, and the scores' scales
+    charts = 4 + (1 if kind == "public" else 2 + 11)  # columns, associations, the model, and the scores' scales
     assert len(found["charts"]) == found["figures"] == charts
     assert all(chart["width"] > 100 and chart["height"] > 20 and chart["marks"] >= 2 for chart in found["charts"])
     assert found["spill"] <= 0  # nothing sticks out sideways, on a phone neither

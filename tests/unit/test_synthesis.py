@@ -20,7 +20,8 @@ FRAME = pl.DataFrame({"a": [0, 1, 2, 1], "b": [0, 1, 1, 0], "c": [1, 1, 1, 0]})
 
 
 def run(folder, **rest):
-    given = {"epsilon": 1.0, "delta": 1e-6, "output": folder / "r.release", "dataset": "d"} | rest
+    given = {"epsilon": 1.0, "delta": 1e-6, "output": folder / "r.release", "dataset": "d", "mechanism": "independent"}
+    given |= rest
     return us.synthesize(FRAME, SCHEMA, **given)
 
 
@@ -80,14 +81,14 @@ def test_a_wrongly_declared_number_of_rows_does_not_lose_what_was_paid_for(tmp_p
 def test_several_rows_per_unit_rest_on_zcdp(tmp_path):
     schema = replace(SCHEMA, privacy_unit=us.schema.PrivacyUnit("person", 2))
     frame = FRAME.with_columns(person=pl.Series([1, 1, 1, 2]))
-    receipt = us.synthesize(frame, schema, epsilon=1.0, delta=1e-6).receipt
+    receipt = us.synthesize(frame, schema, epsilon=1.0, delta=1e-6, mechanism="independent").receipt
     assert receipt.budget.proof == "zcdp"
     assert receipt.neighbours.max_rows == 2
     assert receipt.charges[0].sensitivity == 2
 
 
 def test_a_declared_number_of_rows_makes_neighbours_replace():
-    release = us.synthesize(FRAME, replace(SCHEMA, rows=4), epsilon=1.0, delta=1e-6)
+    release = us.synthesize(FRAME, replace(SCHEMA, rows=4), epsilon=1.0, delta=1e-6, mechanism="independent")
     assert release.receipt.neighbours.replace_one
     assert release.default_rows == release.model.total == 4
 

@@ -29,7 +29,7 @@ def synthesize(
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; smaller protects more.")] = None,
     delta: Annotated[float | None, typer.Option(help="Beside epsilon, e.g. 1e-9; 0 is pure DP.")] = None,
     rho: Annotated[float | None, typer.Option(help="Budget in zCDP, instead of epsilon.")] = None,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "independent",
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A mechanism's setting; repeatable.")
     ] = None,

@@ -41,7 +41,9 @@ def folder(tmp_path):
 
 def synthesis(folder, *extra, table="t.csv"):
     budget = () if any(option in extra for option in ("--epsilon", "--rho")) else ("--epsilon", 1, "--delta", 1e-6)
-    return ("synthesize", folder / table, "-s", folder / "s.yaml", "-o", folder / "r.release", *budget, *extra)
+    chosen = () if "-m" in extra else ("-m", "independent")
+    start = ("synthesize", folder / table, "-s", folder / "s.yaml", "-o", folder / "r.release")
+    return (*start, *budget, *chosen, *extra)
 
 
 @pytest.fixture

@@ -23,7 +23,8 @@ KINDS = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.Table}
 
 
 def made(data=None, schema=SCHEMA, **rest):
-    return us.synthesize(pl.DataFrame(FRAME) if data is None else data, schema, epsilon=1.0, delta=1e-6, **rest)
+    table = pl.DataFrame(FRAME) if data is None else data
+    return us.synthesize(table, schema, **{"epsilon": 1.0, "delta": 1e-6, "mechanism": "independent"} | rest)
 
 
 def of(total=100.4, schema=SCHEMA, **rest):
@@ -84,7 +85,9 @@ def test_rows_default_to_what_was_asked_then_declared_then_noisy():
 
 def test_the_default_is_never_the_true_number_of_rows():
     """Over thirty runs the noisy total of a tight budget hits the truth every time only if it is the truth."""
-    counts = {us.synthesize(pl.DataFrame(FRAME), SCHEMA, rho=1e-4).default_rows for _ in range(30)}
+    counts = {
+        us.synthesize(pl.DataFrame(FRAME), SCHEMA, rho=1e-4, mechanism="independent").default_rows for _ in range(30)
+    }
     assert len(counts) > 5
 
 
