@@ -24,6 +24,7 @@ from understudy.schema import Recoding
 from understudy.workload import Workload
 
 _ROUGH = 5e-3  # within rounds a model is estimated less precisely than at the end: the next choice needs no more
+_FEW = 8  # columns of fewer codes have little to merge: their second look buys less, and pairs will measure them too
 _WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
 
 
@@ -42,7 +43,7 @@ class AIM:
         measured: the part of each round's budget that goes to measuring; the rest chooses.
         first: the part of the budget for a first look at every column; 0 starts from nothing.
         look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
-        precise: the noise on a column, as a share of the rows, that is small enough.
+        precise: the noise on a column, as a share of the rows, that is small enough; more for columns of few codes.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
         fewest: how many more rounds a larger share must leave room for.
         anneal: whether a round that taught little makes the next ones larger; without it all rounds are alike.
@@ -62,7 +63,7 @@ class AIM:
     measured: float = 0.9
     first: float = 0.05
     look: float = 0.35
-    precise: float = 0.06
+    precise: float = 0.03
     threshold: float = 2.0
     fewest: float = 4.0
     anneal: bool = True
@@ -222,7 +223,8 @@ def _wanted(table: PrivateTable, ones: Sequence[Measurement], precise: float) ->
     pure = table.account.budget.pure
     wanted = {}
     for one in ones:
-        target = precise * rows / (math.sqrt(2 / math.pi) * len(one.values))
+        enough = precise * max(1.0, _FEW / len(one.values)) * rows
+        target = enough / (math.sqrt(2 / math.pi) * len(one.values))
         if target < one.sigma and len(one.values) > 1:
             l1, squared = table.neighbours.marginal_l1, table.neighbours.marginal_l2_squared
             wanted[one.clique] = l1 * math.sqrt(2) / target if pure else squared / (2 * target**2)
