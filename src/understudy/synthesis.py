@@ -292,8 +292,7 @@ def _prepare(
     public = None if given is None else DeclaredPublic(given, schema)
     if hasattr(chosen, "prepared"):
         chosen = chosen.prepared(schema)  # what it learns from public sources; it keeps no rows of them
-    if not _plain(_settings(chosen)):
-        raise SettingError(f"the settings of {chosen.name} must be plain values: numbers, words, lists of them")
+    _settings(chosen)
     if budget.pure and not chosen.pure:
         raise SettingError(
             f"{chosen.name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)"
@@ -312,16 +311,14 @@ def _planned(
 
 
 def _settings(mechanism: Mechanism) -> dict[str, Any]:
-    return asdict(cast(Any, mechanism)) if is_dataclass(mechanism) else {}
-
-
-def _plain(settings: Mapping[str, Any]) -> bool:
-    """Whether the settings survive a JSON file, as they must to be told in a release and resumed from."""
+    """The settings as a release tells them: plain data in the form that its file gives back, so lists for tuples."""
+    settings: dict[str, Any] = asdict(cast(Any, mechanism)) if is_dataclass(mechanism) else {}
     try:
-        json.dumps(settings, allow_nan=False)
+        return dict(json.loads(json.dumps(settings, allow_nan=False)))
     except (TypeError, ValueError, RecursionError):
-        return False
-    return True
+        raise SettingError(
+            f"the settings of {mechanism.name} must be plain values: numbers, words, lists of them"
+        ) from None
 
 
 def _frame_kind(data: Any) -> Frame:

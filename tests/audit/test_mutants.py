@@ -210,7 +210,7 @@ def spied_independent(*, rows_public=None):
     schema = replace(us.Schema.from_domain(dict.fromkeys("abcdef", 2)), rows=rows_public)
     frame = pl.DataFrame({name: [0, 1, 1] for name in "abcdef"})
     with Spy() as spy:
-        release = us.synthesize(frame, schema, epsilon=1.0, delta=1e-3)
+        release = us.synthesize(frame, schema, epsilon=1.0, delta=1e-3, mechanism="independent")
     assert release.receipt.budget.proof == "pld"
     check_spent(spy, release.receipt)
 
@@ -261,7 +261,7 @@ def only_answers_tell_the_tables_apart(tmp_path: Path):
     def run(frame, folder):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
-            us.synthesize(frame, schema, epsilon=1.0, delta=1e-6, output=folder / "r.release", dataset="d")
+            us.synthesize(frame, schema, rho=0.05, mechanism="independent", output=folder / "r.release", dataset="d")
 
     check_twins(run, first, second, tmp_path / "twin")
 

@@ -62,7 +62,7 @@ def people() -> Any:
 def release(people: Any, schema: us.Schema, tmp_path_factory: pytest.TempPathFactory) -> us.Release:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNDERSTUDY_BOOK", str(tmp_path_factory.mktemp("book")))
-        return us.synthesize(people, schema, epsilon=1.0, delta=1e-6)
+        return us.synthesize(people, schema, epsilon=1.0, delta=1e-6, mechanism="independent")
 
 
 @pytest.fixture(scope="module")
