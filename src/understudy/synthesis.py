@@ -58,7 +58,8 @@ def synthesize(
         delta: see `epsilon`.
         rho: the budget in zCDP, instead of epsilon.
         mechanism: a mechanism's name or the mechanism itself.
-        rows: how many rows `release.sample()` makes by default; else the declared or the noisy number.
+        rows: how many rows `release.sample()` makes by default; else the declared or the noisy number. It is part of
+            the release: the table's exact number of rows does not belong here unless it is public.
         progress: called with each `Step`.
         output: where to save the release; checked before anything is spent.
         dataset: the name under which the book adds up what was spent about the same people.

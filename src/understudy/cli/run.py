@@ -41,7 +41,9 @@ def synthesize(
     workload: Annotated[
         str | None, typer.Option(help="Which marginals matter (aim): all-3way, target:COLUMN, or a .yaml file.")
     ] = None,
-    rows: Annotated[int | None, typer.Option(help="Rows that `sample` makes by default.")] = None,
+    rows: Annotated[
+        int | None, typer.Option(help="Rows that `sample` makes by default; published, so not the table's own count.")
+    ] = None,
     dataset: Annotated[str | None, typer.Option(help="Name in the book; by default the file's name.")] = None,
     noise: Annotated[str, typer.Option(help="Noise sampler: exact or opendp.")] = "exact",
     quiet: Quiet = False,
