@@ -154,7 +154,7 @@ def test_outputs_are_checked_before_reading_or_spending(tmp_path, monkeypatch):
 def test_too_little_memory_or_disk_is_refused_before_spending(tmp_path, monkeypatch):
     for name, words in (("check_memory", "memory"), ("check_space", "room")):
         with monkeypatch.context() as patch:
-            patch.setattr(synthesis, name, _raising(errors.OutputError(words)))
+            patch.setattr(f"understudy.run.{name}", _raising(errors.OutputError(words)))
             with pytest.raises(errors.OutputError, match=words):
                 run(tmp_path)
     assert us.Book().spent("d").runs == 0
