@@ -26,7 +26,8 @@ def main() -> None:
         subprocess.run([python, "-m", "pip", "install", "--quiet", str(ROOT)], check=True)
         size = size_mb(packages) - before
         seconds = [float(subprocess.check_output([python, "-c", TIMER])) for _ in range(RUNS + 1)][1:]
-    print(f"base install: {size:.0f} MB or {size * 1e6 / 2**20:.0f} MiB (limit {LIMIT_MB}), ratio {size / LIMIT_MB:.2f}")
+    mib = size * 1e6 / 2**20
+    print(f"base install: {size:.0f} MB or {mib:.0f} MiB (limit {LIMIT_MB}), ratio {size / LIMIT_MB:.2f}")
     typical = statistics.median(seconds)
     print(f"import understudy: {typical:.2f} s (limit {LIMIT_SECONDS}), ratio {typical / LIMIT_SECONDS:.2f}")
 
