@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
+
+from platformdirs import user_cache_path
 
 from understudy.errors import OutputError, SettingError
 from understudy.privacy.noise import NOISES
@@ -44,6 +48,28 @@ def check_space(folder: Path, needed_bytes: int) -> None:
         raise OutputError(
             f"{folder} has {_mib(free)} MiB free and the run may need {_mib(needed_bytes)} MiB; make room"
         )
+
+
+def find_compiler_cache() -> None:
+    """Make sure that compiled loops can be kept somewhere: without a place they refuse to load, in the middle of a run.
+
+    Where neither the package's folder nor the user's cache can be written (a read-only image), they go to a folder that
+    only this process can use, removed when it ends.
+    """
+    if "NUMBA_CACHE_DIR" in os.environ or any(map(_can_write, (Path(__file__).parent, user_cache_path("numba")))):
+        return
+    folder = tempfile.mkdtemp(prefix="understudy-compiled-")  # never a name that others could have filled before us
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    os.environ["NUMBA_CACHE_DIR"] = folder
+
+
+def _can_write(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def check_memory(needed_bytes: int) -> None:

@@ -16,7 +16,7 @@ from understudy.domain import Clique
 from understudy.errors import Paid, SettingError, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.mechanism import Mechanism, mechanism_named
-from understudy.preflight import check_memory, check_noise, check_output, check_space
+from understudy.preflight import check_memory, check_noise, check_output, check_space, find_compiler_cache
 from understudy.privacy import Book, Budget, Receipt
 from understudy.privacy.charge import Charge
 from understudy.privacy.neighbours import Neighbours
@@ -168,6 +168,7 @@ def prepared(
     if rows is not None and rows < 1:
         raise SettingError("rows must be at least 1")
     check_noise(noise)
+    find_compiler_cache()
     chosen = mechanism_named(mechanism, **settings)
     given = getattr(chosen, "public", None)
     public = None if given is None else DeclaredPublic(given, schema)

@@ -10,7 +10,7 @@ from typing import Any
 
 from understudy.errors import InputError, ReleaseError, SettingError, UnderstudyError
 from understudy.mechanism import Mechanism, mechanism_named
-from understudy.preflight import check_output
+from understudy.preflight import check_output, find_compiler_cache
 from understudy.privacy import Book, Budget, PrivateTable, Receipt
 from understudy.privacy.exact import float_below
 from understudy.progress import Progress, Step, silent
@@ -103,6 +103,7 @@ def resume(
     """
     if output is not None:
         check_output(Path(output))
+    find_compiler_cache()
     held = read_partial(partial)
     if not held.measurements:
         raise ReleaseError(

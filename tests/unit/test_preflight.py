@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import os
 from collections import namedtuple
+from pathlib import Path
 
 import pytest
 
 from understudy.errors import OutputError, SettingError
-from understudy.preflight import check_memory, check_noise, check_output, check_space
+from understudy.preflight import check_memory, check_noise, check_output, check_space, find_compiler_cache
 
 
 def test_a_free_path_in_a_folder_passes_and_nothing_is_left(tmp_path):
@@ -62,3 +64,16 @@ def test_noise_is_known_and_installed(monkeypatch):
     monkeypatch.setattr("understudy.preflight.find_spec", lambda name: None)
     with pytest.raises(SettingError, match=r"pip install 'understudy\[opendp\]'"):
         check_noise("opendp")
+
+
+def test_compiled_loops_find_a_place_on_a_read_only_system(monkeypatch):
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    find_compiler_cache()
+    assert "NUMBA_CACHE_DIR" not in os.environ  # the package's folder or the user's cache will do
+    monkeypatch.setattr("understudy.preflight._can_write", lambda _: False)
+    find_compiler_cache()
+    folder = Path(os.environ["NUMBA_CACHE_DIR"])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setenv("NUMBA_CACHE_DIR", "chosen")
+    find_compiler_cache()
+    assert os.environ["NUMBA_CACHE_DIR"] == "chosen"
