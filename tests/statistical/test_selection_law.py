@@ -42,7 +42,7 @@ def p_value(counts: np.ndarray, scores: list[int], rate: Fraction) -> float:
 def judge(chosen: list[int], scores: list[int], rate: Fraction) -> None:
     counts = np.bincount(chosen, minlength=len(scores)).astype(np.float64)
     assert p_value(counts, scores, rate) > ALPHA, "the law is wrong"
-    for factor in (Fraction(2), Fraction(1, 2), Fraction(6, 5), Fraction(4, 5)):
+    for factor in (Fraction(2), Fraction(1, 2), Fraction(3, 2), Fraction(2, 3)):
         assert p_value(counts, scores, rate * factor) < ALPHA, f"the test cannot tell a rate wrong by {factor}"
 
 
