@@ -8,23 +8,41 @@ release = us.synthesize(people, schema, epsilon=1.0, delta=1e-9)
 stand_in = release.sample()
 release.save("people.release")
 ```
+
+Names are loaded at their first use, so that `import understudy` and commands that need little of it start at once.
 """
 
-from importlib.metadata import version as _version
+import typing as _typing
+from importlib import import_module as _import_module
 
-from understudy import errors, testing
-from understudy.domain import Clique, Domain
-from understudy.evaluation import evaluate
-from understudy.measurement import Measurement
-from understudy.mechanism import MECHANISMS, Fit, Mechanism
-from understudy.privacy import Book, Budget, PrivateTable, Receipt
-from understudy.progress import Step
-from understudy.release import Release
-from understudy.schema import Schema
-from understudy.source import Source
-from understudy.synthesis import resume, synthesize
+if _typing.TYPE_CHECKING:
+    from understudy import errors, testing
+    from understudy.domain import Clique, Domain
+    from understudy.evaluation import evaluate
+    from understudy.measurement import Measurement
+    from understudy.mechanism import MECHANISMS, Fit, Mechanism
+    from understudy.privacy import Book, Budget, PrivateTable, Receipt
+    from understudy.progress import Step
+    from understudy.release import Release
+    from understudy.schema import Schema
+    from understudy.source import Source
+    from understudy.synthesis import resume, synthesize
 
-__version__ = _version("understudy")
+_HOMES = {
+    "domain": ("Clique", "Domain"),
+    "evaluation": ("evaluate",),
+    "measurement": ("Measurement",),
+    "mechanism": ("MECHANISMS", "Fit", "Mechanism"),
+    "privacy": ("Book", "Budget", "PrivateTable", "Receipt"),
+    "progress": ("Step",),
+    "release": ("Release",),
+    "schema": ("Schema",),
+    "source": ("Source",),
+    "synthesis": ("resume", "synthesize"),
+}
+"""Which module each name comes from; a new name goes here, above, and into `__all__`."""
+
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "MECHANISMS",
@@ -47,3 +65,25 @@ __all__ = [
     "synthesize",
     "testing",
 ]
+
+
+def __getattr__(name: str) -> _typing.Any:
+    """A name of the facade, or one of the package's modules, loaded now."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("understudy")
+    if name in _HOME_OF:
+        value = getattr(_import_module(f"understudy.{_HOME_OF[name]}"), name)
+        globals()[name] = value
+        return value
+    if not name.startswith("_"):
+        try:
+            return _import_module(f"understudy.{name}")
+        except ModuleNotFoundError:
+            pass
+    raise AttributeError(f"module 'understudy' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

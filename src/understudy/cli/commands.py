@@ -1,0 +1,20 @@
+"""Every command, in the order in which the help lists them."""
+
+from __future__ import annotations
+
+from understudy.cli import answer, demo, evaluate, group, reference, release, report, run, schema
+
+app = group()
+app.command()(run.synthesize)
+app.command()(release.sample)
+app.command()(release.inspect)
+app.command()(answer.answer)
+app.command()(answer.bounds)
+app.command()(run.resume)
+app.command()(run.mechanisms)
+app.command()(run.book)
+app.command()(evaluate.evaluate)
+app.command()(report.report)
+app.command()(demo.demo)
+app.command(hidden=True)(reference.reference)
+app.add_typer(schema.app, name="schema")
