@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from understudy.errors import SchemaError
 
@@ -12,23 +16,55 @@ Clique: TypeAlias = tuple[str, ...]
 """A set of columns, written as a tuple; the order of the tuple is the order of a table's axes."""
 
 
+class Forbidden:
+    """Cells of a clique that cannot occur: a structural zero, worked out when it is first needed.
+
+    Args:
+        clique: the columns, in the order of the table's axes.
+        make: gives the table of truth values, True for a cell that cannot occur.
+    """
+
+    def __init__(self, clique: Clique, make: Callable[[], NDArray[np.bool_]]) -> None:
+        self.clique = clique
+        self._make = make
+
+    @cached_property
+    def mask(self) -> NDArray[np.bool_]:
+        """The table, one axis a column."""
+        return np.asarray(self._make(), dtype=np.bool_)
+
+    def merged(self, maps: Mapping[str, NDArray[np.int64]]) -> Forbidden:
+        """The same over merged codes: a merged cell is forbidden when all cells that became it are."""
+        mask = self.mask
+        for axis, column in enumerate(self.clique):
+            if column in maps:
+                order = np.argsort(maps[column], kind="stable")
+                starts = np.flatnonzero(np.diff(maps[column][order], prepend=-1))
+                mask = np.logical_and.reduceat(mask.take(order, axis=axis), starts, axis=axis)
+        return Forbidden(self.clique, lambda: mask)
+
+
 class Domain(Mapping[str, int]):
-    """Columns with the number of codes of each: code ``0 .. size-1``.
+    """Columns with the number of codes of each, ``0 .. size-1``, and the combinations of codes that cannot occur.
+
+    Two domains are equal when their columns and sizes are: what is forbidden says what a model may do, not what the
+    domain is.
 
     >>> domain = Domain({"age": 85, "sex": 2})
     >>> domain.shape(("sex", "age")), domain.cells(("sex", "age"))
     ((2, 85), 170)
     """
 
-    __slots__ = ("_sizes",)
+    __slots__ = ("_rules", "_sizes")
 
-    def __init__(self, sizes: Mapping[str, int]) -> None:
+    def __init__(self, sizes: Mapping[str, int], rules: Iterable[Forbidden] = ()) -> None:
         for column, size in sizes.items():
             if not isinstance(column, str) or not column:
                 raise SchemaError("a domain's columns are non-empty strings; rename the column")
             if isinstance(size, bool) or int(size) != size or size < 1:
                 raise SchemaError(f"column {column!r}: a size must be a whole number of at least 1")
         self._sizes = {column: int(size) for column, size in sizes.items()}
+        self._rules = tuple(rules)
 
     def __getitem__(self, column: str) -> int:
         return self._sizes[column]
@@ -61,9 +97,29 @@ class Domain(Mapping[str, int]):
         """How many cells a clique's table has, or the whole domain: a Python int, so it never overflows."""
         return math.prod(self._sizes.values() if clique is None else self.shape(clique))
 
+    @property
+    def rules(self) -> tuple[Forbidden, ...]:
+        """What cannot occur, rule by rule."""
+        return self._rules
+
+    @property
+    def forbidden(self) -> dict[Clique, NDArray[np.bool_]]:
+        """By clique, the cells that cannot occur; a clique of which every cell can is left out."""
+        found: dict[Clique, NDArray[np.bool_]] = {}
+        for rule in self._rules:
+            if rule.mask.any():
+                found[rule.clique] = found[rule.clique] | rule.mask if rule.clique in found else rule.mask
+        return found
+
     def project(self, clique: Iterable[str]) -> Domain:
         """The domain of these columns alone, in the order asked."""
-        return Domain({column: self._sizes[column] for column in clique})
+        columns = tuple(clique)
+        inside = [rule for rule in self._rules if set(rule.clique) <= set(columns)]
+        return Domain({column: self._sizes[column] for column in columns}, inside)
+
+    def ruled(self, rules: Iterable[Forbidden]) -> Domain:
+        """The same domain with more that cannot occur."""
+        return Domain(self._sizes, (*self._rules, *rules))
 
     def canonical(self, clique: Iterable[str]) -> Clique:
         """The same columns in the domain's order: one name for each set of columns."""

@@ -21,6 +21,10 @@ _CLOSE = 1e-6
 """Tables agree, and are non-negative, when what is left over is below this share of the rows."""
 
 
+_SURE = 1e-9
+"""The variance of a count that is known to be 0, as a share of a measured one's."""
+
+
 @dataclass(frozen=True, eq=False)
 class Table:
     """Estimated counts of a clique, with the variance of each cell.
@@ -54,7 +58,13 @@ def tables_of(domain: Domain, measurements: Sequence[Measurement]) -> list[Table
     return [_averaged(tables) for tables in found.values()]
 
 
-def consistent(tables: Sequence[Table], *, total: float | None = None, rounds: int = 500) -> dict[Clique, Array]:
+def consistent(
+    tables: Sequence[Table],
+    *,
+    total: float | None = None,
+    rounds: int = 500,
+    forbidden: Mapping[Clique, NDArray[np.bool_]] | None = None,
+) -> dict[Clique, Array]:
     """Non-negative tables of one common total that agree on what they share, near the given ones.
 
     Each round agrees on every shared set of columns, smaller sets first, then projects each table onto non-negative
@@ -65,11 +75,14 @@ def consistent(tables: Sequence[Table], *, total: float | None = None, rounds: i
         tables: the noisy tables, each set of columns once.
         total: the number of rows where it is known; else the inverse-variance mean of the tables' sums.
         rounds: at most this many rounds.
+        forbidden: for a clique, the cells that cannot occur: they are 0 in every table that has the clique's columns.
 
     **Guarantees.** Deterministic; post-processing. Every table sums to the common total, which is at least 1.
     """
     if not tables:
         return {}
+    masks = {table.clique: _mask(table.clique, table.counts.shape, forbidden or {}) for table in tables}
+    tables = [table if masks[table.clique] is None else _emptied(table, masks[table.clique]) for table in tables]
     counts = {table.clique: table.counts for table in tables}
     shared = [_Shared(columns, tables) for columns in shared_sets(counts)]
     rows = total
@@ -79,7 +92,7 @@ def consistent(tables: Sequence[Table], *, total: float | None = None, rounds: i
         rows = max(1.0, 0.0 if rows is None else rows)
         moved = 0.0
         for clique, table in counts.items():
-            counts[clique] = norm_sub(table.reshape(-1), rows).reshape(table.shape)
+            counts[clique] = _projected(table, masks[clique], rows)
             moved = max(moved, float(np.abs(counts[clique] - table).sum()))
         if moved <= _CLOSE * rows:
             break
@@ -115,6 +128,33 @@ def norm_sub(values: NDArray[Any], total: float) -> Array:
     kept = np.flatnonzero(falling > shifts)
     projected: Array = np.maximum(values - shifts[kept[-1] if len(kept) else 0], 0.0)
     return projected
+
+
+def _mask(
+    clique: Clique, shape: tuple[int, ...], forbidden: Mapping[Clique, NDArray[np.bool_]]
+) -> NDArray[np.bool_] | None:
+    """The cells of a table that some rule forbids; None when none does."""
+    found = None
+    for columns, mask in forbidden.items():
+        if set(columns) <= set(clique):
+            order = [columns.index(column) for column in clique if column in columns]
+            sizes = [size if column in columns else 1 for column, size in zip(clique, shape, strict=True)]
+            spread = np.broadcast_to(mask.transpose(order).reshape(sizes), shape)
+            found = spread if found is None else found | spread
+    return found
+
+
+def _emptied(table: Table, mask: Any) -> Table:
+    """No rows in forbidden cells, which are as good as certain: corrections go elsewhere."""
+    return Table(table.clique, np.where(mask, 0.0, table.counts), np.where(mask, _SURE, 1.0) * table.variance)
+
+
+def _projected(table: Array, mask: NDArray[np.bool_] | None, rows: float) -> Array:
+    if mask is None or mask.all():
+        return norm_sub(table.reshape(-1), rows).reshape(table.shape)
+    out = np.zeros(table.shape)
+    out[~mask] = norm_sub(table[~mask], rows)
+    return out
 
 
 class _Shared:

@@ -41,11 +41,11 @@ def estimate(
     **Privacy.** Post-processing of measurements.
 
     Args:
-        domain: all columns; one that no measurement names comes out uniform.
+        domain: all columns; one that no measurement names comes out uniform. What it forbids gets probability 0.
         measurements: noisy marginals, or linear queries of them; a clique may be measured more than once.
         total: the number of rows when that is public; otherwise it is estimated from the measurements.
         warm_start: an earlier model of the same domain to start from; it changes the time, not the answer.
-        forbidden: for a clique, a table of the cells that cannot occur (structural zeros).
+        forbidden: for a clique, a table of more cells that cannot occur (structural zeros).
         tolerance: stop when the loss can be expected to fall by less than this, relative.
         limit_mib: refuse a junction tree larger than this; by default one that would not fit into memory.
         max_seconds: stop in time even if not converged; the model's report says so.
@@ -103,7 +103,7 @@ def _limit(limit_mib: float | None) -> float:
 
 
 def _checked_masks(domain: Domain, forbidden: Mapping[Clique, NDArray[np.bool_]]) -> dict[Clique, NDArray[np.bool_]]:
-    masks = {}
+    masks = domain.forbidden
     for clique, mask in forbidden.items():
         table = np.asarray(mask)
         clique = domain.check(clique)
@@ -114,7 +114,8 @@ def _checked_masks(domain: Domain, forbidden: Mapping[Clique, NDArray[np.bool_]]
             )
         if table.all():
             raise InputError(f"forbidden cells of {clique}: all cells are forbidden; allow at least one")
-        masks[clique] = table.reshape(domain.shape(clique))
+        table = table.reshape(domain.shape(clique))
+        masks[clique] = masks[clique] | table if clique in masks else table
     return masks
 
 

@@ -21,6 +21,8 @@ from understudy.model.report import FitReport
 class GraphicalModel:
     """A distribution over a domain: the product of exponentiated potentials, scaled to a number of rows.
 
+    **Guarantees.** What the domain forbids has probability 0, whatever the potentials.
+
     **Privacy.** Post-processing: made of measurements alone.
 
     Attributes:
@@ -49,7 +51,7 @@ class GraphicalModel:
         self.domain = domain
         self.total = float(total)
         self.report = report
-        self._potentials = _maximal(domain, potentials)
+        self._potentials = _maximal(domain, _within_rules(domain, potentials))
         self.tree = JunctionTree.of(domain, self._potentials)
 
     def __repr__(self) -> str:
@@ -199,6 +201,18 @@ class GraphicalModel:
         order = [have.index(column) for column in wanted if column in have]
         scaled = self.total * table  # in the table's own memory order: a copy across the grain would cost more
         return scaled.transpose(order).reshape(self.domain.shape(wanted))
+
+
+def _within_rules(
+    domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]]
+) -> dict[Clique, NDArray[np.float64]]:
+    """The potentials, minus infinity where the domain forbids a cell."""
+    found = dict(potentials)
+    for clique, mask in domain.forbidden.items():
+        table = np.asarray(found.get(clique, 0.0), np.float64)
+        table = np.zeros(mask.shape) if table.ndim == 0 else table.reshape(mask.shape)
+        found[clique] = np.where(mask, -np.inf, table)
+    return found
 
 
 def _maximal(domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]]) -> dict[Clique, NDArray[np.float64]]:

@@ -14,6 +14,7 @@ from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement
 from understudy.model.consistency import consistent, marginal, tables_of
 from understudy.model.gum_update import Columns, Plan
+from understudy.model.ruled import mended, rule_tables
 
 Array = NDArray[np.float64]
 
@@ -23,6 +24,8 @@ _FEWEST, _MOST = 10_000, 1_000_000
 
 class GumModel:
     """Consistent tables that need not fit into a tree; any set of them can be sampled from.
+
+    What the domain forbids is 0 in the tables and in no row.
 
     `project` answers from a table that covers the columns, else, for columns that no table connects, by independence,
     and else by counting the rows of one run with a fixed seed: such an answer has the error of a sample.
@@ -78,7 +81,8 @@ class GumModel:
         """Coded columns of synthetic rows by the gradual update method; the same generator state, the same rows."""
         if rows == 0:
             return {column: np.zeros(0, np.min_scalar_type(size - 1)) for column, size in self._domain.items()}
-        return self._plan.run(self._domain, rows, rng)
+        made = self._plan.run(self._domain, rows, rng)
+        return mended(self._domain, self._tables, made, rng) if self._domain.rules else made
 
     def condition(self, where: Mapping[str, int]) -> NoReturn:
         """Refused: see the error.
@@ -175,6 +179,7 @@ def gum_of(domain: Domain, measurements: Sequence[Measurement], *, total: float 
     Raises:
         InputError: a measurement that does not fit, or that answers other queries than cells.
     """
-    tables = consistent(tables_of(domain, measurements), total=total)
+    tables = consistent(tables_of(domain, measurements), total=total, forbidden=domain.forbidden)
+    tables |= rule_tables(domain, tables)
     rows = next((float(table.sum()) for table in tables.values()), 1.0 if total is None else float(total))
     return GumModel(domain, rows, tables)

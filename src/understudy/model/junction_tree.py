@@ -43,7 +43,7 @@ class JunctionTree:
         """The smallest tree found by three elimination heuristics and randomised restarts; always the same one.
 
         Args:
-            domain: all columns; those in no clique stand alone.
+            domain: all columns; those in no clique stand alone, those of a rule of the domain lie together.
             cliques: sets of columns that must lie together in some tree clique.
             limit_mib: refuse a larger tree.
 
@@ -52,7 +52,7 @@ class JunctionTree:
             SettingError: when the tree is larger than the limit.
         """
         columns = ordered_columns(domain)
-        graph = _graph_of(domain, columns, cliques)
+        graph = _graph_of(domain, columns, [*cliques, *(rule.clique for rule in domain.rules)])
         found = _search(graph, _sizes(domain, columns), [[]], -1.0)[1]
         tree = cls(domain, *_joined(domain, [tuple(columns[i] for i in np.flatnonzero(row)) for row in found]), graph)
         if limit_mib is not None and tree.size_mib > limit_mib:

@@ -71,7 +71,9 @@ class Recoding:
                 raise SchemaError(
                     f"recoding of column {column!r}: {len(array)} entries for {domain[column]} codes; give one per code"
                 )
-        return Domain({c: _size(self._maps[c]) if c in self._maps else size for c, size in domain.items()})
+        sizes = {c: _size(self._maps[c]) if c in self._maps else size for c, size in domain.items()}
+        rules = [rule.merged(self._maps) for rule in domain.rules]
+        return Domain(sizes, [rule for rule in rules if rule.mask.any()])
 
     def apply(self, column: str, codes: NDArray[Any]) -> NDArray[Any]:
         """Merged codes of one column's codes; the array itself when the column is left alone."""

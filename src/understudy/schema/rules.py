@@ -1,7 +1,8 @@
 """What is known about combinations of columns: impossible ones, functional dependencies, order between columns.
 
-Rules are public facts, declared in the schema. They are written over codes, so that a mechanism can honour them without
-seeing rows; until one does, `check` counts the rows that break them, for the custodian only.
+Rules are public facts, declared in the schema. No synthetic row breaks one: `zeros` writes them over codes, for models,
+and `honour` holds the values that are drawn to them. `check` counts the real rows that break them, for the custodian
+only.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from understudy.errors import SchemaError
 from understudy.schema.categorical import Boolean, Categorical
@@ -72,12 +73,62 @@ class Impossible(_Rule):
 
 
 class Dependency(_Rule):
-    """Rows that agree on `given` (written `from`) agree on `determines`."""
+    """Rows that agree on `given` (written `from`) agree on `determines`.
+
+    Which value goes with which may be stated, by `map` or by a `level` of the given column whose groups are called as
+    the determined values are. Where it is not, it is learned from the noisy model. Empty and unknown cells of `given`
+    determine nothing.
+
+    Attributes:
+        given: the columns that determine.
+        determines: the column that is determined.
+        map: the determined value of each value of one given column; values that are not named determine nothing.
+        level: the level of one given column that names the determined values.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     given: tuple[str, ...] = Field(alias="from", min_length=1)
     determines: str
+    map: dict[str, bool | int | float | str | None] | None = None
+    level: str | None = None
+
+    @field_validator("map", mode="before")
+    @classmethod
+    def _text_keys(cls, given: Any) -> Any:
+        return {str(key): value for key, value in given.items()} if isinstance(given, Mapping) else given
+
+    @model_validator(mode="after")
+    def _of_one_column(self) -> Dependency:
+        twice = self.determines in self.given or len(set(self.given)) != len(self.given)
+        stated = (self.map is not None) + (self.level is not None)
+        if twice or stated > 1 or (stated and len(self.given) != 1):
+            raise ValueError("each column once; `map` or `level`, not both, with one given column")
+        return self
+
+    def stated(self, schema: Schema) -> NDArray[np.int64] | None:
+        """By code of the given column the code that it determines, -1 where nothing is said; None without a statement.
+
+        Raises:
+            SchemaError: when a value or level is not one of the columns'.
+        """
+        if self.map is None and self.level is None:
+            return None
+        given, determined = _coded(schema, self.given[0]), _coded(schema, self.determines)
+        codes = np.full(given.size, -1, dtype=np.int64)
+        if self.map is not None:
+            for value, wanted in self.map.items():
+                codes[_code(given, value)] = _code(determined, wanted)
+            return codes
+        known = given.generalisations
+        if self.level not in known:
+            raise SchemaError(
+                f"a rule names level {self.level!r}, which column {given.name!r} does not have; declare it"
+            )
+        labels, groups = known[self.level].labels, known[self.level].groups[: given.ordinary]
+        used = {group: _code(determined, labels[group]) for group in np.unique(groups).tolist()}
+        codes[: given.ordinary] = [used[group] for group in groups.tolist()]
+        return codes
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -85,7 +136,12 @@ class Dependency(_Rule):
         return (*self.given, self.determines)
 
     def broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
-        """Which coded rows differ from the commonest value among the rows they should agree with."""
+        """Which coded rows differ from what is stated, or from the commonest value of rows they should agree with."""
+        stated = self.stated(schema)
+        if stated is not None:
+            wanted = stated[codes[self.given[0]]]
+            wrong: NDArray[np.bool_] = (wanted >= 0) & (wanted != codes[self.determines])
+            return wrong
         group = np.zeros(len(codes[self.determines]), dtype=np.int64)
         for name in self.given:  # renumbered at every step, so that the product of sizes never overflows
             _, group = np.unique(group * schema.domain[name] + codes[name], return_inverse=True)
@@ -152,7 +208,7 @@ def rule_of(given: Any) -> Rule:
 
 _EXAMPLES: dict[Literal["impossible", "determines", "order"] | str, str] = {
     "impossible": "`impossible: {age: {maximum: 14}, marital: [Married]}`",
-    "determines": "`from: [zip], determines: city`",
+    "determines": "`from: [zip], determines: city`, for one column also `map: {10115: Berlin}` or `level: city`",
     "order": "`order: [admitted, discharged]`",
 }
 
@@ -168,6 +224,12 @@ def check_rules(schema: Schema) -> None:
             _coded(schema, name)
         if isinstance(rule, Impossible):
             rule.masks(schema)
+        if isinstance(rule, Dependency):
+            rule.stated(schema)
+            if len(_coded(schema, rule.determines).parts) > 1:
+                raise SchemaError(
+                    f"a rule determines column {rule.determines!r}, which is `heaped`; remove `heaped` or the rule"
+                )
         if isinstance(rule, Order):
             kinds = {_family(_coded(schema, name)) for name in rule.order}
             if len(kinds) > 1:
@@ -200,9 +262,18 @@ def _ends(column: Coded) -> tuple[NDArray[Any], NDArray[Any]]:
     axis = column.axis
     low, high = axis.lower.astype(np.float64), axis.upper.astype(np.float64)
     if axis.grain:
-        high = np.where(axis.spike, high, high - 1)
-    factor = 10.0 ** getattr(column, "decimals", 0) if getattr(column, "decimals", None) else 1.0
-    return low / factor, high / factor
+        high = np.where(axis.spike, high, high - 1 - (high - 1 - low) % axis.grain)
+    else:
+        high = np.where(axis.spike | (high == column.bounds[1]), high, np.nextafter(high, -np.inf))
+    if axis.top is not None and axis.top.kind == "value" and not axis.spike[-1]:
+        low[-1] = high[-1] = float(axis.top.value or 0.0)
+    scale = in_common(column)
+    return low / scale, high / scale
+
+
+def in_common(column: Coded) -> float:
+    """The units of a column's axis in one of those in which columns are compared."""
+    return 10.0 ** (getattr(column, "decimals", None) or 0)
 
 
 def _mask(column: Coded, condition: Condition) -> NDArray[np.bool_]:

@@ -93,8 +93,16 @@ class Schema:
 
     @cached_property
     def domain(self) -> Domain:
-        """The coded columns and their sizes; a heaped amount has a second one, ``name.round``."""
-        return Domain({part: size for column in self.coded for part, size in column.parts.items()})
+        """The coded columns with their sizes (a heaped amount has a second, ``name.round``), and what rules forbid."""
+        from understudy.schema.zeros import forbidden_cells
+
+        if self.open:
+            raise SchemaError(
+                f"column {self.open[0].name!r}: `{self.open[0].buys[0]}: discover` is bought by `synthesize`, with a "
+                "share of its budget; declare it to use the schema for anything else"
+            )
+        sizes = Domain({part: size for column in self.coded for part, size in column.parts.items()})
+        return sizes.ruled(forbidden_cells(self, sizes))
 
     @property
     def rows_used(self) -> int | None:

@@ -153,6 +153,10 @@ RULES = [
     ([{"order": ["n", "w"]}], "declare it ordinal, or remove the rule"),
     ([{"order": ["n", "z"]}], "unknown column 'z'; the columns are"),
     ([{"from": ["x"], "determines": "n"}], "is not synthesised; remove it from the rule"),
+    ([{"from": ["w"], "determines": "w"}], "write `from: [zip], determines: city`"),
+    ([{"from": ["w"], "determines": "n", "level": "country"}], "does not have; declare it"),
+    ([{"from": ["w"], "determines": "n", "map": {"nowhere": 1}}], "is no value of column 'w'; correct it"),
+    ([{"from": ["w"], "determines": "h"}], "remove `heaped` or the rule"),
     ([{"impossible": {"w": {"minimum": 1}}}], "list its values instead"),
     ([{"impossible": {"n": {"minimum": "x"}}}], "must be a finite number; correct it"),
     ([{"impossible": {"w": ["z"]}}], "is no value of column 'w'; correct it"),
@@ -160,7 +164,8 @@ RULES = [
 
 
 def table(**ours):
-    fields = [whole(), word(), day(), {"name": "x", "understudy": {"kind": "drop"}}]
+    heaped = whole(heaped=[10, 1]) | {"name": "h"}
+    fields = [whole(), word(), day(), heaped, {"name": "x", "understudy": {"kind": "drop"}}]
     return {"fields": fields, "understudy": {"privacy_unit": "row", **ours}}
 
 
