@@ -9,34 +9,48 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from understudy.errors import InputError, SchemaError
+from understudy.errors import InputError, SchemaError, SettingError
 from understudy.schema import Schema
 from understudy.source.memory import MemorySource, check_names
 from understudy.source.protocol import Source
+from understudy.source.sql_place import CSV, PARQUET, home_of
+from understudy.source.sql_temp import Place
 
-_CSV = tuple(f"{ending}{gz}" for ending in (".csv", ".tsv", ".txt", ".data") for gz in ("", ".gz"))
-_PARQUET = (".parquet", ".pq")
 _Path: TypeAlias = "str | os.PathLike[str]"
 
 
-def open_source(data: Any, schema: Schema, *, key: bytes | None = None) -> Source:
-    """The private rows of a file (a path) or of a frame, ready to be counted.
+def open_source(
+    data: Any, schema: Schema, *, key: bytes | None = None, query: str | None = None, temp_dir: Place = None
+) -> Source:
+    """The private rows of a table, wherever it lives, ready to be counted.
 
     Args:
-        data: a path to a CSV or Parquet file, or a pandas, polars or pyarrow frame.
+        data: a pandas, polars or pyarrow frame; the path of a CSV or Parquet file, of a folder of them, or a pattern
+            (``data/*.parquet``); a database's URL (``postgresql://host/db?table=people``); or a table of Spark, Ibis
+            or DuckDB.
         schema: what is public about the columns.
         key: the bounding key; drawn for this run when not given, and never saved.
+        query: a SELECT statement to read instead of a table; for files, they are its table ``data``.
+        temp_dir: where engines may put files while they work; the system's place for such files when not given.
 
     Raises:
-        InputError: when the file or frame cannot be used, saying why and what to do.
+        InputError: when the table cannot be used, saying why and what to do.
         SchemaError: when its columns do not fit the schema.
     """
-    if isinstance(data, str | os.PathLike):
+    home = home_of(data, query=query is not None)
+    if home == "frame" and query is not None:
+        raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
+    if home == "frame":
+        return MemorySource(data, schema, key=key)
+    if home == "file":
         return MemorySource(read_table(data, schema), schema, key=key)
-    return MemorySource(data, schema, key=key)
+    from understudy.source.sql import open_snapshot  # engines are heavy, and most tables are files
+
+    return open_snapshot(data, schema, query=query, temp_dir=temp_dir).coded(schema, key=key)
 
 
 def read_table(path: _Path, schema: Schema) -> Any:
@@ -51,7 +65,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
     """
     file = Path(path)
     name = file.name.lower()
-    if not name.endswith(_CSV + _PARQUET):
+    if not name.endswith(CSV + PARQUET):
         raise InputError(f"{file}: unknown kind of file; give .csv, .tsv, .txt or .data (also with .gz), or .parquet")
     try:
         size = file.stat().st_size
@@ -61,7 +75,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
         raise InputError(f"{file}: is a directory; give one file")
     if size == 0:
         raise InputError(f"{file}: the file is empty; export the table again, with its header")
-    return _read_csv(file, schema) if name.endswith(_CSV) else _read_parquet(file, schema)
+    return _read_csv(file, schema) if name.endswith(CSV) else _read_parquet(file, schema)
 
 
 def _read_parquet(file: Path, schema: Schema) -> Any:
@@ -80,6 +94,41 @@ def _read_parquet(file: Path, schema: Schema) -> Any:
 
 
 def _read_csv(file: Path, schema: Schema) -> Any:
+    from pyarrow import csv as arrow_csv
+
+    options = _csv_options(file, schema)
+    try:
+        with _csv_stream(file) as stream:
+            return arrow_csv.read_csv(stream, *options)
+    except Exception as error:
+        raise InputError(_csv_trouble(file, error, schema.dialect.encoding)) from None
+
+
+def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
+    """The rows of CSV files one after the other, read as `read_table` reads one, in bounded memory.
+
+    Raises:
+        InputError: for a file that is missing, unreadable, empty, damaged, ragged or in another encoding.
+        SchemaError: for a missing column or two columns of one name, in any of the files, before the first row.
+    """
+    from pyarrow import csv as arrow_csv
+
+    options = {file: _csv_options(file, schema) for file in files}
+    for file in files:
+        try:
+            with _csv_stream(file) as stream, arrow_csv.open_csv(stream, *options[file]) as reader:
+                yield from reader
+        except Exception as error:
+            raise InputError(_csv_trouble(file, error, schema.dialect.encoding)) from None
+
+
+def _csv_stream(file: Path) -> Any:
+    import pyarrow as pa
+
+    return pa.input_stream(str(file), compression="gzip" if file.suffix.lower() == ".gz" else None)
+
+
+def _csv_options(file: Path, schema: Schema) -> tuple[Any, Any, Any]:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -95,11 +144,7 @@ def _read_csv(file: Path, schema: Schema) -> Any:
         column_types={name: pa.large_string() for name in schema.needs},
         strings_can_be_null=False,
     )
-    try:
-        with pa.input_stream(str(file), compression="gzip" if file.suffix.lower() == ".gz" else None) as stream:
-            return arrow_csv.read_csv(stream, read, parse, convert)
-    except Exception as error:
-        raise InputError(_csv_trouble(file, error, dialect.encoding)) from None
+    return read, parse, convert
 
 
 def _header(file: Path, schema: Schema) -> list[str]:

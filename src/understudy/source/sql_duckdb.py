@@ -1,0 +1,131 @@
+"""DuckDB, embedded: Parquet folders larger than memory, queries over files, and DuckDB's own databases."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from understudy.errors import InputError
+from understudy.schema import Schema
+from understudy.source.memory import check_names
+from understudy.source.sql_errors import engine, our_words
+from understudy.source.sql_place import PARQUET, database
+from understudy.source.sql_temp import PrivateFolder
+
+STEP_ROWS = 1 << 17
+_MEMORY = "2GB"
+
+
+def connect(folder: PrivateFolder, file: Path | None = None) -> Any:
+    """An engine that spills into `folder` alone, fetches nothing from the network and sees no Python variable.
+
+    Raises:
+        SettingError: when DuckDB is not installed.
+        InputError: when `file` is no DuckDB database.
+    """
+    duckdb = engine("duckdb")
+    settings = {
+        "temp_directory": str(folder.path),
+        "memory_limit": _MEMORY,
+        "preserve_insertion_order": "false",
+        "autoinstall_known_extensions": "false",
+    }
+    with our_words(f"{file or 'DuckDB'}: cannot be opened; is it a DuckDB database that no other program holds?"):
+        made = duckdb.connect(str(file) if file else ":memory:", read_only=file is not None, config=settings)
+        made.execute("set python_enable_replacements = false; set TimeZone = 'UTC'")
+    return made
+
+
+def file_batches(
+    files: list[Path], place: str, schema: Schema, folder: PrivateFolder, query: str | None
+) -> Iterator[Any]:
+    """The rows of Parquet files, or of a query in which all files together are the table ``data``.
+
+    Args:
+        files: the files.
+        place: what the user calls them.
+        schema: what is public about the columns.
+        folder: where the engine may spill.
+        query: a SELECT statement, or None for all rows.
+
+    Raises:
+        InputError: when a file or the query cannot be used.
+        SchemaError: when the columns do not fit the schema.
+    """
+    connection = connect(folder)
+    with our_words(f"{place}: damaged, cut short, or files of different columns; copy or export them again"):
+        rows = _read(connection, files, schema)
+        rows.create_view("data")
+    return _query_batches(connection, query or "from data", schema, place)
+
+
+def database_batches(url: str, schema: Schema, folder: PrivateFolder, query: str | None) -> Iterator[Any]:
+    """The rows of a table, view or query of a DuckDB database: ``duckdb:///path/shop.duckdb?table=people``.
+
+    Raises:
+        InputError: when the database, the table or the query cannot be used.
+        SchemaError: when the columns do not fit the schema.
+    """
+    place = database(url, query=query is not None)
+    parts = urlsplit(place.address)
+    file = Path(unquote(parts.netloc + parts.path))
+    if not file.is_file():
+        raise InputError(f"{file}: no such DuckDB database; write duckdb:///path/to/file.duckdb?table=NAME")
+    table = ".".join(quoted(part) for part in (place.table or "").split("."))
+    return _query_batches(connect(folder, file), query or f"from {table}", schema, str(file))
+
+
+def relation_batches(relation: Any, schema: Schema) -> Iterator[Any]:
+    """The rows of a relation of the user's own DuckDB connection.
+
+    Raises:
+        SchemaError: when its columns do not fit the schema.
+    """
+    check_names(relation.columns, schema)
+    with our_words("the relation's rows cannot be read; is its connection still open?"):
+        rows = relation.select(*[_column(name) for name in schema.needs])
+        yield from rows.to_arrow_reader(STEP_ROWS)
+
+
+def quoted(name: str) -> str:
+    """A name as SQL writes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _column(name: str) -> Any:
+    return engine("duckdb").ColumnExpression(name)
+
+
+def _read(connection: Any, files: list[Path], schema: Schema) -> Any:
+    names = [os.fspath(file) for file in files]
+    if names[0].lower().endswith(PARQUET):
+        return connection.read_parquet(names, union_by_name=True)
+    dialect = schema.dialect
+    return connection.read_csv(
+        names,
+        header=dialect.header,
+        delimiter=dialect.delimiter,
+        quotechar=dialect.quote,
+        escapechar=dialect.quote,
+        encoding=dialect.encoding,
+        all_varchar=True,
+        na_values="\x01",  # an empty cell is a cell: what it means is the schema's to say
+    )
+
+
+def _query_batches(connection: Any, query: str, schema: Schema, place: str) -> Iterator[Any]:
+    asked = query.strip().rstrip(";")
+    with our_words(f"{place}: the table or query cannot be used; try it in DuckDB (given files are the table `data`)"):
+        found = connection.sql(asked)
+        names = found.columns
+    check_names(names, schema)
+    return _batches(connection, found, schema, place)
+
+
+def _batches(connection: Any, found: Any, schema: Schema, place: str) -> Iterator[Any]:
+    with our_words(f"{place}: its rows cannot be read; a file may be damaged, or its disk full"):
+        yield from found.select(*[_column(name) for name in schema.needs]).to_arrow_reader(STEP_ROWS)
+    connection.close()

@@ -1,0 +1,40 @@
+"""Other libraries' errors in our own words: an engine quotes values, statements and addresses in its messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from understudy.errors import InputError, SettingError, UnderstudyError
+
+_STOPPED = ("InterruptException", "QueryCanceled", "QueryCancelled")
+
+
+@contextmanager
+def our_words(message: str) -> Iterator[None]:
+    """Replace whatever goes wrong inside by an `InputError` of this message; an interrupt stays an interrupt.
+
+    **Privacy.** The engine's own words are dropped, ``from None``.
+    """
+    try:
+        yield
+    except UnderstudyError:
+        raise
+    except Exception as error:
+        if type(error).__name__ in _STOPPED or str(error) == "Query interrupted":
+            raise KeyboardInterrupt from None
+        raise InputError(message) from None
+
+
+def engine(module: str, extra: str = "sql") -> Any:
+    """An engine's library.
+
+    Raises:
+        SettingError: when it is not installed, naming what to install.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise SettingError(f"this needs {module}: pip install 'understudy[{extra}]'. Nothing was spent") from None

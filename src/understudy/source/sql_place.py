@@ -1,0 +1,135 @@
+"""Where private rows live: a file, a folder or pattern of files, a database's URL, or a table object of an engine.
+
+**Privacy.** A URL may hold a password. It is taken apart here and never quoted: messages name the table alone.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from understudy.errors import InputError, SettingError
+
+CSV = tuple(f"{ending}{gz}" for ending in (".csv", ".tsv", ".txt", ".data") for gz in ("", ".gz"))
+PARQUET = (".parquet", ".pq")
+_POSTGRES = ("postgresql", "postgres")
+Home: TypeAlias = Literal["frame", "file", "files", "duckdb", "postgresql", "spark", "ibis", "relation"]
+
+
+@dataclass(frozen=True)
+class Database:
+    """A table of a database.
+
+    Attributes:
+        address: what the engine connects to; it may hold a password, so it is not part of the text form.
+        table: the table or view, "people" or "survey.people"; None where a query says what to read.
+    """
+
+    address: str = field(repr=False)
+    table: str | None
+
+
+def home_of(data: Any, *, query: bool = False) -> Home:
+    """What kind of place `data` is; `query` says that a file is to be read through a query."""
+    if isinstance(data, str | os.PathLike):
+        return _home_of_text(os.fspath(data), query)
+    library = type(data).__module__.partition(".")[0]
+    if library == "pyspark":
+        return "spark"
+    return "ibis" if library == "ibis" else "relation" if library in ("duckdb", "_duckdb") else "frame"
+
+
+def _home_of_text(text: str, query: bool) -> Home:
+    scheme, mark, _ = text.partition("://")
+    if mark and scheme in (*_POSTGRES, "duckdb"):
+        return "duckdb" if scheme == "duckdb" else "postgresql"
+    if mark and scheme.isalpha() and not Path(text).exists():
+        raise InputError(f"{scheme}:// is no kind of database that can be read; give postgresql:// or duckdb://")
+    if Path(text).is_file() and not query:
+        return "file"
+    return "files" if query or Path(text).is_dir() or glob.has_magic(text) else "file"
+
+
+def database(url: str, *, query: bool) -> Database:
+    """A database's URL taken apart: ``table=`` is ours, everything else is the engine's.
+
+    Raises:
+        SettingError: when neither a table nor a query says what to read, or both do.
+    """
+    try:
+        parts = urlsplit(url)
+        settings = parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError:
+        raise SettingError("the database's URL cannot be read; write postgresql://HOST/DATABASE?table=NAME") from None
+    tables = [value for name, value in settings if name == "table" and value]
+    if len(tables) + query != 1:
+        raise SettingError("say what to read: either ?table=NAME at the end of the URL, or a query (--query FILE.sql)")
+    rest = urlencode([pair for pair in settings if pair[0] != "table"])
+    address = urlunsplit(parts._replace(query=rest))
+    return Database(address, tables[0] if tables else None)
+
+
+def refuse_password(data: Any) -> None:
+    """Refuse a password in a URL of the command line: every user of the machine can see it in the process list.
+
+    Raises:
+        SettingError: naming the places where a password belongs.
+    """
+    if not isinstance(data, str) or "://" not in data:
+        return
+    try:
+        parts = urlsplit(data)
+        secret = parts.password is not None or "password" in dict(parse_qsl(parts.query, keep_blank_values=True))
+    except ValueError:
+        secret = True
+    if secret:
+        raise SettingError(
+            "a password on the command line can be seen by every user of this machine; take it out of the URL and put "
+            "it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME). Consider it known and change it"
+        )
+
+
+def files_of(text: str) -> list[Path]:
+    """The files that a folder or pattern stands for, in order: the list is fixed here, for the whole run.
+
+    Raises:
+        InputError: when there are none, or CSV and Parquet are mixed.
+    """
+    path = Path(text)
+    try:
+        found = path.rglob("*") if path.is_dir() else map(Path, glob.glob(text, recursive=True))  # noqa: PTH207
+        names = sorted(file for file in found if file.is_file() and _is_table(file))
+    except (OSError, ValueError):
+        raise InputError(f"{text}: the folder cannot be read; check the path and its permissions") from None
+    if path.is_file() and not names:
+        names = [path]
+    kinds = {file.name.lower().endswith(PARQUET) for file in names}
+    if not names:
+        raise InputError(f"{text}: no .parquet or .csv file there; check the folder or pattern")
+    if len(kinds) > 1:
+        raise InputError(f"{text}: both Parquet and CSV files there; give a pattern that takes one kind")
+    return names
+
+
+def name_of(data: Any) -> str:
+    """What the book calls a table that was given no name: the table's, the folder's or the file's own name."""
+    if not isinstance(data, str | os.PathLike):
+        return "unnamed"
+    text = os.fspath(data)
+    home = home_of(text)
+    if home in ("postgresql", "duckdb"):
+        tables = dict(parse_qsl(urlsplit(text).query)).get("table", "")
+        return tables or "unnamed"
+    path = Path(text)
+    if home == "files" and not path.is_dir():
+        path = next((parent for parent in path.parents if not glob.has_magic(str(parent))), path)
+    return path.name.split(".")[0] or "unnamed"
+
+
+def _is_table(file: Path) -> bool:
+    """Hidden files and the notes of other engines (``_SUCCESS``) are no part of a table."""
+    return file.name.lower().endswith(CSV + PARQUET) and not file.name.startswith((".", "_"))

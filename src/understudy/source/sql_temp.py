@@ -1,0 +1,106 @@
+"""One private directory for everything that an engine or a source puts on disk while it works."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import weakref
+from contextlib import suppress
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any, TypeAlias
+
+from understudy.errors import OutputError
+
+Place: TypeAlias = str | PathLike[str] | None
+
+PREFIX = "understudy-private-"
+_LOCK = "in-use"
+_YOUNG_SECONDS = 3600.0
+
+
+class PrivateFolder:
+    """A directory that only this user can enter, removed when closed, when the process ends, or at the next start.
+
+    The directory holds a locked file for as long as its process lives. A later run in the same place removes every
+    directory of the same user whose lock nobody holds: those of processes that were killed.
+
+    Args:
+        base: where to make it; the system's place for temporary files when not given.
+
+    **Privacy.** Mode 0700. Its name says nothing about the table.
+
+    Raises:
+        OutputError: when it cannot be made there.
+    """
+
+    def __init__(self, base: Place = None) -> None:
+        place = Path(tempfile.gettempdir() if base is None else base)
+        remove_stale(place)
+        try:
+            self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
+            self._lock = _locked(self.path / _LOCK)
+        except OSError:
+            raise OutputError(
+                f"{place}: no private directory can be made there; give another place with --temp-dir"
+            ) from None
+        self._finish = weakref.finalize(self, _remove, self.path, self._lock)
+
+    def close(self) -> None:
+        """Remove the directory and all that is in it."""
+        self._finish()
+
+    def __repr__(self) -> str:
+        return "<PrivateFolder>"
+
+
+def remove_stale(place: Path) -> None:
+    """Remove what killed runs of this user left in `place`; what cannot be removed is left alone."""
+    with suppress(OSError):
+        for path in place.glob(f"{PREFIX}*"):
+            if _is_stale(path):
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_stale(path: Path) -> bool:
+    """Whether a directory is ours and its process is gone; one without a lock may be about to get it."""
+    try:
+        found = path.lstat()
+        if not path.is_dir() or path.is_symlink() or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):
+            return False
+        if not (path / _LOCK).exists():
+            return time.time() - found.st_mtime > _YOUNG_SECONDS
+        _locked(path / _LOCK).close()
+    except OSError:
+        return False
+    return True
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """The file, locked by this process.
+
+    Raises:
+        OSError: when another process holds the lock.
+    """
+    file = path.open("ab")
+    try:
+        _lock(file)
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _lock(file: IO[bytes]) -> None:
+    try:
+        import fcntl
+    except ImportError:  # Windows refuses to remove files that are open, so a living run's directory stays there
+        return
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _remove(path: Path, lock: Any) -> None:
+    lock.close()
+    shutil.rmtree(path, ignore_errors=True)
