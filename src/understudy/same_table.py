@@ -12,6 +12,7 @@ import numpy as np
 from understudy.errors import SettingError
 from understudy.schema import PrivacyUnit, Schema
 from understudy.source import read_table
+from understudy.source.sql import Located
 
 
 class DeclaredPublic:
@@ -41,17 +42,25 @@ class DeclaredPublic:
         Raises:
             SettingError: when it is the same file, the same object, or holds the same rows in any order.
         """
+        if isinstance(data, Located):  # its rows never come here, so only its files can be compared
+            if self._path is not None and any(_same_file(file, self._path) for file in data.files):
+                raise _the_same()
+            return data
         path = Path(data) if isinstance(data, str | os.PathLike) else None
         same = id(data) == self._object or (
             path is not None and self._path is not None and _same_file(path, self._path)
         )
         frame = None if same else table_of(data, self._schema)
         if same or (self._fingerprint is not None and _fingerprint(frame, self._schema) == self._fingerprint):
-            raise SettingError(
-                "public: the table declared public is the sensitive table itself; give one that is really public, "
-                "or use the mechanism mst, which needs none. Nothing was spent"
-            )
+            raise _the_same()
         return frame
+
+
+def _the_same() -> SettingError:
+    return SettingError(
+        "public: the table declared public is the sensitive table itself; give one that is really public, "
+        "or use the mechanism mst, which needs none. Nothing was spent"
+    )
 
 
 def table_of(data: Any, schema: Schema) -> Any:

@@ -41,16 +41,16 @@ def open_source(
         InputError: when the table cannot be used, saying why and what to do.
         SchemaError: when its columns do not fit the schema.
     """
+    from understudy.source.sql import Located  # which reads files by what is here
+
+    if isinstance(data, Located):
+        return data.coded(schema, key=key)
     home = home_of(data, query=query is not None)
     if home == "frame" and query is not None:
         raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
-    if home == "frame":
-        return MemorySource(data, schema, key=key)
-    if home == "file":
-        return MemorySource(read_table(data, schema), schema, key=key)
-    from understudy.source.sql import open_snapshot  # engines are heavy, and most tables are files
-
-    return open_snapshot(data, schema, query=query, temp_dir=temp_dir).coded(schema, key=key)
+    if home in ("frame", "file"):
+        return MemorySource(data if home == "frame" else read_table(data, schema), schema, key=key)
+    return Located(data, query, temp_dir).coded(schema, key=key)
 
 
 def read_table(path: _Path, schema: Schema) -> Any:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from os import fspath
+from pathlib import Path
 from typing import Any, Protocol
 
 from understudy.errors import InputError, SettingError
@@ -11,9 +13,70 @@ from understudy.schema import Schema
 from understudy.source.protocol import Source
 from understudy.source.read import csv_batches
 from understudy.source.sql_duckdb import database_batches, file_batches, relation_batches
-from understudy.source.sql_place import CSV, files_of, home_of
+from understudy.source.sql_place import CSV, files_of, home_of, name_of
 from understudy.source.sql_stream import StreamedSource
 from understudy.source.sql_temp import Place, PrivateFolder
+
+
+class Located:
+    """A table that does not fit in memory or lives elsewhere; opened once, however often it is coded.
+
+    Args:
+        data: a folder, pattern, URL or table object.
+        query: a SELECT statement to read instead of a table.
+        temp_dir: where engines may put files while they work.
+
+    **Privacy.** Its text form tells nothing: an address may hold a password.
+    """
+
+    def __init__(self, data: Any, query: str | None = None, temp_dir: Place = None) -> None:
+        self._data, self._query, self._temp_dir = data, query, temp_dir
+        self._snapshot: Snapshot | None = None
+        self.name = name_of(data)
+
+    def coded(self, schema: Schema, *, key: bytes | None = None) -> Source:
+        """The rows coded by a schema; the first one names every column that any later one reads.
+
+        Raises:
+            InputError: when the table cannot be used, saying why and what to do.
+        """
+        if self._snapshot is None:
+            self._snapshot = open_snapshot(self._data, schema, query=self._query, temp_dir=self._temp_dir)
+        return self._snapshot.coded(schema, key=key)
+
+    @property
+    def files(self) -> list[Path]:
+        """The files that it is made of; none for a database."""
+        return files_of(fspath(self._data)) if home_of(self._data, query=self._query is not None) == "files" else []
+
+    def close(self) -> None:
+        """Let go of connections and remove everything that was put on disk."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+@contextmanager
+def located(data: Any, query: str | None = None, temp_dir: Place = None) -> Iterator[Any]:
+    """The data itself where it is a frame or a single file, else a `Located` table, closed at the end.
+
+    Raises:
+        SettingError: for a query beside a frame.
+    """
+    home = home_of(data, query=query is not None)
+    if home == "frame" and query is not None:
+        raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
+    if home in ("frame", "file"):
+        yield data
+        return
+    table = Located(data, query, temp_dir)
+    try:
+        yield table
+    finally:
+        table.close()
 
 
 class Snapshot(Protocol):

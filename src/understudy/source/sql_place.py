@@ -115,6 +115,21 @@ def files_of(text: str) -> list[Path]:
     return names
 
 
+def read_query(file: Path) -> str:
+    """The statement in a file.
+
+    Raises:
+        SettingError: when it cannot be read or is empty.
+    """
+    try:
+        text = file.read_text("utf-8").strip().rstrip(";").rstrip()
+    except (OSError, ValueError):
+        raise SettingError(f"{file}: the query cannot be read; give a text file with one SELECT statement") from None
+    if not text:
+        raise SettingError(f"{file}: the query is empty; write one SELECT statement")
+    return text
+
+
 def name_of(data: Any) -> str:
     """What the book calls a table that was given no name: the table's, the folder's or the file's own name."""
     if not isinstance(data, str | os.PathLike):
@@ -122,8 +137,8 @@ def name_of(data: Any) -> str:
     text = os.fspath(data)
     home = home_of(text)
     if home in ("postgresql", "duckdb"):
-        tables = dict(parse_qsl(urlsplit(text).query)).get("table", "")
-        return tables or "unnamed"
+        parts = urlsplit(text)
+        return dict(parse_qsl(parts.query)).get("table") or Path(parts.path).stem or "unnamed"
     path = Path(text)
     if home == "files" and not path.is_dir():
         path = next((parent for parent in path.parents if not glob.has_magic(str(parent))), path)
