@@ -18,6 +18,7 @@ from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
 from understudy.mechanism.generate import check_generator, generated
+from understudy.mechanism.one_ways import fitted_one_ways
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.mechanism.spanning_tree import (
     IndependentPairs,
@@ -28,15 +29,12 @@ from understudy.mechanism.spanning_tree import (
     largest_forest,
     spanning_tree,
 )
-from understudy.mechanism.tree_start import tree_start
-from understudy.model import JunctionTree, estimate
+from understudy.mechanism.tree_start import tree_fit
+from understudy.model import JunctionTree
 from understudy.privacy import PrivateTable
 from understudy.privacy.gate import LARGEST_TABLE
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
-
-TOLERANCE = 1e-5
-"""Of the final estimate, relative: a good start makes a close fit cheap."""
 
 _COPIES = 8  # tables of doubles that estimation holds for each cell of the model
 
@@ -125,8 +123,7 @@ class MST:
             other = generated("gum", domain, measurements, recoding, total=total, progress=progress)
             return Fit(model=other, measurements=measurements, recoding=recoding)
         merged, expressed = recoding.recode(domain), all_re_expressed(domain, measurements, recoding)
-        start = tree_start(merged, expressed)
-        model = estimate(merged, expressed, total=total, warm_start=start, tolerance=TOLERANCE, progress=progress)
+        model = tree_fit(merged, expressed, total=total, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:
@@ -159,9 +156,7 @@ def independent_pairs(
     """Every pair's table by the one-way marginals alone (line 1 of Algorithm 6)."""
     merged = recoding.recode(domain)
     expressed = all_re_expressed(domain, ones, recoding)
-    model = estimate(merged, expressed, total=total, warm_start=tree_start(merged, expressed))
-    tables = model.project_many(one_way(merged))
-    return IndependentPairs({column: tables[(column,)] for column in merged}, model.total)
+    return IndependentPairs(*fitted_one_ways(merged, expressed, total=total))
 
 
 def sized(domain: Domain, cliques: Sequence[Clique], power: float) -> dict[Clique, float]:

@@ -16,12 +16,12 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
-from understudy.mechanism.mst import TOLERANCE, check_kept, tree_footprint
+from understudy.mechanism.mst import check_kept, tree_footprint
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.mechanism.public_cliques import public_cliques, within
 from understudy.mechanism.spanning_tree import Keep, Kept, kept_cliques
-from understudy.mechanism.tree_start import tree_start
-from understudy.model import estimate
+from understudy.mechanism.tree_start import tree_fit
+from understudy.model import JunctionTree
 from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import PrivacyUnit, Recoding, Schema
@@ -116,8 +116,7 @@ class NistMST:
     ) -> Fit:
         """The graphical model of what was measured, whatever part of it there is."""
         merged, expressed = recoding.recode(domain), all_re_expressed(domain, measurements, recoding)
-        start = tree_start(merged, expressed)
-        model = estimate(merged, expressed, total=total, warm_start=start, tolerance=TOLERANCE, progress=progress)
+        model = tree_fit(merged, expressed, total=total, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:

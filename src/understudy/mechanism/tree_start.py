@@ -14,11 +14,35 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.measurement import Measurement
-from understudy.model import GraphicalModel
+from understudy.model import GraphicalModel, JunctionTree, estimate
 from understudy.model.consistency import norm_sub
+from understudy.progress import Progress, silent
 from understudy.query import Scaling
 
+CLOSE, COARSE = 1e-5, 5e-4
+"""How closely models are fitted, relative: the small ones, whose steps cost little, and the largest."""
+
+_SMALL_CELLS = 1 << 16
 _FLOOR = 1.0  # rows: what a cell that came out empty starts with
+
+
+def tree_fit(
+    domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None, progress: Progress = silent
+) -> GraphicalModel:
+    """The graphical model of a few more tables than a tree, fitted as closely as its size makes affordable.
+
+    **Privacy.** Post-processing of measurements.
+
+    Args:
+        domain: all columns.
+        measurements: tables, possibly re-expressed by `compress`.
+        total: the number of rows where it is public.
+        progress: told about each step.
+    """
+    cells = JunctionTree.of(domain, [m.clique for m in measurements]).cells
+    tolerance = min(COARSE, CLOSE * max(1.0, cells / _SMALL_CELLS) ** 2)
+    start = tree_start(domain, measurements)
+    return estimate(domain, measurements, total=total, warm_start=start, tolerance=tolerance, progress=progress)
 
 
 def tree_start(domain: Domain, measurements: Sequence[Measurement]) -> GraphicalModel:
