@@ -72,10 +72,31 @@ class Run:
 
 
 class RunJournal:
-    """Writes the book at the first charge, and the partial release from then on."""
+    """Writes the book at the first charge, and the partial release from then on.
 
-    def __init__(self, run: Run, book: Book, dataset: str, output: str | PathLike[str] | None) -> None:
-        self._run, self._book, self._dataset = run, book, dataset
+    Args:
+        run: the run.
+        book: where its budget is written down.
+        dataset: under which name.
+        output: where the release will be.
+        mark: the run's own mark, for one that may be started again: the book holds it once.
+        lost: charges of earlier attempts that left nothing measured; they stand.
+        again: whether an earlier attempt left a partial release that this one replaces.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        book: Book,
+        dataset: str,
+        output: str | PathLike[str] | None,
+        *,
+        mark: str | None = None,
+        lost: Sequence[Charge] = (),
+        again: bool = False,
+    ) -> None:
+        self._run, self._book, self._dataset, self._mark = run, book, dataset, mark
+        self._lost, self._again = lost, again
         self._writer: PartialWriter | None = None
         self._spent = self._measured = False
         footprint = run.mechanism.footprint(run.schema.domain)
@@ -86,14 +107,16 @@ class RunJournal:
             check_output(Path(output))
         self._reserve = footprint.disk_bytes
         self._path = _partial_path(output)
-        if self._path.exists() or self._path.is_symlink():
+        if not again and (self._path.exists() or self._path.is_symlink()):
             raise unfinished(self._path)
         check_space(self._path.parent, 2 * footprint.disk_bytes)
 
     def charged(self, charges: Sequence[Charge]) -> None:
         """Write charges down; at the first, the budget goes into the book."""
         if self._writer is None:
-            self._writer = PartialWriter(self._path, self._run.to_dict(), reserve_bytes=self._reserve)
+            self._writer = PartialWriter(
+                self._path, self._run.to_dict(), reserve_bytes=self._reserve, lost=self._lost, instead=self._again
+            )
         if not self._spent and not self._run.look():
             self._write_down()
         self._spent = True
@@ -102,7 +125,8 @@ class RunJournal:
     def _write_down(self) -> None:
         self._spent = True  # said before it is done: an interrupt in between must not claim that nothing was spent
         try:
-            self._book.append(self._dataset, self._run.budget, unit=self._run.neighbours.describe())
+            unit = self._run.neighbours.describe()
+            self._book.append(self._dataset, self._run.budget, unit=unit, run=self._mark)
         except UnderstudyError:
             self._spent = False
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial as partial_of
 from os import PathLike
 from pathlib import Path
@@ -12,6 +13,7 @@ from understudy.errors import InputError, ReleaseError, SettingError, Understudy
 from understudy.mechanism import Mechanism, mechanism_named
 from understudy.preflight import check_output, find_compiler_cache
 from understudy.privacy import Book, Budget, PrivateTable, Receipt
+from understudy.privacy.charge import Charge
 from understudy.privacy.exact import float_below
 from understudy.progress import Progress, Step, silent
 from understudy.release import Partial, Release, read_partial
@@ -63,8 +65,27 @@ def synthesize(
     """
     run = prepared(data, schema, Budget.of(epsilon=epsilon, delta=delta, rho=rho), mechanism, settings, noise, rows)
     journal = RunJournal(run, Book(), dataset or dataset_name(data), output)
+    return carried_out(data, run, journal, output, progress or silent)
+
+
+def carried_out(
+    data: Any,
+    run: Run,
+    journal: RunJournal,
+    output: str | PathLike[str] | None,
+    progress: Progress,
+    lost: Sequence[Charge] = (),
+) -> Release:
+    """The release of a prepared run.
+
+    **Privacy.** `lost` are the charges of earlier attempts at the same run: they are paid first, out of the same
+    budget, and the mechanism gets what is left.
+
+    Raises:
+        UnderstudyError: as `synthesize`.
+    """
     try:
-        release = _made(data, run, journal, output, progress or silent)
+        release = _made(data, run, journal, output, progress, lost)
     except BaseException as error:
         failure = journal.failed(error)
     else:
@@ -73,12 +94,20 @@ def synthesize(
     raise failure  # out here the first error is not its context: its words and variables may hold values of the table
 
 
-def _made(data: Any, run: Run, journal: RunJournal, output: str | PathLike[str] | None, progress: Progress) -> Release:
+def _made(
+    data: Any,
+    run: Run,
+    journal: RunJournal,
+    output: str | PathLike[str] | None,
+    progress: Progress,
+    lost: Sequence[Charge],
+) -> Release:
     progress(Step("read", None, "the table"))
     if run.public is not None:
         data = run.public.refuse(data)
     table = PrivateTable(open_source(data, run.schema), run.budget, noise=run.noise, journal=journal, plan=run.plan)
-    fit = run.mechanism.fit(table, rho=float_below(run.budget.capacity), progress=progress)
+    table.account.pay(lost)
+    fit = run.mechanism.fit(table, rho=float_below(table.account.remaining), progress=progress)
     receipt = run.receipt(table.account.charges)
     release = Release.of(fit, run.schema, receipt, layout=_layout(data, run.schema), **run.label())
     if output is not None:

@@ -9,8 +9,7 @@ from typing import Annotated
 import typer
 
 from understudy.bounds import Bound
-from understudy.cli.console import tell
-from understudy.cli.run import Json
+from understudy.cli.console import Json, tell
 from understudy.release import Release
 
 Confidence = Annotated[float, typer.Option(help="The probability with which it holds.")]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from understudy.cli import answer, demo, evaluate, group, reference, release, report, run, schema
+from understudy.cli import answer, demo, evaluate, group, journey, reference, release, report, run, schema
 
 app = group()
 app.command()(run.synthesize)
+app.command()(journey.run)
 app.command()(release.sample)
 app.command()(release.inspect)
 app.command()(answer.answer)

@@ -7,16 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.cli.console import progress_shown, tell
-from understudy.cli.release import write_rows
-from understudy.cli.report import custodian_path, write_page
-from understudy.cli.run import Json, Quiet, summary
+from understudy.cli.console import Json, Quiet, progress_shown, tell
+from understudy.cli.report import custodian_path
+from understudy.cli.run import summary
 from understudy.errors import InputError, OutputError
 from understudy.privacy import Book
 from understudy.progress import Progress
 from understudy.release import Release
 from understudy.schema import Schema
 from understudy.synthesis import synthesize
+from understudy.written import write_page, write_rows
 
 DATASET = "demo-randhie"
 

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from understudy.cli.console import progress_shown, tell
-from understudy.cli.run import Quiet
+from understudy.cli.console import Json, Quiet, progress_shown, tell
 from understudy.errors import OutputError, SettingError
 
 WARNING = (
@@ -31,18 +30,17 @@ def evaluate(
     ] = None,
     weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
     seed: Annotated[int, typer.Option(help="For everything that is drawn.")] = 0,
-    json_out: Annotated[
-        str | None, typer.Option("--json", metavar="OUT", help="Write JSON here; - is the terminal.")
-    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the scores here, as JSON.")] = None,
     quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Score a synthetic table against the real one. For the custodian only.
 
-    For example: understudy evaluate people.csv rows.csv -s people.schema.yaml --json scores.custodian.json
+    For example: understudy evaluate people.csv rows.csv -s people.schema.yaml -o scores.custodian.json
     """
     from understudy.evaluation import evaluate as score
 
-    with progress_shown(quiet=quiet or json_out == "-") as progress:
+    with progress_shown(quiet=quiet or as_json) as progress:
         frame = score(
             real,
             synthetic,
@@ -54,9 +52,9 @@ def evaluate(
             **parsed_settings(setting or []),
         )
     data = {"custodian_only": WARNING, "seed": seed, "scores": _nested(frame.to_pylist())}
-    if json_out is not None and json_out != "-":
-        _write(Path(json_out), data)
-    tell(_words(data), data, quiet=quiet, as_json=json_out == "-")
+    if output is not None:
+        _write(output, data)
+    tell(_words(data), data, quiet=quiet, as_json=as_json)
 
 
 def parsed_settings(settings: list[str]) -> dict[str, dict[str, Any]]:

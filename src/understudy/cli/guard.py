@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from understudy.errors import UnderstudyError
 
-INTERRUPTED, OUR_FAULT = 130, 70
+INTERRUPTED, OUR_FAULT, USAGE = 130, 70, 2
 
 
 class Guarded(TyperGroup):
@@ -38,6 +38,9 @@ class Guarded(TyperGroup):
             raise typer.Exit(0) from None
         except Exception as error:
             if type(error).__module__.startswith(("typer", "click")):
+                if "--json" in sys.argv and getattr(error, "exit_code", None) == USAGE:
+                    _explain("UsageError", error.format_message())  # type: ignore[attr-defined]
+                    raise typer.Exit(USAGE) from None
                 raise
             _explain("InternalError", _unexpected(error))
             raise typer.Exit(OUR_FAULT) from None

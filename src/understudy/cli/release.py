@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from understudy.cli.console import tell
-from understudy.cli.run import Json, Quiet, summary
+from understudy.cli.console import Json, Quiet, tell
+from understudy.cli.run import summary
 from understudy.errors import OutputError, SettingError
 from understudy.release import Release
 from understudy.schema import Dialect
+from understudy.written import write_csv, write_rows
 
 
 def sample(
@@ -71,35 +71,6 @@ def inspect(
 def _some(values: list[Any]) -> str:
     more = f" and {len(values) - 8} more" if len(values) > 8 else ""
     return ", ".join(str(value) for value in values[:8]) + more
-
-
-def write_rows(table: Any, path: Path, dialect: Dialect) -> None:
-    """Write an arrow table as CSV or Parquet by the file's ending, completely or not at all.
-
-    Raises:
-        OutputError: when the file cannot be written.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        if path.suffix == ".parquet":
-            import pyarrow.parquet as pq
-
-            pq.write_table(table, draft)
-        else:
-            with draft.open("wb") as file:
-                write_csv(table, file, dialect)
-        draft.replace(path)
-    except OSError as error:
-        raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None
-    finally:
-        draft.unlink(missing_ok=True)
-
-
-def write_csv(table: Any, file: Any, dialect: Dialect) -> None:
-    """Write an arrow table as text, in UTF-8, with the header and separator of the table's own files."""
-    from pyarrow import csv
-
-    csv.write_csv(table, file, csv.WriteOptions(include_header=dialect.header, delimiter=dialect.delimiter))
 
 
 def _to_terminal(table: Any, dialect: Dialect) -> None:

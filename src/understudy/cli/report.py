@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from understudy.cli.console import progress_shown, tell
+from understudy.cli.console import Json, Quiet, progress_shown, tell
 from understudy.cli.evaluate import WARNING, parsed_settings
-from understudy.cli.run import Json, Quiet
 from understudy.errors import OutputError, SettingError
 from understudy.release import Release
+from understudy.written import write_page
 
 CUSTODIAN = ".custodian.html"
 
@@ -63,22 +62,6 @@ def custodian_path(path: Path) -> Path:
     'report.custodian.html'
     """
     return path if path.name.endswith(CUSTODIAN) else path.with_name(path.name.removesuffix(".html") + CUSTODIAN)
-
-
-def write_page(page: str, path: Path) -> None:
-    """Write a page completely or not at all.
-
-    Raises:
-        OutputError: when it cannot be written.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(page, encoding="utf-8", newline="\n")
-        draft.replace(path)
-    except OSError as error:
-        raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _public_path(path: Path) -> Path:

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from understudy.cli.console import Json as Json
+from understudy.cli.console import Quiet as Quiet
 from understudy.cli.console import progress_shown, tell
 from understudy.errors import SettingError
 from understudy.mechanism.registry import mechanism_classes
@@ -17,9 +19,6 @@ from understudy.release import Release
 from understudy.synthesis import dataset_name
 from understudy.synthesis import resume as resume_run
 from understudy.synthesis import synthesize as make_release
-
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
-Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
 
 
 def synthesize(

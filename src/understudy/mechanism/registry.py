@@ -46,6 +46,12 @@ def _loaded(point: EntryPoint) -> type[Mechanism] | None:
     return chosen if isinstance(chosen, type) else None
 
 
+def setting_names(mechanism: str) -> list[str]:
+    """The names of a mechanism's settings; none for an unknown mechanism."""
+    chosen = mechanism_classes().get(mechanism)
+    return [field.name for field in fields(chosen)] if chosen is not None and is_dataclass(chosen) else []
+
+
 def mechanism_named(mechanism: str | Mechanism, **settings: Any) -> Mechanism:
     """A mechanism from its name and settings, or the given one.
 

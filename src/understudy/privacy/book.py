@@ -19,7 +19,7 @@ from typing import Any
 from understudy.errors import OutputError, SettingError
 from understudy.privacy.budget import Budget
 from understudy.privacy.convert import epsilon_of
-from understudy.privacy.exact import float_above, fraction_of, upwards
+from understudy.privacy.exact import float_above, float_below, fraction_of, upwards
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,18 @@ class Book:
             ) from None
         self.spent(dataset)
 
-    def append(self, dataset: str, budget: Budget, *, unit: str, insecure: bool = False) -> None:
+    def append(
+        self, dataset: str, budget: Budget, *, unit: str, insecure: bool = False, run: str | None = None
+    ) -> None:
         """Write a run's budget down, durably, before its first answer exists.
+
+        Args:
+            dataset: the dataset's name.
+            budget: all that the run may spend.
+            unit: who is protected, in words.
+            insecure: whether the run's noise is seeded.
+            run: the run's own mark; a run that is there already is not written again, so one that was killed and
+                started again counts once.
 
         Raises:
             SettingError: for a run in test mode: seeded noise never enters the book.
@@ -104,7 +114,11 @@ class Book:
             "delta": None if budget.delta is None else str(budget.delta),
             "protects": unit,
         }
+        entry |= {"purchase_delta": str(budget.purchase_delta)} if budget.purchase_delta else {}
+        entry |= {} if run is None else {"run": run}
         self.check(dataset)
+        if run is not None and self.holds(dataset, run):
+            return
         try:
             with self.path(dataset).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(entry) + "\n")
@@ -112,6 +126,10 @@ class Book:
                 os.fsync(file.fileno())
         except OSError:
             raise OutputError(f"the book {self.path(dataset)} cannot be written; nothing was read") from None
+
+    def holds(self, dataset: str, run: str) -> bool:
+        """Whether the run of this mark is in the book."""
+        return any(entry.get("run") == run for entry in self.entries(dataset))
 
     def entries(self, dataset: str) -> Iterator[dict[str, Any]]:
         """Every run about this dataset, oldest first.
@@ -136,13 +154,16 @@ class Book:
         """The sum over all runs.
 
         **Guarantees.** Two theorems bound it and the smaller epsilon is told, with its delta: the rhos add up and are
-        converted once, at the sum of the runs' deltas; and the runs' own epsilons and deltas add up.
+        converted once, at the sum of the runs' deltas less what they set aside for purchases; and the runs' own
+        epsilons and deltas add up.
         """
         entries = list(self.entries(dataset))
         rho = float_above(sum((fraction_of(entry["rho"]) for entry in entries), Fraction(0)))
         stated = [entry for entry in entries if entry["epsilon"] is not None]
         delta = float_above(sum((fraction_of(entry["delta"]) for entry in stated), Fraction(0)))
-        bounds = [epsilon_of(rho, delta)] if 0 < delta < 1 else []
+        aside = sum((fraction_of(entry.get("purchase_delta", "0")) for entry in entries), Fraction(0))
+        rest = float_below(sum((fraction_of(entry["delta"]) for entry in stated), Fraction(0)) - aside)
+        bounds = [epsilon_of(rho, rest)] if rest > 0 and delta < 1 else []
         if len(stated) == len(entries) and entries:
             bounds.append(float_above(sum((fraction_of(entry["epsilon"]) for entry in entries), Fraction(0))))
         epsilon = min(bounds, default=None)
@@ -155,6 +176,7 @@ def _checked(entry: Any) -> dict[str, Any]:
     for name in ("rho", "epsilon", "delta"):
         if entry[name] is not None or name == "rho":
             fraction_of(entry[name])
+    fraction_of(entry.get("purchase_delta", "0"))
     if (entry["epsilon"] is None) != (entry["delta"] is None):
         raise ValueError("epsilon and delta go together")
     return dict(entry)

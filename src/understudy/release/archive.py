@@ -26,6 +26,9 @@ from understudy.errors import OutputError, ReleaseError
 FORMAT = 1
 """The format this version writes. A reader keeps reading every older one."""
 
+OLDEST = 1
+"""The oldest format this version reads."""
+
 _MANIFEST, _DIGEST = "release.json", "release.sha256"
 _LARGEST_MEMBER = 1 << 34
 _DIGEST_BYTES = 64
@@ -115,8 +118,10 @@ def _refuse_newer(members: Mapping[str, bytes], path: Path) -> None:
         number = json.loads(page)["format"]
     except (ValueError, KeyError, TypeError, RecursionError):
         number = None
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+    if isinstance(number, bool) or not isinstance(number, int):
         raise ReleaseError(f"{path}: {_MANIFEST} cannot be read; ask for a fresh copy")
+    if number < OLDEST:
+        raise ReleaseError(f"{path} has format {number}, which no version of understudy reads any more; make it anew")
     if number > FORMAT:
         raise ReleaseError(
             f"{path} has format {number} and this version reads up to {FORMAT}: install a newer understudy"

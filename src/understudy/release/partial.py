@@ -39,17 +39,27 @@ class PartialWriter:
         path: the partial file; its folder exists.
         run: plain data from which the run can be finished: schema, mechanism, settings, receipt without charges.
         reserve_bytes: how much room to take at once.
+        lost: charges of earlier attempts at the same run, which stand.
+        instead: replace a file of the same name, in one step: there is never a moment without what was paid.
 
     Raises:
         OutputError: when the file cannot be made, or is there already. Nothing was spent.
     """
 
-    def __init__(self, path: Path, run: Mapping[str, Any], *, reserve_bytes: int = 1 << 16) -> None:
-        self.path = path
-        first = _line({"run": run})
+    def __init__(
+        self,
+        path: Path,
+        run: Mapping[str, Any],
+        *,
+        reserve_bytes: int = 1 << 16,
+        lost: Sequence[Charge] = (),
+        instead: bool = False,
+    ) -> None:
+        self.path = path.with_name(f".{path.name}.{os.getpid()}.tmp") if instead else path
+        first = b"".join([_line({"run": run}), *(_line({"charge": charge.to_dict()}) for charge in lost)])
         self._end = 0
         try:
-            self._file: FileIO = path.open("xb", buffering=0)
+            self._file: FileIO = self.path.open("xb", buffering=0)
         except FileExistsError:
             raise unfinished(path) from None
         except OSError:
@@ -57,6 +67,7 @@ class PartialWriter:
         try:
             _write(self._file, b"\n" * (len(first) + min(reserve_bytes, _LARGEST_RESERVE)))
             self._put(first)
+            self.path = self.path.replace(path) if instead else path
         except OSError:
             self.close(keep=False)
             raise OutputError(f"{path} cannot be written; choose another output. Nothing was spent") from None

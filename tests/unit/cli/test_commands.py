@@ -195,7 +195,7 @@ def test_rows_that_cannot_be_written_leave_nothing_behind(folder, call, release,
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("understudy.cli.release.write_csv", full)
+    monkeypatch.setattr("understudy.written.write_csv", full)
     before = sorted(folder.iterdir())
     code, _, err = call("sample", release, "-o", folder / "rows.csv")
     assert code == 8

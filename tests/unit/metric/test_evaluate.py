@@ -69,14 +69,14 @@ def test_the_command_line(files: dict[str, str]) -> None:
         "nist_income",
     ]
     arguments += [f"--set=nist_income.{pair}" for pair in ("group=city", "binary=sex", "amount=wage")]
-    result = CliRunner().invoke(app, [*arguments, "--json", files["out"]])
+    result = CliRunner().invoke(app, [*arguments, "-o", files["out"]])
     assert result.exit_code == 0
     assert "For the custodian only" in result.output
     assert "higher is better" in result.output
     data = json.loads(Path(files["out"]).read_text())
     assert list(data["scores"]) == ["k_marginal", "nist_income"]
     assert "without paying" in data["custodian_only"]
-    shown = CliRunner().invoke(app, [*arguments, "--json", "-"])
+    shown = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(shown.output) == data
 
 

@@ -1,0 +1,45 @@
+"""`run` and `rehearse`: from a run file, or a schema alone, to release, rows and report in one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from understudy.cli.console import Json, Quiet, progress_shown, tell
+from understudy.journey import Outcome
+from understudy.journey import run as run_file
+
+_WORDS = {
+    "made": "Made from the table",
+    "resumed": "Finished from what an interrupted attempt had paid for; nothing more was spent",
+    "completed": "The release was there; what was missing beside it is made; nothing was spent",
+    "unchanged": "Already finished; nothing was done or spent",
+}
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="The run file (YAML): data, schema, budget, mechanism, outputs.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")],
+    over_limit: Annotated[
+        bool, typer.Option("--over-limit", help="Go on where the run passes the dataset's yearly limit.")
+    ] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Make release, rows and report in one step, from one file.
+
+    Run again, it does only what is missing: a finished run costs nothing, an interrupted one is never paid twice.
+    """
+    with progress_shown(quiet=quiet or as_json) as progress:
+        outcome = run_file(file, output, over_limit=over_limit, progress=progress)
+    tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+
+
+def _words(outcome: Outcome) -> str:
+    facts: Any = outcome.summary
+    lines = [f"{_WORDS[outcome.status]}.", f"Release: {facts['release']}"]
+    lines += [f"Rows: {path}" for path in facts["rows"]]
+    lines += [f"Report{' (for the custodian only)' * (k == 'custodian')}: {p}" for k, p in facts["reports"].items()]
+    return "\n".join([*lines, f"Guarantee: {facts['guarantee']}"])

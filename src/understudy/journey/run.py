@@ -1,0 +1,65 @@
+"""`run`: everything that a run file asks for, made once; started again, it makes what is missing and pays nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from understudy.journey.file import RunFile
+from understudy.journey.folder import Folder
+from understudy.progress import Progress, silent
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did.
+
+    Attributes:
+        status: "made", "resumed" (finished from what an interrupted attempt had paid for), "completed" (the release was
+            there, rows or reports were not) or "unchanged" (all of it was there).
+        summary: public facts about the release and where its files are.
+    """
+
+    status: Literal["made", "resumed", "completed", "unchanged"]
+    summary: Mapping[str, Any]
+
+
+def run(
+    path: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    quality: str | float | None = None,
+    rehearse: bool = False,
+    over_limit: bool = False,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Make the release, rows and reports that a run file asks for, in one folder.
+
+    A folder that holds a finished run of the same file is left as it is, and nothing is spent: which run it is follows
+    from the run file and the schema alone, never from the rows. A release is never overwritten. After a crash, the same
+    call finishes: what was paid for is used, and the book counts the run once.
+
+    Args:
+        path: the run file.
+        output: the folder; made when it is not there.
+        quality: a share of the budget, such as "5%", to measure the workload error with; on top of the file's.
+        rehearse: use rows made from the schema instead of the data; costs nothing.
+        over_limit: go on where the run would pass the dataset's yearly limit.
+        progress: called with each `Step`.
+
+    **Privacy.** The same guarantee as `synthesize`, for all attempts at a run together.
+
+    Raises:
+        UnderstudyError: as `synthesize`; OutputError also for a folder that holds another run.
+    """
+    file = RunFile.load(Path(path)).but(quality=quality, rehearsal=rehearse)
+    folder = Folder(Path(output), file)
+    if (done := folder.finished()) is not None:
+        return Outcome("unchanged", done)
+    from understudy.journey.stages import carried_through
+
+    with folder.claimed():
+        return Outcome(*carried_through(file, folder, over_limit=over_limit, progress=progress or silent))

@@ -1,0 +1,144 @@
+"""`run` killed at every stage, in a process of its own: started again it finishes, and the book holds one entry."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import understudy as us
+
+RUN = """
+import os, signal, sys
+import understudy.journey.folder as folder
+import understudy.journey.stages as stages
+import understudy.release.artefact as artefact
+import understudy.report.page
+import understudy.synthesis as synthesis
+from understudy import _tabulate_kernels
+from understudy.cli import main
+from understudy.mechanism import MECHANISMS
+from understudy.privacy import Book, PrivateTable
+from understudy.release.partial import PartialWriter
+
+def dies(owner, name, times=1, *, before=False):
+    original, calls = getattr(owner, name), []
+    def wrapped(*args, **kwargs):
+        calls.append(1)
+        if before and len(calls) == times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = original(*args, **kwargs)
+        if len(calls) == times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+    setattr(owner, name, wrapped)
+
+PLACES = {
+    "claimed": lambda name: dies(folder.Folder, "opened", before=True),
+    "opened": lambda name: dies(folder.Folder, "opened"),
+    "prepared": lambda name: dies(stages, "prepared"),
+    "read": lambda name: dies(synthesis, "open_source"),
+    "begun": lambda name: dies(PartialWriter, "__init__", before=True),
+    "partial": lambda name: dies(PartialWriter, "__init__"),
+    "booked": lambda name: dies(Book, "append"),
+    "charged": lambda name: dies(PartialWriter, "charged"),
+    "chosen": lambda name: dies(PrivateTable, "select"),
+    "measured": lambda name: dies(PartialWriter, "measured"),
+    "finished": lambda name: dies(MECHANISMS[name], "finish"),
+    "packed": lambda name: dies(artefact, "write_archive", before=True),
+    "saved": lambda name: dies(artefact, "write_archive"),
+    "resuming": lambda name: dies(stages, "resume", before=True),
+    "resumed": lambda name: dies(stages, "resume"),
+    "rows": lambda name: dies(stages, "write_rows"),
+    "all rows": lambda name: dies(stages, "write_rows", 2),
+    "report": lambda name: dies(stages, "write_page"),
+    "marked": lambda name: dies(folder.Folder, "close"),
+    "none": lambda name: None,
+}
+
+def run(stage, name, home):
+    PLACES[stage](name)
+    os.environ["UNDERSTUDY_BOOK"] = f"{home}/book"
+    sys.argv = ["understudy", "run", f"{home}/run.yaml", "-o", f"{home}/out", "--quiet"]
+    try:
+        main()
+    except SystemExit as left:
+        os._exit(left.code or 0)
+
+for line in sys.stdin:  # each run is a process of its own, started from one that has loaded everything
+    child = os.fork()
+    if child == 0:
+        run(*line.strip().split("\\t"))
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+ONCE = ["claimed", "opened", "prepared", "read", "begun", "partial", "booked", "charged", "measured", "finished",
+        "packed", "saved", "rows", "all rows", "report", "marked"]  # fmt: skip
+FREE = ["claimed", "opened", "prepared", "read", "begun", "partial"]
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory):
+    script = tmp_path_factory.mktemp("script") / "run.py"
+    script.write_text(RUN)
+    with subprocess.Popen(
+        [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,c\n" + "0,1,1\n2,1,0\n1,0,0\n" * 30)
+    us.Schema.from_domain({"a": 3, "b": 2, "c": 2}).save(tmp_path / "s.yaml")
+    return tmp_path
+
+
+@pytest.fixture
+def start(folder, processes):
+    """Run until a stage, and tell how the process ended."""
+
+    def run(stage, mechanism="independent"):
+        outputs = "{rows: [csv, parquet], report: public, seed: 1}"
+        (folder / "run.yaml").write_text(
+            f"data: t.csv\nschema: s.yaml\nbudget: {{rho: 0.5}}\nmechanism: {mechanism}\noutputs: {outputs}\n"
+        )
+        processes.stdin.write(f"{stage}\t{mechanism}\t{folder}\n")
+        processes.stdin.flush()
+        return int(processes.stdout.readline())
+
+    return run
+
+
+def check(folder):
+    names = {path.name for path in (folder / "out").iterdir()}
+    assert names == {".run.lock", "run.json", "stand-in.release", "rows.csv", "rows.parquet", "report.html"}
+    assert us.Book(folder / "book").spent("t").runs == 1
+    release = us.Release.load(folder / "out" / "stand-in.release")
+    assert release.receipt.exact_rho <= release.receipt.budget.rho
+    return release
+
+
+@pytest.mark.parametrize("stage", ONCE)
+def test_killed_once_it_finishes_and_pays_once(folder, start, stage):
+    assert start(stage) == -signal.SIGKILL
+    assert us.Book(folder / "book").spent("t").runs == (0 if stage in FREE else 1)
+    assert start("none") == 0
+    assert len(check(folder).measurements) == (1 if stage == "measured" else 3)
+
+
+def test_killed_again_and_again_it_still_pays_once(folder, start):
+    for stage in ("opened", "booked", "charged", "measured", "resuming", "resumed", "rows", "report", "marked"):
+        assert start(stage) == -signal.SIGKILL, stage
+    assert start("none") == 0
+    assert len(check(folder).measurements) == 1
+
+
+def test_a_choice_that_may_have_been_seen_is_paid_for_out_of_the_same_budget(folder, start):
+    assert start("chosen", "mwem") == start("chosen", "mwem") == -signal.SIGKILL
+    assert start("none", "mwem") == 0
+    charges = check(folder).receipt.charges
+    assert [charge.what for charge in charges[:3]] == ["select", "select", "select"]
+    assert any(charge.what == "measure" for charge in charges)

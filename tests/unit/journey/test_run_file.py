@@ -1,0 +1,224 @@
+"""Run files: what they may say, which folder they may use, and what a second run does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+
+import pytest
+import yaml
+
+import understudy as us
+from understudy import errors, journey
+from understudy.journey.file import RunFile
+from understudy.journey.folder import Folder
+
+SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
+CONTENT = {
+    "data": "t.csv",
+    "schema": "s.yaml",
+    "budget": {"epsilon": 1, "delta": "1e-6"},
+    "mechanism": "independent",
+    "outputs": {"rows": ["csv", "parquet"], "report": [], "seed": 1},
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b,c\n" + "0,1,1\n2,1,0\n1,0,0\n" * 20)
+    SCHEMA.save(tmp_path / "s.yaml")
+    write(tmp_path)
+    return tmp_path
+
+
+def write(folder, **changes):
+    content = {key: value for key, value in (CONTENT | changes).items() if value is not None}
+    (folder / "run.yaml").write_text(yaml.safe_dump(content))
+    return folder / "run.yaml"
+
+
+def start(folder, **rest):
+    return journey.run(folder / "run.yaml", folder / "out", **rest)
+
+
+def files(folder):
+    return {path.name: path.read_bytes() for path in (folder / "out").iterdir()}
+
+
+def test_one_file_makes_release_rows_and_report_and_the_second_time_nothing(folder):
+    write(folder, outputs={"rows": ["csv", "parquet"], "report": ["public"]})
+    first = start(folder)
+    made = files(folder)
+    assert (first.status, first.summary["epsilon"], first.summary["dataset"]) == ("made", 1.0, "t")
+    assert set(made) == {".run.lock", "run.json", "stand-in.release", "rows.csv", "rows.parquet", "report.html"}
+    second = start(folder)
+    assert (second.status, second.summary) == ("unchanged", first.summary)
+    assert files(folder) == made
+    assert us.Book().spent("t").runs == 1
+
+
+def test_a_finished_run_is_recognised_without_reading_rows_or_loading_the_heavy_parts(folder):
+    start(folder)
+    (folder / "t.csv").unlink()
+    code = (
+        "import sys\nfrom understudy.cli import main\n"
+        f"sys.argv = ['understudy', 'run', {str(folder / 'run.yaml')!r}, '-o', {str(folder / 'out')!r}, '--json']\n"
+        "try:\n    main()\nfinally:\n    print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["status"] == "unchanged"
+    assert {"numpy", "pyarrow", "numba", "understudy.privacy"}.isdisjoint(done.stderr.split())
+
+
+def test_comments_order_and_layout_of_the_file_do_not_matter(folder):
+    start(folder)
+    content = dict(reversed(CONTENT.items()))
+    (folder / "run.yaml").write_text("# every night\n" + yaml.safe_dump(content, default_flow_style=True))
+    assert start(folder).status == "unchanged"
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_what_is_missing_is_made_again_from_the_release(folder, name):
+    start(folder)
+    before = files(folder)
+    (folder / "out" / name).unlink()
+    (folder / "t.csv").unlink()
+    assert start(folder).status == "completed"
+    assert files(folder) == before  # the seed is in the file
+    assert us.Book().spent("t").runs == 1
+
+
+def test_paths_are_relative_to_the_file_and_the_command_runs_anywhere(folder, tmp_path_factory, monkeypatch):
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    assert start(folder).status == "made"
+
+
+UNKNOWN = {
+    "top": ({"bugdet": {"epsilon": 1}}, "unknown key `bugdet`; did you mean `budget`?"),
+    "budget": ({"budget": {"epsilom": 1, "delta": 0}}, "budget: unknown key `epsilom`; did you mean `epsilon`?"),
+    "outputs": ({"outputs": {"zebra": 1}}, "outputs: unknown key `zebra`; the keys are rows, report, seed"),
+    "format": ({"outputs": {"rows": ["xml"]}}, "'xml' is unknown; the choices are csv, parquet"),
+    "report": ({"outputs": {"report": "secret"}}, "'secret' is unknown; the choices are public, custodian"),
+    "seed": ({"outputs": {"seed": -1}}, "seed: give a whole number"),
+    "setting": ({"mechanism": {"name": "mst", "thresold": 1}}, "mst has no setting 'thresold'"),
+    "mechanism": ({"mechanism": "magic"}, "the choices are"),
+    "nameless": ({"mechanism": {"threshold": 1}}, "a mapping with `name` and settings"),
+    "no data": ({"data": None}, "`data` is missing"),
+    "number": ({"data": 7}, "`data` must be text"),
+    "no budget": ({"budget": {"delta": 1e-9}}, "no budget was given"),
+    "words": ({"budget": {"epsilon": "much", "delta": 1e-9}}, "epsilon must be a number"),
+    "rows": ({"rows": "many"}, "`rows` must be a whole number"),
+    "keep": ({"mechanism": "mst", "keep": ["ab"]}, "`keep` is a list of lists"),
+    "workload": ({"mechanism": "aim", "workload": 3}, "`workload` is all-3way"),
+    "useless workload": ({"workload": "all-2way"}, "independent has no setting 'workload'"),
+    "schema": ({"schema": "none.yaml"}, "the schema .*none.yaml cannot be read"),
+}
+
+
+@pytest.mark.parametrize("case", UNKNOWN)
+def test_a_file_that_cannot_be_meant_is_refused_for_free(folder, case):
+    changes, words = UNKNOWN[case]
+    write(folder, **changes)
+    with pytest.raises(errors.SettingError, match=words):
+        start(folder)
+    assert us.Book().spent("t").runs == 0
+    assert not list((folder / "out").glob("stand-in*"))
+
+
+@pytest.mark.parametrize("text", ["", "3", "[1]", "data: [", "\x00", "a: &a [*a]"])
+def test_a_file_that_is_no_mapping_is_explained(folder, text):
+    (folder / "run.yaml").write_text(text)
+    with pytest.raises(errors.SettingError, match=r"run.yaml"):
+        start(folder)
+    with pytest.raises(errors.SettingError, match="no such run file"):
+        journey.run(folder / "none.yaml", folder / "out")
+
+
+def test_the_folder_of_another_run_is_refused_and_the_difference_named(folder):
+    start(folder)
+    before = files(folder)
+    write(folder, budget={"epsilon": 2, "delta": 1e-6})
+    with pytest.raises(errors.OutputError, match="holds another run: it differs in budget"):
+        start(folder)
+    write(folder)
+    us.Schema.from_domain({"a": 3, "b": 2, "c": 3}).save(folder / "s.yaml")
+    with pytest.raises(errors.OutputError, match="differs in the schema's content"):
+        start(folder)
+    assert files(folder) == before
+    assert us.Book().spent("t").runs == 1
+
+
+def test_a_folder_with_something_else_in_it_is_refused(folder):
+    (folder / "out").mkdir()
+    (folder / "out" / "thesis.doc").write_text("precious")
+    with pytest.raises(errors.OutputError, match="not empty and holds no run"):
+        start(folder)
+    (folder / "file").write_text("in the way")
+    with pytest.raises(errors.OutputError, match="choose another"):
+        journey.run(folder / "run.yaml", folder / "file")
+    assert us.Book().spent("t").runs == 0
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"fingerprint": 3, "run": "x"}'])
+def test_a_damaged_marker_is_told(folder, text):
+    start(folder)
+    (folder / "out" / "run.json").write_text(text)
+    with pytest.raises(errors.OutputError, match=r"run\.json is damaged"):
+        start(folder)
+
+
+def test_a_folder_of_another_version_is_told(folder):
+    start(folder)
+    marker = folder / "out" / "run.json"
+    marker.write_text(json.dumps(json.loads(marker.read_text()) | {"format": 0}))
+    with pytest.raises(errors.OutputError, match=r"another version of understudy \(format 0"):
+        start(folder)
+
+
+def test_a_release_of_an_older_format_is_told_before_anything_is_spent(folder):
+    start(folder)
+    release = folder / "out" / "stand-in.release"
+    with zipfile.ZipFile(release) as archive:
+        page = json.loads(archive.read("release.json"))
+    with zipfile.ZipFile(release, "w") as archive:
+        archive.writestr("release.json", json.dumps(page | {"format": 0}))
+    (folder / "out" / "rows.csv").unlink()
+    with pytest.raises(errors.ReleaseError, match="has format 0, which no version"):
+        start(folder)
+    assert us.Book().spent("t").runs == 1
+
+
+def test_two_runs_at_the_same_time_do_not_share_a_folder(folder):
+    inside = Folder(folder / "out", RunFile.load(folder / "run.yaml"))
+    with inside.claimed(), pytest.raises(errors.OutputError, match="another run is working"):
+        start(folder)
+    assert start(folder).status == "made"
+
+
+def test_paid_but_moved_away_is_never_paid_again(folder):
+    start(folder)
+    (folder / "out" / "stand-in.release").rename(folder / "mine.release")
+    with pytest.raises(errors.OutputError, match="this run was paid for"):
+        start(folder)
+    (folder / "mine.release").rename(folder / "out" / "stand-in.release")
+    assert start(folder).status == "unchanged"
+
+
+def test_keep_public_and_settings_reach_the_mechanism(folder):
+    keep = [["a", "b"], {"clique": ["a", "c"], "weight": 2}]
+    write(folder, mechanism={"name": "mst", "threshold": 1.5}, keep=keep, rows=7, dataset="people")
+    start(folder)
+    release = us.Release.load(folder / "out" / "stand-in.release")
+    assert (release.settings["threshold"], release.default_rows) == (1.5, 7)
+    assert release.settings["keep"] == [[["a", "b"], 1.0], [["a", "c"], 2.0]]
+    assert us.Book().spent("people").runs == 1
+
+
+def test_a_failure_before_spending_leaves_a_folder_that_can_be_used_again(folder):
+    (folder / "t.csv").rename(folder / "later.csv")
+    with pytest.raises(errors.InputError, match="no such file"):
+        start(folder)
+    (folder / "later.csv").rename(folder / "t.csv")
+    assert start(folder).status == "made"
