@@ -16,11 +16,12 @@ from understudy.domain import Clique
 from understudy.errors import Paid, SettingError, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.mechanism import Mechanism, mechanism_named
-from understudy.preflight import check_memory, check_noise, check_output, check_space, find_compiler_cache
+from understudy.preflight import check_memory, check_noise, check_output, check_rules, check_space, find_compiler_cache
 from understudy.privacy import Book, Budget, Receipt
 from understudy.privacy.charge import Charge
 from understudy.privacy.neighbours import Neighbours
 from understudy.privacy.plan import can_plan, certified_plan
+from understudy.privacy.purchase import widest
 from understudy.privacy.randomness import is_insecure
 from understudy.release.artefact import Frame
 from understudy.release.partial import PartialWriter, unfinished
@@ -40,18 +41,32 @@ class Run:
         rows: int | None,
         frame: Frame,
         public: DeclaredPublic | None = None,
+        discovery_share: float = 0.1,
     ) -> None:
-        self.public = public
+        self.public, self.discovery_share = public, discovery_share
         self.schema, self.mechanism, self.noise, self.rows, self.frame = schema, mechanism, noise, rows, frame
         unit = schema.privacy_unit
         self.neighbours = Neighbours(unit.column, unit.max_rows, schema.rows is not None)
         self.plan, self.budget = _planned(mechanism, schema, budget, self.neighbours)
         self.insecure = is_insecure()
+        self.rules_bytes = check_rules(widest(schema))
 
     def look(self) -> bool:
         """Whether any noise so far was seeded: once in test mode, always marked."""
         self.insecure = self.insecure or is_insecure()
         return self.insecure
+
+    def fits(self, schema: Schema) -> bool:
+        """Whether the mechanism has room for a schema that was bought."""
+        try:
+            check_memory(self.mechanism.footprint(schema.domain).memory_bytes)
+        except SettingError:
+            return False
+        return True
+
+    def complete(self, schema: Schema) -> None:
+        """Go on with the schema that was bought."""
+        self.schema = schema
 
     def receipt(self, charges: Sequence[Charge]) -> Receipt:
         """The receipt once these charges were paid."""
@@ -99,8 +114,8 @@ class RunJournal:
         self._lost, self._again = lost, again
         self._writer: PartialWriter | None = None
         self._spent = self._measured = False
-        footprint = run.mechanism.footprint(run.schema.domain)
-        check_memory(footprint.memory_bytes)
+        footprint = run.mechanism.footprint(widest(run.schema).domain)
+        check_memory(footprint.memory_bytes + run.rules_bytes)
         if not run.insecure:
             book.check(dataset)
         if output is not None:
@@ -137,6 +152,11 @@ class RunJournal:
         self._run.look()
         self._writer.measured(measurement, recoding)
         self._measured = True
+
+    def bought(self, schema: Schema) -> None:
+        """Write the schema down that was bought: what is measured from now on is coded by it."""
+        assert self._writer is not None  # noqa: S101 - the gate charges before it tells
+        self._writer.bought(schema.to_dict())
 
     def close(self, *, keep: bool) -> None:
         """Stop writing; `keep` leaves the partial release."""
@@ -179,6 +199,7 @@ def prepared(
     settings: Mapping[str, Any],
     noise: str,
     rows: int | None,
+    discovery_share: float = 0.1,
 ) -> Run:
     """Everything that can be checked before the table is opened; the arguments are those of `synthesize`.
 
@@ -187,7 +208,7 @@ def prepared(
     """
     schema = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
     schema.require_reviewed()
-    if not schema.domain:
+    if not widest(schema).domain:
         raise SettingError("the schema has no column to synthesise; declare at least one")
     if rows is not None and rows < 1:
         raise SettingError("rows must be at least 1")
@@ -195,6 +216,10 @@ def prepared(
     find_compiler_cache()
     chosen = mechanism_named(mechanism, **settings)
     given = getattr(chosen, "public", None)
+    if given is not None and schema.open:
+        raise SettingError(
+            f"public: a public table needs a declared schema; column {schema.open[0].name!r} is still to be bought"
+        )
     public = None if given is None else DeclaredPublic(given, schema)
     if hasattr(chosen, "prepared"):
         chosen = chosen.prepared(schema)  # what it learns from public sources; it keeps no rows of them
@@ -203,7 +228,7 @@ def prepared(
         raise SettingError(
             f"{chosen.name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)"
         )
-    return Run(schema, budget, chosen, noise, rows, _frame_kind(data), public)
+    return Run(schema, budget, chosen, noise, rows, _frame_kind(data), public, discovery_share)
 
 
 def _planned(
@@ -211,7 +236,7 @@ def _planned(
 ) -> tuple[dict[Clique, float] | None, Budget]:
     """The sigmas of a run whose measurements are fixed in advance, and its budget certified by their exact curve."""
     plan = getattr(mechanism, "plan", None)
-    if plan is None or not can_plan(budget, neighbours):
+    if plan is None or schema.open or not can_plan(budget, neighbours):
         return None, budget
     return certified_plan(plan(schema.domain), budget, neighbours)
 

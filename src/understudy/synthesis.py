@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import partial as partial_of
 from os import PathLike
 from pathlib import Path
@@ -11,15 +12,20 @@ from typing import Any
 
 from understudy.errors import InputError, ReleaseError, SettingError, UnderstudyError
 from understudy.mechanism import Mechanism, mechanism_named
+from understudy.mechanism.learned import settled
 from understudy.preflight import check_output, find_compiler_cache
-from understudy.privacy import Book, Budget, PrivateTable, Receipt
+from understudy.privacy import Book, PrivateTable, Receipt
 from understudy.privacy.charge import Charge
 from understudy.privacy.exact import float_below
+from understudy.privacy.purchase import Shop, Unread, purchase_budget
 from understudy.progress import Progress, Step, silent
 from understudy.release import Partial, Release, read_partial
 from understudy.run import Run, RunJournal, prepared
 from understudy.schema import Schema
 from understudy.source import open_source
+from understudy.source.reopen import opener
+from understudy.source.sql import Located, located
+from understudy.source.sql_place import name_of
 
 
 def synthesize(
@@ -35,12 +41,17 @@ def synthesize(
     output: str | PathLike[str] | None = None,
     dataset: str | None = None,
     noise: str = "exact",
+    discovery_share: float = 0.1,
+    query: str | None = None,
+    temp_dir: str | PathLike[str] | None = None,
     **settings: Any,
 ) -> Release:
     """Make a differentially private stand-in for a table.
 
     Args:
-        data: a pandas, polars or pyarrow frame, or the path of a CSV or Parquet file.
+        data: a pandas, polars or pyarrow frame; the path of a CSV or Parquet file, a folder of them, or a pattern
+            (``data/*.parquet``); a database's URL (``postgresql://host/db?table=people``); a table of Spark, Ibis or
+            DuckDB. Of a database, only counts come out.
         schema: what is public about the columns, or the path of its file.
         epsilon: with `delta`, the privacy budget; with `delta=0`, pure DP.
         delta: see `epsilon`.
@@ -52,6 +63,10 @@ def synthesize(
         output: where to save the release; checked before anything is spent.
         dataset: the name under which the book adds up what was spent about the same people.
         noise: "exact" (ours) or "opendp".
+        discovery_share: the part of the budget that buys what the schema wants discovered; nothing is where it declares
+            everything. A tenth of delta is set aside where values are bought.
+        query: a SELECT statement to read instead of a database's table; with files, they are its table ``data``.
+        temp_dir: where engines put files while they work, in a private directory that is removed in the end.
         settings: the mechanism's settings, when it is given by name; `public` of nist-mst is a table that the
             custodian declares public.
 
@@ -63,9 +78,12 @@ def synthesize(
         OutputError: something cannot be written. Nothing was spent.
         Paid: it failed after spending; the message says where what was paid for is kept.
     """
-    run = prepared(data, schema, Budget.of(epsilon=epsilon, delta=delta, rho=rho), mechanism, settings, noise, rows)
-    journal = RunJournal(run, Book(), dataset or dataset_name(data), output)
-    return carried_out(data, run, journal, output, progress or silent)
+    schema = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
+    budget = purchase_budget(schema, discovery_share, epsilon=epsilon, delta=delta, rho=rho)
+    with located(data, query, temp_dir) as table:
+        run = prepared(table, schema, budget, mechanism, settings, noise, rows, discovery_share)
+        journal = RunJournal(run, Book(), dataset or dataset_name(table), output)
+        return carried_out(table, run, journal, output, progress or silent)
 
 
 def carried_out(
@@ -105,15 +123,31 @@ def _made(
     progress(Step("read", None, "the table"))
     if run.public is not None:
         data = run.public.refuse(data)
-    table = PrivateTable(open_source(data, run.schema), run.budget, noise=run.noise, journal=journal, plan=run.plan)
-    table.account.pay(lost)
+    table = _opened(data, run, journal, progress, lost)
     fit = run.mechanism.fit(table, rho=float_below(table.account.remaining), progress=progress)
+    fit = settled(run.mechanism, fit, run.schema, total=table.rows_public, progress=progress)
     receipt = run.receipt(table.account.charges)
     release = Release.of(fit, run.schema, receipt, layout=_layout(data, run.schema), **run.label())
     if output is not None:
         progress(Step("write", None, str(output)))
         release.save(output)
     return release
+
+
+def _opened(data: Any, run: Run, journal: RunJournal, progress: Progress, lost: Sequence[Charge]) -> PrivateTable:
+    """The rows behind the gate, coded by the declared schema, or by one that was completed with what was bought."""
+    if not run.schema.open:
+        source = open_source(data, run.schema)
+        table = PrivateTable(source, run.budget, noise=run.noise, journal=journal, plan=run.plan)
+        table.account.pay(lost)
+        return table
+    reopen = opener(data, run.schema)
+    table = PrivateTable(Unread(run.schema), run.budget, noise=run.noise, journal=journal)
+    table.account.pay(lost)
+    share = Fraction(run.discovery_share) * run.budget.capacity
+    run.complete(Shop(table, reopen, run.schema, share, progress).buy(run.fits))
+    journal.bought(run.schema)
+    return table.over(reopen(run.schema))
 
 
 def resume(
@@ -140,9 +174,9 @@ def resume(
             f"{len(held.charges)} charges were made and stand"
         )
     try:
-        schema = Schema.from_dict(held.run["schema"])
+        schema = Schema.from_dict(held.schema)
         mechanism = mechanism_named(held.run["mechanism"], **held.run["settings"])
-        receipt = _paid_receipt(held)
+        receipt = _paid_receipt(held, schema)
         label = {key: held.run[key] for key in ("mechanism", "settings", "rows")}
     except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         reason = str(error) if isinstance(error, SettingError) else "its content contradicts itself"
@@ -154,6 +188,7 @@ def resume(
         fit = finish(total=schema.rows_used)
     except InputError:  # a wrongly declared number of rows must not lose what was paid for: the noisy one serves
         fit = finish(total=None)
+    fit = settled(mechanism, fit, schema, total=schema.rows_used, progress=progress or silent)
     release = Release.of(fit, schema, receipt, **label)
     if output is not None:
         release.save(output)
@@ -161,13 +196,15 @@ def resume(
     return release
 
 
-def _paid_receipt(held: Partial) -> Receipt:
-    """The receipt of an interrupted run.
+def _paid_receipt(held: Partial, schema: Schema) -> Receipt:
+    """The receipt of an interrupted run; what its columns rest on is told by the schema, which may have been bought.
 
     Raises:
         BudgetExceeded, ValueError: when charges pass the budget, or a measurement was not paid for: no run wrote that.
     """
-    receipt = Receipt.from_dict({**held.run["receipt"], "charges": [charge.to_dict() for charge in held.charges]})
+    charges = [charge.to_dict() for charge in held.charges]
+    facts = held.run["receipt"]["facts"] | {column.name: column.origin for column in schema.columns}
+    receipt = Receipt.from_dict({**held.run["receipt"], "charges": charges, "facts": facts})
     paid = Counter((charge.about[0], charge.noise) for charge in held.charges if charge.what == "measure")
     paid.subtract((measurement.clique, measurement.noise) for measurement in held.measurements)
     if any(left < 0 for left in paid.values()):
@@ -181,5 +218,5 @@ def _layout(data: Any, schema: Schema) -> dict[str, str]:
 
 
 def dataset_name(data: Any) -> str:
-    """The book's name for a table that was given none: the file's name without endings, else "unnamed"."""
-    return Path(data).name.split(".")[0] or "unnamed" if isinstance(data, str | PathLike) else "unnamed"
+    """The book's name for a table that was given none: that of the file, folder or database table, else "unnamed"."""
+    return data.name if isinstance(data, Located) else name_of(data)

@@ -35,7 +35,7 @@ class Budget:
         rho_stated: whether the custodian stated rho itself; charges then never pass it, whatever else is proved.
 
     **Guarantees.** Under "zcdp" rho is the largest value whose tightest known conversion, at `delta - purchase_delta`,
-    stays within epsilon.
+    stays within epsilon: charges that sum to (rho, purchase_delta) of approximate zCDP are (epsilon, delta)-DP.
     """
 
     proof: Proof
@@ -65,7 +65,7 @@ class Budget:
             SettingError: naming the argument that is missing, contradictory or out of range.
         """
         if rho is not None:
-            return cls._from_rho(rho, epsilon, delta)
+            return cls._from_rho(rho, epsilon, delta, _number("purchase_delta", purchase_delta))
         if epsilon is None:
             raise SettingError("no budget was given: state epsilon and delta (or rho)")
         epsilon = _positive("epsilon", epsilon)
@@ -79,26 +79,30 @@ class Budget:
         exact_epsilon, exact_delta = Fraction(epsilon), Fraction(delta)
         if delta == 0:
             return cls("pure", exact_epsilon**2 / 2, exact_epsilon, exact_delta)
-        rest = math.nextafter(delta - purchase_delta, 0.0) if purchase_delta else delta
-        rho = rho_of(epsilon, rest)
+        rho = rho_of(epsilon, _rest(delta, purchase_delta))
         if not 0 < rho < math.inf:
             raise SettingError("epsilon and delta are so small or large that no noise fits them; a usual epsilon is 1")
         return cls("zcdp", Fraction(rho), exact_epsilon, exact_delta, Fraction(purchase_delta))
 
     @classmethod
-    def _from_rho(cls, rho: float, epsilon: float | None, delta: float | None) -> Budget:
+    def _from_rho(cls, rho: float, epsilon: float | None, delta: float | None, purchase_delta: float) -> Budget:
         if epsilon is not None:
             raise SettingError("rho and epsilon were both given; state one of them (delta may accompany rho)")
         rho = _positive("rho", rho)
         if delta is None:
+            if purchase_delta:
+                raise SettingError("delta: state it beside rho; a part of it pays for purchases")
             return cls("zcdp", Fraction(rho), None, None, rho_stated=True)
         delta = _number("delta", delta)
         if not (0 < delta < 1):
             raise SettingError("delta beside rho must be above 0 and below 1: a rho budget is never pure DP")
-        epsilon = epsilon_of(rho, delta)
+        if not 0 <= purchase_delta < delta:
+            raise SettingError("the delta set aside for purchases must be smaller than delta")
+        epsilon = epsilon_of(rho, _rest(delta, purchase_delta))
         if math.isinf(epsilon):
             raise SettingError("rho is so large that it promises nothing; a usual rho is 0.1")
-        return cls("zcdp", Fraction(rho), Fraction(epsilon), Fraction(delta), rho_stated=True)
+        exact = Fraction(epsilon), Fraction(delta), Fraction(purchase_delta)
+        return cls("zcdp", Fraction(rho), *exact, rho_stated=True)
 
     @property
     def pure(self) -> bool:
@@ -116,6 +120,11 @@ class Budget:
         The sum of many different sigmas is a fraction of thousands of digits; it is rounded up to a float.
         """
         return replace(self, proof="pld", rho=Fraction(float_above(rho)))
+
+
+def _rest(delta: float, purchase_delta: float) -> float:
+    """What purchases leave of delta, rounded down: approximate zCDP adds its delta to the conversion's."""
+    return math.nextafter(delta - purchase_delta, 0.0) if purchase_delta else delta
 
 
 def _number(name: str, value: float) -> float:

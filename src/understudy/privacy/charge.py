@@ -11,7 +11,9 @@ from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.privacy.exact import float_above, float_below, fraction_of, sqrt_above, sqrt_below
 
-What = Literal["measure", "select", "dependence"]
+What = Literal["measure", "select", "dependence", "type", "bounds", "bins", "values"]
+PURCHASES: tuple[What, ...] = ("type", "bounds", "bins", "values")
+"""The charges that bought facts for the schema, before the mechanism began."""
 
 LARGEST_SCALE = 1 << 50
 """The most noise that fits 64-bit integers; a share so small that it needs more is refused before it is paid."""
@@ -30,6 +32,7 @@ class Charge:
         rho: the exact cost in zCDP.
         epsilon: the exact cost in pure DP, or None where the noise has none.
         delta: the exact cost in delta, of purchases that have one.
+        threshold: for values: the noisy count from which on a value is told.
     """
 
     what: What
@@ -40,6 +43,7 @@ class Charge:
     rho: Fraction
     epsilon: Fraction | None = None
     delta: Fraction = Fraction(0)
+    threshold: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, fractions as text, so that it survives JSON exactly."""
@@ -52,7 +56,7 @@ class Charge:
             "rho": str(self.rho),
             "epsilon": None if self.epsilon is None else str(self.epsilon),
             "delta": str(self.delta),
-        }
+        } | ({} if self.threshold is None else {"threshold": self.threshold})
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Charge:
@@ -66,6 +70,7 @@ class Charge:
             rho=fraction_of(data["rho"]),
             epsilon=None if data["epsilon"] is None else fraction_of(data["epsilon"]),
             delta=fraction_of(data["delta"]),
+            threshold=None if data.get("threshold") is None else int(data["threshold"]),
         )
 
 
@@ -92,6 +97,12 @@ def laplace(what: What, about: tuple[Clique, ...], sensitivity: int, *, share: F
     scale = _fitting(float_above(sensitivity / share))
     epsilon = sensitivity / Fraction(scale)
     return Charge(what, about, "laplace", float(sensitivity), scale, epsilon**2 / 2, epsilon)
+
+
+def laplace_sd(scale: float) -> float:
+    """Standard deviation of the discrete Laplace, whose variance is 2 q / (1 - q)^2 with q = exp(-1/scale)."""
+    q = math.exp(-1 / scale)
+    return max(math.sqrt(2 * q) / -math.expm1(-1 / scale), 1e-9)
 
 
 def exponential(about: tuple[Clique, ...], sensitivity: Fraction, *, share: Fraction, pure: bool) -> Charge:

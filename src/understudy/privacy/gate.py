@@ -19,7 +19,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import BudgetExceeded, SettingError
 from understudy.measurement import Measurement
 from understudy.privacy.budget import Account, Budget
-from understudy.privacy.charge import Charge, exponential, gaussian, laplace, planned
+from understudy.privacy.charge import Charge, What, exponential, gaussian, laplace, laplace_sd, planned
 from understudy.privacy.counted import Counted
 from understudy.privacy.exact import distance, dyadic, float_above, float_below, indif, merged, sqrt_above
 from understudy.privacy.journal import Forgetful, Journal
@@ -27,6 +27,7 @@ from understudy.privacy.neighbours import Neighbours
 from understudy.privacy.noise import NOISES, Noise
 from understudy.privacy.scores import Distances, FixedMarginals, whole_scores
 from understudy.privacy.selection import exponential_mechanism
+from understudy.privacy.threshold import thresholded
 from understudy.schema import Recoding
 from understudy.source import Source
 
@@ -122,11 +123,26 @@ class PrivateTable:
         view.__domain = recoding.recode(self.__source.domain)
         return view
 
+    def over(self, source: Source) -> PrivateTable:
+        """The same rows coded by another schema: one budget, one account.
+
+        **Privacy.** Each coding acts row by row and bounds each unit on its own: sensitivities stay as they are.
+
+        Raises:
+            SettingError: when the source is about other units, or the run fixed its measurements in advance.
+        """
+        self._refuse_if_planned()
+        if (source.unit, source.rows_public) != (self.__source.unit, self.__source.rows_public):
+            raise SettingError("another coding of the same rows must protect the same units")
+        view = self.recoded(Recoding.identity())
+        view.__source, view.__domain = source, source.domain
+        return view
+
     def sigma(self, rho: float) -> float:
         """The standard deviation of the noise on each cell of one marginal measured with this share of the budget."""
         share = self.__account.share(rho)
         if self.__account.budget.pure:
-            return _laplace_sd(float_above(self.neighbours.marginal_l1 / share))
+            return laplace_sd(float_above(self.neighbours.marginal_l1 / share))
         return sqrt_above(self.neighbours.marginal_l2_squared / (2 * share))
 
     def measure(
@@ -230,6 +246,45 @@ class PrivateTable:
         exact = {pair: indif(c.astype(np.int64), self.domain.shape(pair)) for pair, c in self._counts(wanted)}
         return self._released({pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)})
 
+    def tally(self, columns: Mapping[str, Fraction], *, what: Mapping[str, What]) -> dict[str, Measurement]:
+        """Noisy counts of the codes of single columns, each for its own share: purchases of facts for the schema.
+
+        **Privacy.** As `measure`: a column's counts move by at most `marginal_l2_squared` (`marginal_l1` in pure DP).
+
+        Raises:
+            SettingError: unknown columns, shares that are not positive.
+            BudgetExceeded: before a row is read.
+        """
+        wanted = self._checked((column,) for column in columns)
+        self._refuse_if_planned()
+        shares = map(self.__account.share, columns.values())
+        charges = [self._counting(what[clique[0]], clique, share) for clique, share in zip(wanted, shares, strict=True)]
+        self._pay(charges)
+        paid = {charge.about[0]: charge for charge in charges}
+        return {clique[0]: self._noisy(clique, counts, paid[clique]) for clique, counts in self._counts(wanted)}
+
+    def values(self, column: str, *, rho: Fraction, delta: Fraction) -> dict[str, int]:
+        """The values of a column of which enough rows have each, with their noisy counts, in the order of the text.
+
+        **Privacy.** Costs at most `rho` and `delta` of approximate zCDP; see `threshold`.
+
+        Raises:
+            SettingError: before a row is read, when the source cannot tell values apart, or delta is 0.
+            BudgetExceeded: before a row is read.
+        """
+        self._refuse_if_planned()
+        if not hasattr(self.__source, "values"):
+            remedy = "is not supported for this kind of table yet; declare its values under `categories`"
+            raise SettingError(f"column {column!r}: `values: discover` {remedy}")
+        if self.__account.budget.pure:
+            raise BudgetExceeded("values cannot be bought under pure DP (delta = 0): declare them, or give a delta")
+        charge = thresholded(((column,),), self.neighbours, share=self.__account.share(rho), delta=delta)
+        self._pay([charge])
+        counted = sorted(self.__source.values(column).items())
+        noise = self._draw(charge, len(counted)).tolist()
+        noisy = {text: count + drawn for (text, count), drawn in zip(counted, noise, strict=True)}
+        return self._released({text: count for text, count in noisy.items() if count >= (charge.threshold or 0)})
+
     def _checked(self, cliques: Iterable[Clique]) -> list[Clique]:
         wanted = [self.domain.check(clique) for clique in cliques]
         if len({frozenset(clique) for clique in wanted}) != len(wanted):
@@ -249,17 +304,20 @@ class PrivateTable:
     def _measure_charges(
         self, cliques: Sequence[Clique], rho: float, weights: Mapping[Clique, float] | None
     ) -> list[Charge]:
-        l1, squared = self.neighbours.marginal_l1, self.neighbours.marginal_l2_squared
         if self.__plan is not None:
             for clique in cliques:
                 if clique not in self.__plan:
                     raise BudgetExceeded(f"{clique} is not among the measurements fixed in advance; nothing was read")
+            squared = self.neighbours.marginal_l2_squared
             return [planned("measure", (clique,), squared, sigma=self.__plan[clique]) for clique in cliques]
-        pure = self.__account.budget.pure
-        shares = _shares(cliques, weights, self.__account.share(rho), squared=not pure)
-        if pure:
-            return [laplace("measure", (clique,), l1, share=share) for clique, share in shares.items()]
-        return [gaussian("measure", (clique,), squared, share=share) for clique, share in shares.items()]
+        shares = _shares(cliques, weights, self.__account.share(rho), squared=not self.__account.budget.pure)
+        return [self._counting("measure", clique, share) for clique, share in shares.items()]
+
+    def _counting(self, what: What, clique: Clique, share: Fraction) -> Charge:
+        """The charge for the noisy counts of one clique's cells."""
+        if self.__account.budget.pure:
+            return laplace(what, (clique,), self.neighbours.marginal_l1, share=share)
+        return gaussian(what, (clique,), self.neighbours.marginal_l2_squared, share=share)
 
     def _given(
         self, cliques: Iterable[Clique], against: Mapping[Clique, ArrayLike]
@@ -267,7 +325,7 @@ class PrivateTable:
         """How to get each public marginal in whole units. All are checked now; fixed ones are not all held at once."""
         given: dict[Clique, Callable[[], NDArray[np.int64]]] = {}
         for clique in cliques:
-            make = partial(_dyadic, against, clique, self.domain.cells(clique))
+            make = partial(lambda c: dyadic(against[c], self.domain.cells(c), c), clique)
             made = make()
             given[clique] = make if isinstance(against, FixedMarginals) else partial(np.asarray, made)
         return given
@@ -303,7 +361,7 @@ class PrivateTable:
         values = counts + self._draw(charge, len(counts))
         if charge.noise == "gaussian":
             return self._released(Measurement(clique, values, charge.scale))
-        return self._released(Measurement(clique, values, _laplace_sd(charge.scale), noise="laplace"))
+        return self._released(Measurement(clique, values, laplace_sd(charge.scale), noise="laplace"))
 
     def _released(self, answer: T) -> T:
         """Every answer passes here on its way out, so that a test can record or replace all of them."""
@@ -330,10 +388,6 @@ def _shares(
     return {clique: share * value / total for clique, value in power.items()}
 
 
-def _dyadic(against: Mapping[Clique, ArrayLike], clique: Clique, cells: int) -> NDArray[np.int64]:
-    return dyadic(against[clique], cells, clique)
-
-
 def _numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
     """One public number per clique."""
     numbers = [float(given.get(clique, math.nan)) for clique in cliques]
@@ -341,9 +395,3 @@ def _numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]
         if not math.isfinite(number):
             raise SettingError(f"{clique} needs a finite {what}; give one for every clique")
     return numbers
-
-
-def _laplace_sd(scale: float) -> float:
-    """Standard deviation of the discrete Laplace, whose variance is 2 q / (1 - q)^2 with q = exp(-1/scale)."""
-    q = math.exp(-1 / scale)
-    return max(math.sqrt(2 * q) / -math.expm1(-1 / scale), 1e-9)

@@ -14,7 +14,7 @@ import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import FileIO
 from os import PathLike
 from pathlib import Path
@@ -94,6 +94,14 @@ class PartialWriter:
         except OSError:
             self._move(line)
 
+    def bought(self, schema: Mapping[str, Any]) -> None:
+        """Write the schema down that was bought; if the disk refuses, continue in another folder."""
+        line = _line({"bought": schema})
+        try:
+            self._put(line)
+        except OSError:
+            self._move(line)
+
     def close(self, *, keep: bool) -> None:
         """Stop writing; `keep` leaves the file, cut to what was written, for `understudy resume`."""
         if not self._file.closed:
@@ -142,12 +150,14 @@ class Partial:
         charges: what was paid.
         measurements: what was measured before the run stopped.
         recoding: the merged codes in force for the last measurement.
+        schema: the run's schema, with what was bought before the first measurement.
     """
 
     run: Mapping[str, Any]
     charges: tuple[Charge, ...]
     measurements: tuple[Measurement, ...]
     recoding: Recoding
+    schema: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_partial(path: str | PathLike[str]) -> Partial:
@@ -169,6 +179,9 @@ def read_partial(path: str | PathLike[str]) -> Partial:
             charges=tuple(Charge.from_dict(record["charge"]) for record in records if "charge" in record),
             measurements=tuple(_measurement(record["measurement"]) for record in records if "measurement" in record),
             recoding=Recoding.from_dict(recodings[-1]) if recodings else Recoding.identity(),
+            schema=next(
+                (record["bought"] for record in reversed(records) if "bought" in record), run.get("schema", {})
+            ),
         )
     except (LookupError, TypeError, ValueError, AttributeError, MemoryError, zlib.error, UnderstudyError):
         raise ReleaseError(f"{path} is not a partial release, or it is damaged") from None

@@ -22,6 +22,8 @@ Kind = Literal[
     "drop",
     "id",
     "constant",
+    "open",
+    "words",
 ]
 
 
@@ -96,14 +98,14 @@ class Identifier(Column):
             raise ValueError('`pattern` needs exactly one run of "#", as in "P-######"; correct the pattern')
         return self
 
-    def make(self, rows: int) -> Any:
-        """The keys of so many rows, as an arrow array."""
+    def make(self, rows: int, *, first: int = 1, last: int | None = None) -> Any:
+        """The keys of so many rows from the `first` on, as an arrow array; as wide as that of the `last` row."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        numbers = pa.array(np.arange(1, rows + 1))
+        numbers = pa.array(np.arange(first, first + rows))
         if self.pattern is None:
             return numbers
         before, run, after = re.split("(#+)", self.pattern)
-        digits = pc.utf8_lpad(numbers.cast(pa.string()), max(len(run), len(str(rows))), "0")
+        digits = pc.utf8_lpad(numbers.cast(pa.string()), max(len(run), len(str(rows if last is None else last))), "0")
         return pc.binary_join_element_wise(before, digits, after, "")

@@ -13,6 +13,7 @@ from understudy.errors import SchemaError
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.coded import Coded
 from understudy.schema.column import Column, Constant, Dropped, Identifier
+from understudy.schema.discover import Open, trial, wanted
 from understudy.schema.measured import Bins, Measured
 from understudy.schema.numeric import Numeric
 from understudy.schema.temporal import Temporal
@@ -50,8 +51,8 @@ _ADVICE = {
     "missingValues": "write `understudy: {missing: {token: reason}}` in the field",
 }
 FREE_TEXT = (
-    "text without declared `categories` is free text, which cannot be synthesised; list its categories, or declare "
-    "`understudy: {kind: drop}` (leave it out) or `kind: id` (fresh keys)"
+    "text without declared `categories` is free text, which cannot be synthesised; list its categories, buy them with "
+    "`understudy: {values: discover}`, or declare `kind: drop` (leave it out) or `kind: id` (fresh keys)"
 )
 
 
@@ -77,6 +78,8 @@ def column_of(field: Any, index: int) -> Column:
         raise FieldError(f"field {index + 1}: `name` must be non-empty text; add it (quotes around numbers)", path)
     ours = _ours(field, name, path)
     _check_keys(field, name, path)
+    if (opened := _open(field, ours, name, path)) is not None:
+        return opened
     kind = _kind(field, ours, name, path)
     given = _flat(field, ours, name, kind, path)
     try:
@@ -85,8 +88,42 @@ def column_of(field: Any, index: int) -> Column:
         raise _explained(error, name, path) from None
 
 
+def filled(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
+    """A field with what was bought in the place of `discover`, and what it rests on.
+
+    Args:
+        field: a field that wants something discovered.
+        facts: `type`, `minimum`, `maximum`, `bins`, `spikes` or `categories`.
+    """
+    ours = {key: value for key, value in field.get(OURS, {}).items() if value != "discover"} | {"origin": "bought"}
+    ours |= {key: facts[key] for key in ("bounds", "bins", "values", "spikes") if key in facts}
+    limits = field.get("constraints", {}) | {key: facts[key] for key in ("minimum", "maximum") if key in facts}
+    outer = {key: facts[key] for key in ("type", "categories") if key in facts}
+    made = {key: value for key, value in field.items() if key != OURS} | outer | {OURS: ours}
+    return made | ({"constraints": limits} if limits else {})
+
+
+def _open(field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> Column | None:
+    """The column that a field declares to be bought, in part; the rest of the field is checked by a trial."""
+    try:
+        buys = wanted(field, ours)
+    except ValueError as error:
+        raise FieldError(f"column {name!r}: {error}", path + _key_path(str(error))) from None
+    if not buys:
+        return None
+    column_of(filled(field, **trial(field)) | {"name": name}, int(path[1]))
+    common = {key: ours[key] for key in ("status", "origin") if key in ours}
+    common |= {key: field[key] for key in ("title", "description") if key in field}
+    try:
+        return Open.model_validate({"name": name, "buys": buys, "field": dict(field), **common})
+    except ValidationError as error:
+        raise _explained(error, name, path) from None
+
+
 def field_of(column: Column) -> dict[str, Any]:
     """The field that declares a column; defaults are left out."""
+    if isinstance(column, Open):
+        return dict(column.field)
     field: dict[str, Any] = {"name": column.name, "type": _type_of(column)}
     field |= {key: getattr(column, key) for key in ("title", "description") if getattr(column, key) is not None}
     ours: dict[str, Any] = {"kind": column.kind} if column.kind in ("drop", "id", "constant") else {}

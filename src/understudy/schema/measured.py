@@ -127,7 +127,10 @@ class Measured(Coded):
         ends: list[Any] = []
         for key, declared, edge in (("minimum", self.minimum, 0), ("maximum", self.maximum, -1)):
             if declared is None and edges is None:
-                raise ValueError(f"`{key}` is not declared; add it under `constraints`: bounds are never guessed")
+                raise ValueError(
+                    f"`{key}` is not declared; add it under `constraints`, or buy it with `understudy: {{bounds: "
+                    "discover}`: bounds are never guessed"
+                )
             end = None if declared is None else self.unit_of(declared, key)
             outer = self.unit_of(edges[edge], "bins") if edges is not None else end
             if end is not None and outer != end:

@@ -17,6 +17,7 @@ from understudy.errors import SchemaError
 from understudy.schema.coded import Coded
 from understudy.schema.column import Column, Constant, Dropped, Identifier
 from understudy.schema.dialect import Dialect
+from understudy.schema.discover import Open, Words
 from understudy.schema.frames import FrameKind, arrow_columns, to_frame
 from understudy.schema.layout import laid_out, layout_of, layout_of_file, written_as_text
 from understudy.schema.numeric import Numeric
@@ -81,6 +82,7 @@ class Schema:
 
     def __post_init__(self) -> None:
         _check_columns(self)
+        _check_open(self)
         check_rules(self)
 
     # -- what is synthesised -------------------------------------------------------------------------------------
@@ -90,6 +92,16 @@ class Schema:
         """The columns that are synthesised through a mechanism."""
         unit = self.privacy_unit.column
         return tuple(c for c in self.columns if isinstance(c, Coded) and c.name != unit)
+
+    @cached_property
+    def open(self) -> tuple[Open, ...]:
+        """The columns of which something is still to be bought; while there are any, the schema has no domain."""
+        return tuple(column for column in self.columns if isinstance(column, Open))
+
+    @cached_property
+    def words(self) -> tuple[Words, ...]:
+        """The columns whose cells a source counts as they are written; only while values are bought."""
+        return tuple(column for column in self.columns if isinstance(column, Words))
 
     @cached_property
     def domain(self) -> Domain:
@@ -112,8 +124,9 @@ class Schema:
     @cached_property
     def needs(self) -> tuple[str, ...]:
         """The table's columns that are read: those synthesised, and the privacy unit. Others are never touched."""
-        names = [column.name for column in self.coded]
         unit = self.privacy_unit.column
+        read = {column.name for column in (*self.coded, *self.open, *self.words)} - {unit}
+        names = [column.name for column in self.columns if column.name in read]
         if unit is None:
             return tuple(names)
         order = [column.name for column in self.columns if column.name in names or column.name == unit]
@@ -306,7 +319,7 @@ def _check_columns(schema: Schema) -> None:
     for name, count in Counter(parts).items():
         if count > 1:
             raise SchemaError(f"the schema has more than one column named {name!r}; rename or remove one of them")
-    if not any(isinstance(column, Coded) for column in schema.columns):
+    if not any(isinstance(column, Coded | Open | Words) for column in schema.columns):
         raise SchemaError("the schema synthesises no column; declare at least one that is not drop, id or constant")
     unit = schema.privacy_unit.column
     if unit in names and not isinstance(schema.column(unit or ""), Dropped | Identifier):
@@ -317,6 +330,16 @@ def _check_columns(schema: Schema) -> None:
         isinstance(schema.rows, bool) or not isinstance(schema.rows, int) or schema.rows < 1
     ):
         raise SchemaError("`rows` must be a whole number of at least 1; correct it, or remove it")
+
+
+def _check_open(schema: Schema) -> None:
+    """A rule about a column without codes could turn out not to fit it after it was paid for: it is refused now."""
+    names = {column.name for column in schema.open}
+    if found := [name for rule in schema.rules for name in rule.columns if name in names]:
+        raise SchemaError(
+            f"a rule speaks of column {found[0]!r}, of which something is still to be bought; declare the column, or "
+            "remove the rule"
+        )
 
 
 def _check_codes(codes: Mapping[str, NDArray[Any]], domain: Domain) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from hashlib import sha256
 from typing import Any, NoReturn
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SchemaError
 from understudy.schema import PrivacyUnit, Schema
+from understudy.schema.frames import arrow_columns
 from understudy.source.unit import bounded, new_key, unit_text
 from understudy.tabulate import Counts, marginals
 
@@ -37,7 +39,7 @@ class MemorySource:
         SchemaError: for a missing column or two columns of one name, naming them.
     """
 
-    __slots__ = ("__codes", "__domain", "__rows_public", "__unit")
+    __slots__ = ("__codes", "__domain", "__rows_public", "__unit", "__words")
 
     def __init__(self, frame: Any, schema: Schema, *, key: bytes | None = None) -> None:
         units = _checked(frame, schema)
@@ -47,8 +49,11 @@ class MemorySource:
         encoded = schema.encode(frame)
         keep = np.asarray(encoded.keep, np.bool_)
         codes = {column: encoded.codes[column] for column in self.__domain}
+        words = _words(frame, schema)
         if units is not None:
-            keep = _bounded_among(keep, unit_text(units), codes, self.__unit.max_rows, key or new_key())
+            rows = codes | {name: _digests(texts) for name, texts in words.items()}
+            keep = _bounded_among(keep, unit_text(units), rows, self.__unit.max_rows, key or new_key())
+        self.__words = {name: texts.filter(keep) for name, texts in words.items()}
         # Indexing copies, so no array can be a window on the caller's frame.
         self.__codes = {column: array[keep] for column, array in codes.items()}
 
@@ -75,6 +80,21 @@ class MemorySource:
         """
         return marginals(self.__codes, self.__domain, cliques)
 
+    def values(self, column: str) -> dict[str, int]:
+        """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
+
+        Raises:
+            SchemaError: for a column that is not among them.
+        """
+        if column not in self.__words:
+            raise SchemaError(f"column {column!r} is not one whose values are being bought; declare `values: discover`")
+        texts = self.__words[column]
+        index = np.asarray(texts.indices.fill_null(len(texts.dictionary)))
+        counts = np.bincount(index, minlength=len(texts.dictionary) + 1)[:-1].tolist()
+        return {
+            text: n for text, n in zip(texts.dictionary.to_pylist(), counts, strict=False) if n and text is not None
+        }
+
     def __repr__(self) -> str:
         return f"<MemorySource of {len(self.__domain)} columns>"
 
@@ -100,6 +120,24 @@ def _checked(frame: Any, schema: Schema) -> Any:
         return None
     label = next(label for label in labels if str(label) == schema.privacy_unit.column)
     return nw.from_native(frame[label], series_only=True)
+
+
+def _words(frame: Any, schema: Schema) -> dict[str, Any]:
+    """The texts of the columns whose values are being bought, as arrow dictionaries."""
+    if not schema.words:
+        return {}
+    cells, _ = arrow_columns(frame, [column.name for column in schema.words], schema.dialect.decimal)
+    return {column.name: column.texts(cells[column.name], schema.dialect) for column in schema.words}
+
+
+def _digests(texts: Any) -> NDArray[Any]:
+    """A cell's text in the place of its code, for bounding: its SHA-256, or nothing.
+
+    Codes of a dictionary would not do: they depend on the cells of other units.
+    """
+    names = [None if text is None else sha256(text.encode()).hexdigest() for text in texts.dictionary.to_pylist()]
+    table = np.array([name or "" for name in names] + [""], dtype=object)
+    return np.asarray(table[np.asarray(texts.indices.fill_null(len(names)))])
 
 
 def check_names(names: Iterable[str], schema: Schema) -> None:

@@ -40,3 +40,14 @@ class Source(Protocol):
             SchemaError: before anything is counted, for an unknown column or a table too large to index.
         """
         ...
+
+    def values(self, column: str) -> dict[str, int]:
+        """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
+
+        Of the rows that `counts` counts, bounded in the same way: a unit's rows decide about that unit's rows alone.
+        Cells that can be no value (`schema.discover.Words.texts`: empty, missing tokens, very long) are left out.
+
+        Raises:
+            SchemaError: for a column that is not among the schema's `words`.
+        """
+        ...

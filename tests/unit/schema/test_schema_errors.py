@@ -19,6 +19,7 @@ VALIDATOR = ("categorical", "coded", "column", "dialect", "fields", "file", "hea
              "recode", "rules", "schema", "temporal")  # fmt: skip
 OK = {"name": "ok", "type": "boolean"}
 ROW = {"privacy_unit": "row"}
+OPEN = {"name": "o", "type": "integer", "understudy": {"bounds": "discover"}}
 
 
 def whole(**ours):
@@ -49,7 +50,30 @@ def level(*levels):
 FIELDS = [
     ("a line of text", "must be a mapping with at least a `name`"),
     ({"type": "integer"}, "`name` must be non-empty text; add it"),
-    ({"name": "x", "type": "string"}, "list its categories, or declare `understudy: {kind: drop}`"),
+    (
+        {"name": "x", "type": "string"},
+        "list its categories, buy them with `understudy: {values: discover}`, or declare",
+    ),
+    ({"name": "x", "type": "integer", "understudy": {"bounds": [0, 1]}}, "`bounds` takes only `discover`; declare"),
+    ({"name": "x", "type": "string", "understudy": {"values": ["a"]}}, "declare values under `categories`"),
+    ({"name": "x", "type": "discover", "understudy": {"values": "discover"}}, "remove one of them"),
+    ({"name": "x", "type": "integer", "understudy": {"bounds": "discover", "levels": []}}, "`levels` does not go with"),
+    ({"name": "x", "type": "discover", "categories": ["a"]}, "`categories` does not go with `type: discover`"),
+    ({"name": "x", "type": "date", "understudy": {"values": "discover"}}, "goes with `type: string`"),
+    ({"name": "x", "type": "boolean", "understudy": {"bounds": "discover"}}, "goes with numbers, dates"),
+    (
+        {"name": "x", "type": "integer", "constraints": {"minimum": 0}, "understudy": {"bounds": "discover"}},
+        "`bounds: discover` buys both bounds; remove",
+    ),
+    (
+        {"name": "x", "type": "integer", "understudy": {"bounds": "discover", "bins": {"width": 5}}},
+        "is a number of bins, or `discover`; correct it",
+    ),
+    ({"name": "x", "type": "discover", "understudy": {"origin": "x"}}, "`origin`: input should be"),
+    (
+        {"name": "x", "type": "integer", "understudy": {"bins": "discover"}},
+        "`minimum` is not declared; add it under `constraints`, or buy it",
+    ),
     ({"name": "x", "type": "geopoint"}, "unknown type 'geopoint'; use one of string"),
     ({"name": "x", "understudy": []}, "`understudy` must be a mapping of keys; correct it"),
     ({"name": "x", "type": "integer", "constraints": []}, "`constraints` must be a mapping of keys; correct it"),
@@ -211,7 +235,11 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
         (tmp_path / name).write_bytes(content)
     codes = {part: np.zeros(2, np.uint8) for part in schema.domain}
     unit = package.PrivacyUnit
+    opened = Schema.from_dict({"fields": [OPEN], "understudy": {"privacy_unit": "row"}})
+    ruled = {"fields": [OPEN, whole()], "understudy": {"privacy_unit": "row", "rules": [{"order": ["o", "n"]}]}}
     return [
+        (lambda: opened.domain, "declare it to use the schema for anything else"),
+        (lambda: Schema.from_dict(ruled), "declare the column, or remove the rule"),
         (lambda: draft.require_reviewed(), "look at each with `understudy schema review`"),
         (lambda: schema.column("z"), "the columns are n, w, d, x"),
         (lambda: schema.recoding({"n": "decade"}), "its levels are none"),

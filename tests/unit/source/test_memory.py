@@ -145,7 +145,10 @@ def test_nothing_but_counts_comes_out() -> None:
     for leave in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(InputError, match="never written or copied"):
             leave(source)
-    assert {name for name in dir(source) if not name.startswith("_")} == {"counts", "domain", "rows_public", "unit"}
+    shown = {"counts", "domain", "rows_public", "unit", "values"}
+    assert {name for name in dir(source) if not name.startswith("_")} == shown
+    with pytest.raises(SchemaError, match="values are being bought"):
+        source.values("a")
     with pytest.raises(AttributeError):
         source.codes  # type: ignore[attr-defined]  # noqa: B018
 

@@ -1,0 +1,275 @@
+"""Buying what the schema does not declare: types, bounds, bins and values, each a charged call on the gate.
+
+**Privacy.** Rows are touched only by `PrivateTable.tally` and `PrivateTable.values`, which pay first. Which cells are
+counted next, and what is made of the answers, depends on earlier answers and declared facts alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from understudy.domain import Clique, Domain
+from understudy.errors import BudgetExceeded, SchemaError, SettingError
+from understudy.measurement import Measurement
+from understudy.privacy.budget import Budget
+from understudy.privacy.charge import What
+from understudy.privacy.gate import PrivateTable
+from understudy.progress import Progress, Step, silent
+from understudy.schema import Column, Schema
+from understudy.schema.discover import TYPES, Open, Shape, Words, trial
+from understudy.schema.fields import OURS, FieldError, column_of, filled
+from understudy.schema.probe import Search
+from understudy.source.reopen import Opener
+from understudy.tabulate import Counts
+
+MOST = (1000, 300, 100, 32)
+"""How many codes a bought column may have at most: the first of these that fits in memory."""
+
+DELTA_SHARE = 0.1
+"""The part of delta that is set aside where values are bought."""
+
+_WEIGHT: Mapping[What, Fraction] = {
+    "type": Fraction(1, 4),
+    "bounds": Fraction(1, 2),
+    "bins": Fraction(1, 2),
+    "values": Fraction(1),
+}
+
+
+def purchase_budget(
+    schema: Schema, share: float, *, epsilon: float | None, delta: float | None, rho: float | None
+) -> Budget:
+    """The budget of a run, with a part of delta set aside where the schema has values to buy.
+
+    Raises:
+        SettingError: for a share that is not between 0 and 1, or for values without a delta. Nothing was spent.
+    """
+    if not isinstance(share, int | float) or not 0 < share < 1:
+        raise SettingError("discovery_share must lie between 0 and 1, such as 0.1")
+    words = [column.name for column in schema.open if column.may_need_delta]
+    if not words:
+        return Budget.of(epsilon=epsilon, delta=delta, rho=rho)
+    if not delta:
+        raise SettingError(
+            f"column {words[0]!r}: telling which values occur takes a delta above 0 (pure DP and rho alone have none); "
+            "give a delta, or declare the column's type and `categories`"
+        )
+    return Budget.of(epsilon=epsilon, delta=delta, rho=rho, purchase_delta=float(delta) * DELTA_SHARE)
+
+
+def widest(schema: Schema, most: int = MOST[-1]) -> Schema:
+    """The schema if everything turned out with `most` codes: what a run is checked by before it spends anything."""
+    return replace(schema, columns=tuple(_trial(column, most) for column in schema.columns)) if schema.open else schema
+
+
+def _trial(column: Column, most: int) -> Column:
+    return column_of(filled(column.field, **trial(column.field, most)), 0) if isinstance(column, Open) else column
+
+
+class Unread:
+    """A source that tells whose rows they are and counts nothing: what the gate holds until there is a coding."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.domain, self.unit, self.rows_public = Domain({}), schema.privacy_unit, schema.rows
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Nothing."""
+        return iter(())
+
+    def values(self, column: str) -> dict[str, int]:
+        """Nothing."""
+        return {}
+
+
+@dataclass
+class Shop:
+    """The purchases of one run.
+
+    Args:
+        table: the gate over some coding of the rows; its account pays.
+        reopen: the same rows in other codings.
+        schema: what is declared, with columns of which something is to be bought.
+        rho: what may be spent in all, in the account's currency.
+        progress: told about each step.
+    """
+
+    table: PrivateTable
+    reopen: Opener
+    schema: Schema
+    rho: Fraction
+    progress: Progress = silent
+    _facts: dict[str, Callable[[int], dict[str, Any]]] = field(default_factory=dict)
+
+    def buy(self, fits: Callable[[Schema], bool]) -> Schema:
+        """Buy everything that is open, and give the complete schema back.
+
+        Args:
+            fits: whether a run with this schema fits in memory; with `widest(schema)` it does.
+
+        Raises:
+            BudgetExceeded: before a row is read for it.
+        """
+        self._prices()
+        columns = self._typed()
+        self._search([column for column in columns if isinstance(column, Open) and "values" not in column.buys])
+        self._values([column for column in columns if isinstance(column, Open) and "values" in column.buys])
+        schemas = (self._complete(columns, most) for most in MOST)
+        chosen = next(schemas)
+        while not fits(chosen) and (smaller := next(schemas, None)) is not None:
+            chosen = smaller
+        return chosen
+
+    def _prices(self) -> None:
+        """What one unit of weight costs; a column of unknown type is reckoned at what it costs at most."""
+        weights = [_weight(column) for column in self.schema.open]
+        self._price = self.rho / sum(weights, Fraction(0))
+        account = self.table.account
+        left = account.budget.purchase_delta - sum((charge.delta for charge in account.charges), Fraction(0))
+        words = sum(column.may_need_delta for column in self.schema.open)
+        self._delta = left / words if words else Fraction(0)
+        if words and left <= 0:
+            raise BudgetExceeded("nothing is left of the delta set aside for purchases; nothing was read")
+
+    # -- types -----------------------------------------------------------------------------------------------------
+
+    def _typed(self) -> tuple[Column, ...]:
+        """The columns with unknown types bought; they are still open for bounds and bins, or for values."""
+        unknown = [column for column in self.schema.open if "type" in column.buys]
+        if not unknown:
+            return self.schema.columns
+        answers = self._tally([_shape(column) for column in unknown], "type", _WEIGHT["type"])
+        return tuple(_known(column, answers.get(column.name)) for column in self.schema.columns)
+
+    # -- bounds and bins -------------------------------------------------------------------------------------------
+
+    def _search(self, columns: Sequence[Open]) -> None:
+        searches = {column.name: Search(column) for column in columns}
+        active = {name: search for name, search in searches.items() if search.rounds}
+        turn = 0
+        while active:
+            probes = {name: search.probe() for name, search in active.items()}
+            what: dict[str, What] = {
+                name: "bounds" if "bounds" in search.column.buys and turn < 2 else "bins"
+                for name, search in active.items()
+            }
+            shares = {name: _weight(search.column) / search.rounds * self._price for name, search in active.items()}
+            answers = self._counted(list(probes.values()), shares, what)
+            turn += 1
+            more = {name: search.learn(probes[name], answers[name]) for name, search in active.items()}
+            active = {name: search for name, search in active.items() if more[name] and turn < search.rounds}
+        self._facts |= {name: search.facts for name, search in searches.items()}
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def _values(self, columns: Sequence[Open]) -> None:
+        if not columns:
+            return
+        table = self.table.over(self.reopen(self._coding([_words(column) for column in columns])))
+        for column in columns:
+            self.progress(Step("discover", None, f"the values of {column.name}"))
+            found = table.values(column.name, rho=_WEIGHT["values"] * self._price, delta=self._delta)
+            self._facts[column.name] = partial(_categories, found, column)
+
+    # -- the gate --------------------------------------------------------------------------------------------------
+
+    def _tally(self, columns: Sequence[Column], what: What, weight: Fraction) -> dict[str, Measurement]:
+        names = [column.name for column in columns]
+        return self._counted(columns, dict.fromkeys(names, weight * self._price), dict.fromkeys(names, what))
+
+    def _counted(
+        self, columns: Sequence[Column], shares: Mapping[str, Fraction], what: Mapping[str, What]
+    ) -> dict[str, Measurement]:
+        self.progress(Step("discover", None, ", ".join(sorted({f"the {one}" for one in what.values()}))))
+        return self.table.over(self.reopen(self._coding(columns))).tally(shares, what=what)
+
+    def _coding(self, columns: Sequence[Column]) -> Schema:
+        return replace(self.schema, columns=tuple(columns), rules=())
+
+    def _complete(self, columns: Sequence[Column], most: int) -> Schema:
+        return replace(self.schema, columns=tuple(self._completed(column, most) for column in columns))
+
+    def _completed(self, column: Column, most: int) -> Column:
+        return completed(column, self._facts[column.name](most)) if isinstance(column, Open) else column
+
+
+def completed(column: Open, facts: Mapping[str, Any]) -> Column:
+    """The column with what was bought. Never fails: what does not go together with the declared rest is left out."""
+    for attempt in (dict(facts), {k: v for k, v in facts.items() if k != "bins"}, trial(column.field, MOST[-1])):
+        try:
+            return column_of(filled(column.field, **attempt), 0)
+        except (FieldError, SchemaError):
+            continue
+    raise SchemaError(f"column {column.name!r}: its declaration does not go together with anything bought; correct it")
+
+
+def _weight(column: Open) -> Fraction:
+    if "type" in column.buys:
+        return _WEIGHT["type"] + max(_WEIGHT["values"], _WEIGHT["bounds"] + _WEIGHT["bins"])
+    return sum((_WEIGHT[buy] for buy in column.buys), Fraction(0))
+
+
+def _shape(column: Open) -> Shape:
+    return Shape(name=column.name, missing=_missing(column))
+
+
+def _missing(column: Open) -> dict[str, str | None]:
+    return {str(token): reason for token, reason in column.field.get(OURS, {}).get("missing", {}).items()}
+
+
+def _known(column: Column, answer: Measurement | None) -> Column:
+    """A column of unknown type after its shapes were counted: open for what that type needs."""
+    if answer is None or not isinstance(column, Open):
+        return column
+    kind = _kind(answer)
+    needs = {"values": "discover"} if kind == "string" else {"bounds": "discover", "bins": "discover"}
+    return column_of(filled(column.field, type=kind, **needs), 0)
+
+
+def _kind(answer: Measurement) -> str:
+    """The narrowest type that nine of ten cells have; a tenth may be odd and follows `on_unknown`."""
+    counts = np.maximum(answer.values[: len(TYPES)].astype(np.float64), 0.0)
+    noise = 3 * float(answer.sigma)
+    whole, number, day, moment, _ = counts.tolist()
+    most = 0.9 * counts.sum()
+    if whole + number >= most and whole + number > noise:
+        return "integer" if number <= max(noise, 0.02 * (whole + number)) else "number"
+    if day + moment >= most and day + moment > noise:
+        return "date" if moment <= max(noise, 0.02 * (day + moment)) else "datetime"
+    return "string"
+
+
+def _words(column: Open) -> Words:
+    return Words(name=column.name, tokens=tuple(_missing(column)))
+
+
+def _categories(found: Mapping[str, int], column: Open, most: int) -> dict[str, Any]:
+    """The values to declare: the commonest ones, in the order of the text; one that stands for all where none is."""
+    ours = column.field.get(OURS, {})
+    kind = str(ours.get("kind", column.field.get("type", "string")))
+    if kind == "string":
+        values: Mapping[Any, int] = found
+    else:
+        values = {}
+        for text, count in found.items():
+            if (number := _number(text, kind)) is not None:
+                values[number] = values.get(number, 0) + count
+    common = sorted(values, key=lambda value: (-values[value], value))[:most]
+    if not common:
+        common = [str(ours.get("other", "other"))] if kind == "string" else [0]
+    return {"categories": sorted(common)}
+
+
+def _number(text: str, kind: str) -> int | float | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    if not np.isfinite(number) or abs(number) > 1 << 53 or (kind == "integer" and not number.is_integer()):
+        return None
+    return int(number) if number.is_integer() else number

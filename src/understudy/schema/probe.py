@@ -1,0 +1,247 @@
+"""The search for bounds and bins of a column: which cells to count next, given noisy counts. Public arithmetic only.
+
+The first grid is fixed by the column's type alone: powers of two in both directions for numbers and durations, decades
+for dates. Every round counts all cells of the present partition, then cuts the heavy ones into sixteen. What comes out
+depends on noisy counts and declared facts only, so all of it is post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
+
+import numpy as np
+
+from understudy.errors import SchemaError
+from understudy.measurement import Measurement
+from understudy.schema.discover import Open, trial
+from understudy.schema.fields import OURS, column_of, filled
+from understudy.schema.measured import Measured
+from understudy.schema.numeric import Numeric
+from understudy.schema.temporal import Temporal
+from understudy.schema.times import MICROSECONDS, date_days
+
+MOST_BINS = 100
+"""A bought column has no more bins than this."""
+HEAVY = 3.0
+"""A bin is worth having when this many standard deviations of the noise on it are fewer than its rows."""
+_WAYS = 16
+_LARGEST_REAL = 100  # powers of two: beyond 2^100 values are clipped into the last cell
+_SMALLEST_REAL = -20
+_YEARS = (1, 1000, 1500, 1700, 1800, 1850, *range(1900, 2110, 10), 2200, 2500, 9999)
+
+
+class Search:
+    """The search in one column.
+
+    Args:
+        column: a column of which bounds, bins or both are to be bought.
+    """
+
+    def __init__(self, column: Open) -> None:
+        self.column = column
+        found = column_of(filled(column.field, **trial(column.field)) | {"name": column.name}, 0)
+        assert isinstance(found, Measured)  # noqa: S101 - checked when the field was read
+        self._ruler = found
+        self._bounds, self._bins = "bounds" in column.buys, "bins" in column.buys
+        self._spikes = [] if found.grain else [0.0]
+        self._spikes += [found.unit_of(spike, "spikes") for spike in found.spikes]
+        edges = _grid(found) if self._bounds else _parts(*_range(found), found.grain)
+        self._edges: list[Any] = [edge for edge in edges if self._fits(edge) or (edge in edges[:1] + edges[-1:])]
+        self._counts: dict[tuple[Any, Any], tuple[float, int]] = {}
+        self._at_spikes: dict[Any, float] = {}
+        self._sd, self._tip = 1.0, None
+        self.rounds = (2 if self._bounds else 0) + (2 if self._bins else 0) if len(self._edges) > 2 else 0
+
+    def probe(self) -> Measured:
+        """The column with the present partition as its bins."""
+        ours = self.column.field.get(OURS, {})
+        kept = {key: ours[key] for key in ("decimals", "resolution", "missing") if key in ours}
+        last = self._edges[-1] - self._ruler.grain
+        edges = [*self._edges[:-1], last] if self._edges[-2] < last else [*self._edges[:-2], last]
+        self._tip = last if self._edges[-2] == last else None  # a last cell of one point is written as a spike
+        inside = {s for s in self._spikes if self._edges[0] <= s <= last} | ({last} if self._tip is not None else set())
+        kept |= {"bins": {"edges": list(map(self._written, edges))}, "spikes": list(map(self._written, sorted(inside)))}
+        kept |= {"outside": "unknown"} if self._bounds else {}
+        field = {key: self.column.field[key] for key in ("type", "format") if key in self.column.field}
+        made = column_of(field | {"name": self.column.name, OURS: kept}, 0)
+        assert isinstance(made, Measured)  # noqa: S101 - a kind with bins
+        return made
+
+    def learn(self, probe: Measured, answer: Measurement) -> bool:
+        """Take in the noisy counts of a probe; whether another round is worth its price."""
+        axis, values = probe.axis, answer.values.astype(np.float64)
+        self._sd = max(float(answer.sigma), 1e-9)
+        fresh: dict[tuple[Any, Any], tuple[float, int]] = {}
+        for i in range(axis.size):
+            cell = (axis.lower[i].item(), self._end(axis.upper[i].item()))
+            if axis.spike[i] and cell[0] == self._tip:
+                cell = (cell[0], cell[0] + self._ruler.grain)
+            elif axis.spike[i]:
+                self._at_spikes[cell[0]] = float(values[i])
+                continue
+            total, times = self._counts.get(cell, (0.0, 0))
+            fresh[cell] = (total + float(values[i]), times + 1)
+        first = not self._counts
+        self._counts = fresh
+        if self._bounds:
+            self._trim(_quantile(len(fresh), answer.noise == "laplace") if first else 1.5, first=first)
+        return self._cut()
+
+    def facts(self, most: int) -> dict[str, Any]:
+        """What was found, as the keys of a field; at most `most` bins."""
+        cells = sorted(self._counts)
+        low, high = (cells[0][0], cells[-1][1] - self._ruler.grain) if self._bounds and cells else self._ruler.bounds
+        spikes = [*self._ruler.spikes, *self._zero()]
+        for spike in (self._ruler.unit_of(value, "spikes") for value in spikes):
+            low, high = min(low, spike), max(high, spike)
+        high = high if high > low or self._ruler.grain else low + 1.0
+        facts: dict[str, Any] = {"spikes": spikes} if spikes else {}
+        if self._bounds:
+            facts |= {"minimum": self._written(low), "maximum": self._written(high)}
+        if not self._bins or not cells:
+            return facts
+        starts = self._starts(min(most, MOST_BINS))
+        if self._ruler.grain and starts[-1] == high and len(starts) > 1:  # a last bin of one value is a spike
+            facts["spikes"] = [*spikes, self._written(high)]
+            starts = starts[:-1]
+        starts = [low, *(start for start in starts[1:] if low < start < high)]
+        if high > low:
+            facts["bins"] = {"edges": [self._written(start) for start in [*starts, high]]}
+        return facts
+
+    # -- the partition -------------------------------------------------------------------------------------------
+
+    def _mean(self, cell: tuple[Any, Any]) -> float:
+        total, times = self._counts[cell]
+        return total / times
+
+    def _trim(self, z: float, *, first: bool) -> None:
+        """Leave out what seems empty at both ends: cell by cell on the first grid, by growing sums afterwards."""
+        cells = sorted(self._counts)
+        means = [self._mean(cell) for cell in cells]
+        if first:
+            heavy = [i for i, mean in enumerate(means) if mean >= z * self._sd]
+            heavy = heavy or [self._fallback(cells, means)]
+            start, stop = heavy[0], heavy[-1] + 1
+        else:
+            start = _light(means, z * self._sd)
+            stop = len(cells) - _light(means[::-1], z * self._sd)
+            start, stop = (start, stop) if start < stop else (0, len(cells))
+        self._counts = {cell: self._counts[cell] for cell in cells[start:stop]}
+
+    def _fallback(self, cells: list[tuple[Any, Any]], means: list[float]) -> int:
+        """Where no cell stands out: the one around zero when zero does, else the one with most."""
+        around = [i for i, (lower, upper) in enumerate(cells) if lower < 0 < upper] if self._zero() else []
+        return around[0] if around else int(np.argmax(means))
+
+    def _target(self, most: int) -> float:
+        """How many rows a bin should have: enough to stand out of the noise, and no more bins than wanted."""
+        everyone = sum(max(self._mean(cell), 0.0) for cell in self._counts)
+        return max(HEAVY * self._sd, everyone / most)
+
+    def _cut(self) -> bool:
+        """Cut heavy cells; without bins to buy only the outermost ones, where the bounds are."""
+        cells = sorted(self._counts)
+        target, edges, more = self._target(MOST_BINS), [], False
+        for i, (lower, upper) in enumerate(cells):
+            heavy = self._mean((lower, upper)) > target if self._bins else i in (0, len(cells) - 1)
+            inner = _parts(lower, upper, self._ruler.grain)[1:-1] if heavy else []
+            inner = [edge for edge in inner if self._fits(edge)]
+            more = more or bool(inner)
+            edges += [lower, *inner]
+        self._edges = sorted({*edges, cells[-1][1]})
+        return more
+
+    def _starts(self, most: int) -> list[Any]:
+        """Where bins begin: cells from left to right, joined until they have enough rows together."""
+        target, starts, held = self._target(most), [], math.inf
+        for cell in sorted(self._counts):
+            mean = max(self._mean(cell), 0.0)
+            if held >= target or (mean >= target and held >= target / 2) or mean >= 4 * target:
+                starts.append(cell[0])
+                held = 0.0
+            held += mean
+        if len(starts) > 1 and held < target / 2:
+            starts.pop()
+        return starts
+
+    def _zero(self) -> list[Any]:
+        """Zero as a value of its own among real numbers, where enough rows have it."""
+        if self._ruler.grain or 0 in self._ruler.spikes or self._at_spikes.get(0.0, 0.0) < HEAVY * self._sd:
+            return []
+        return [0.0]
+
+    # -- how the column writes its units -------------------------------------------------------------------------
+
+    def _written(self, unit: Any) -> Any:
+        return written(self._ruler, unit)
+
+    def _fits(self, unit: Any) -> bool:
+        """Whether a unit, and the point before it, survive being written: amounts with many decimals may not."""
+        try:
+            pair = (unit, unit - self._ruler.grain)
+            return all(self._ruler.unit_of(self._written(one), "bins") == one for one in pair)
+        except (ValueError, OverflowError, SchemaError):
+            return False
+
+    def _end(self, upper: Any) -> Any:
+        """The upper end of a cell on the column's grid."""
+        return -(-upper // self._ruler.grain) * self._ruler.grain if self._ruler.grain else upper
+
+
+def written(column: Measured, unit: Any) -> Any:
+    """A number of units as the column's declarations write it."""
+    if isinstance(column, Temporal):
+        if column.kind == "duration":
+            return str(int(unit) // MICROSECONDS["second"])
+        return column.from_units(np.asarray([unit])).to_pylist()[0].isoformat()
+    factor = column.per_unit
+    return float(unit) if not column.grain else int(unit) if factor == 1 else int(unit) / factor
+
+
+def _light(means: Sequence[float], allowed: float) -> int:
+    """How many cells at the start have, taken together, hardly any rows."""
+    total = 0.0
+    for i, mean in enumerate(means):
+        total += mean
+        if total > allowed:
+            return i
+    return len(means)
+
+
+def _quantile(cells: int, laplace: bool) -> float:
+    """So many standard deviations that noise alone passes them in no cell, nineteen times of twenty."""
+    return math.log(20 * cells) / math.sqrt(2) if laplace else math.sqrt(2 * math.log(10 * cells))
+
+
+def _range(column: Measured) -> tuple[Any, Any]:
+    low, high = column.bounds
+    return low, high + 1 if column.grain else high
+
+
+def _parts(lower: Any, upper: Any, grain: int) -> list[Any]:
+    """The edges of at most sixteen parts of a cell, on the column's grid."""
+    if not grain:
+        edges = np.linspace(lower, upper, _WAYS + 1).tolist()
+        return sorted({lower, *edges[1:-1], upper})
+    points = -((lower - upper) // grain)
+    ways = min(_WAYS, points)
+    return [lower + grain * (i * points // ways) for i in range(ways)] + [upper]
+
+
+def _grid(column: Measured) -> list[Any]:
+    """The first cells, by the column's type alone."""
+    if isinstance(column, Temporal) and column.kind != "duration":
+        days = [date_days(date(year, 1, 1)) for year in _YEARS[:-1]] + [date_days(date(9999, 12, 31))]
+        return [day * (1 if column.kind == "date" else MICROSECONDS["day"]) for day in days]
+    if not column.grain:
+        reals = [2.0**power for power in range(_SMALLEST_REAL, _LARGEST_REAL + 1)]
+        return [-real for real in reversed(reals)] + reals
+    unit = max(int(column.per_unit), column.grain)
+    fine = [column.grain << power for power in range(60) if column.grain << power < unit]
+    limit = 1 << (53 if isinstance(column, Numeric) else 60)
+    powers = fine + [unit << power for power in range(60) if unit << power < limit]
+    return [-power for power in reversed(powers)] + [0] + powers
