@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +23,18 @@ def mutual_information(counts: Counts, shape: tuple[int, ...]) -> float:
     >>> round(mutual_information(np.array([5, 0, 0, 5]), (2, 2)), 4), mutual_information(np.array([1, 1, 1, 1]), (2, 2))
     (0.6931, 0.0)
     """
-    (rows, columns), cells = _occupied(counts, shape)
-    n = cells.sum()
+    if isinstance(counts, SparseCounts):
+        rows, columns = np.unravel_index(counts.cells, shape)
+        first, second = (np.bincount(codes, counts.counts) for codes in (rows, columns))
+        cells = counts.counts
+    else:
+        table = counts.reshape(shape)
+        cells, first, second = counts, table.sum(axis=1), table.sum(axis=0)
+    n = float(first.sum())
     if n == 0:
         return 0.0
-    first, second = np.bincount(rows, cells, shape[0]), np.bincount(columns, cells, shape[1])
-    information = float(cells @ np.log(cells * n / (first[rows] * second[columns])) / n)
-    return max(0.0, information)
+    information = _x_log_x(cells) - _x_log_x(first) - _x_log_x(second) + n * math.log(n)
+    return max(0.0, information / n)
 
 
 def conditional_error(counts: Counts, shape: tuple[int, ...]) -> float:
@@ -145,6 +152,12 @@ def _occupied(counts: Counts, shape: tuple[int, ...]) -> tuple[tuple[NDArray[np.
         where = np.flatnonzero(counts)
         values = counts[where]
     return np.unravel_index(where, shape), values.astype(np.float64)
+
+
+def _x_log_x(counts: NDArray[Any]) -> float:
+    """The sum of x log x."""
+    positive = counts[counts > 0].astype(np.float64)
+    return float(positive @ np.log(positive))
 
 
 def _sums(keys: NDArray[np.intp], cells: NDArray[np.float64]) -> NDArray[np.float64]:
