@@ -32,6 +32,9 @@ from understudy.schema import Recoding, Schema
 class Run:
     """Everything about a run that is known before a row is read: all of it public."""
 
+    rehearsal = False
+    """Whether its rows are made from the schema alone: it is then marked everywhere, and the book never hears of it."""
+
     def __init__(
         self,
         schema: Schema,
@@ -73,7 +76,7 @@ class Run:
         facts: dict[str, str] = {column.name: column.origin for column in self.schema.columns}
         if name := getattr(self.mechanism, "public_name", None):
             facts[f"the table {name}"] = "declared public by the custodian"
-        return Receipt(self.budget, tuple(charges), self.neighbours, facts, self.noise, self.look())
+        return Receipt(self.budget, tuple(charges), self.neighbours, facts, self.noise, self.look(), self.rehearsal)
 
     def label(self) -> dict[str, Any]:
         """What a release says about how it was made."""
@@ -116,7 +119,7 @@ class RunJournal:
         self._spent = self._measured = False
         footprint = run.mechanism.footprint(widest(run.schema).domain)
         check_memory(footprint.memory_bytes + run.rules_bytes)
-        if not run.insecure:
+        if not run.insecure and not run.rehearsal:
             book.check(dataset)
         if output is not None:
             check_output(Path(output))
@@ -132,7 +135,7 @@ class RunJournal:
             self._writer = PartialWriter(
                 self._path, self._run.to_dict(), reserve_bytes=self._reserve, lost=self._lost, instead=self._again
             )
-        if not self._spent and not self._run.look():
+        if not self._spent and not self._run.look() and not self._run.rehearsal:
             self._write_down()
         self._spent = True
         self._writer.charged(charges)

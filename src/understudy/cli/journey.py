@@ -9,6 +9,7 @@ import typer
 
 from understudy.cli.console import Json, Quiet, progress_shown, tell
 from understudy.journey import Outcome
+from understudy.journey import rehearse as rehearse_run
 from understudy.journey import run as run_file
 
 _WORDS = {
@@ -22,6 +23,9 @@ _WORDS = {
 def run(
     file: Annotated[Path, typer.Argument(help="The run file (YAML): data, schema, budget, mechanism, outputs.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")],
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Practise on rows made from the schema; costs nothing.")
+    ] = False,
     over_limit: Annotated[
         bool, typer.Option("--over-limit", help="Go on where the run passes the dataset's yearly limit.")
     ] = False,
@@ -33,13 +37,33 @@ def run(
     Run again, it does only what is missing: a finished run costs nothing, an interrupted one is never paid twice.
     """
     with progress_shown(quiet=quiet or as_json) as progress:
-        outcome = run_file(file, output, over_limit=over_limit, progress=progress)
+        outcome = run_file(file, output, rehearse=rehearse, over_limit=over_limit, progress=progress)
+    tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+
+
+def rehearse(
+    schema: Annotated[Path, typer.Argument(help="What is public about a table; the table itself is not needed.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")] = Path("rehearsal-out"),
+    epsilon: Annotated[float, typer.Option(help="The budget that the real run would have.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Beside epsilon.")] = 1e-9,
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
+    rows: Annotated[int | None, typer.Option(help="How many rows to make up; by default as declared, or 1000.")] = None,
+    seed: Annotated[int, typer.Option(help="For the made-up rows.")] = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Practise the whole journey on rows made from a schema alone. Costs nothing; all it makes is marked."""
+    with progress_shown(quiet=quiet or as_json) as progress:
+        outcome = rehearse_run(
+            schema, output, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows, seed=seed, progress=progress
+        )
     tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
 
 
 def _words(outcome: Outcome) -> str:
     facts: Any = outcome.summary
-    lines = [f"{_WORDS[outcome.status]}.", f"Release: {facts['release']}"]
+    done = "Made from the schema alone" if facts["rehearsal"] and outcome.status == "made" else _WORDS[outcome.status]
+    lines = [f"{done}.", f"Release: {facts['release']}"]
     lines += [f"Rows: {path}" for path in facts["rows"]]
     lines += [f"Report{' (for the custodian only)' * (k == 'custodian')}: {p}" for k, p in facts["reports"].items()]
     return "\n".join([*lines, f"Guarantee: {facts['guarantee']}"])

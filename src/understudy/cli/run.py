@@ -138,6 +138,7 @@ def _report(release: Release, path: Path, dataset: str, *, quiet: bool, as_json:
     words.append(f"Rows: understudy sample {path} -o rows.csv")
     tell("\n".join(words), data, quiet=quiet, as_json=as_json)
 
+        "rehearsal": receipt.rehearsal,
 
 def _parsed(settings: list[str]) -> dict[str, Any]:
     parsed = {}

@@ -1,5 +1,5 @@
 """The whole journey in one step: from a run file to a release, rows and reports in one folder."""
 
-from understudy.journey.run import Outcome, run
+from understudy.journey.run import Outcome, rehearse, run
 
-__all__ = ["Outcome", "run"]
+__all__ = ["Outcome", "rehearse", "run"]

@@ -56,6 +56,51 @@ def run(
         UnderstudyError: as `synthesize`; OutputError also for a folder that holds another run.
     """
     file = RunFile.load(Path(path)).but(quality=quality, rehearsal=rehearse)
+    return _through(file, output, over_limit=over_limit, progress=progress)
+
+
+def rehearse(
+    schema: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    epsilon: float = 1.0,
+    delta: float = 1e-9,
+    mechanism: str = "mst",
+    rows: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Outcome:
+    """The whole journey on rows made from a schema alone. Costs nothing; everything it makes is marked a rehearsal.
+
+    Args:
+        schema: the schema's file.
+        output: the folder; made when it is not there.
+        epsilon: the budget that the real run would have, and so its noise.
+        delta: beside epsilon.
+        mechanism: a mechanism's name.
+        rows: how many rows to make up; by default the declared number, else 1000.
+        seed: for the made-up rows and those sampled.
+        progress: called with each `Step`.
+
+    **Privacy.** Reads no private row and writes nothing into the book.
+
+    Raises:
+        UnderstudyError: as `run`.
+    """
+    path = Path(schema)
+    content = {
+        "data": "rows made from the schema",
+        "schema": path.name,
+        "budget": {"epsilon": epsilon, "delta": delta},
+        "mechanism": mechanism,
+        "outputs": {"rows": ["csv"], "report": ["public"], "seed": seed},
+        **({} if rows is None else {"rows": rows}),
+    }
+    file = RunFile(path.parent / "rehearsal", content, rehearsal=True)
+    return _through(file, output, over_limit=False, progress=progress)
+
+
+def _through(file: RunFile, output: str | PathLike[str], *, over_limit: bool, progress: Progress | None) -> Outcome:
     folder = Folder(Path(output), file)
     if (done := folder.finished()) is not None:
         return Outcome("unchanged", done)

@@ -9,12 +9,14 @@ from typing import Any, Literal
 from understudy.errors import InputError, OutputError, ReleaseError, SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
+from understudy.journey.rehearsal import rehearsal_rows
 from understudy.mechanism.registry import setting_names
 from understudy.privacy import Book, Budget
 from understudy.privacy.charge import Charge
 from understudy.progress import Progress, Step
 from understudy.release import Partial, Release, read_partial
 from understudy.run import Run, RunJournal, prepared
+from understudy.schema import Schema
 from understudy.synthesis import carried_out, dataset_name, resume
 from understudy.written import write_page, write_rows
 
@@ -96,7 +98,9 @@ def _prepared(file: RunFile) -> Run:
     rows = content.get("rows")
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int)):
         raise SettingError(f"{file.path}: `rows` must be a whole number")
-    return prepared(_data(file), file.schema, budget, name, settings, content.get("noise", "exact"), rows)
+    run = prepared(_data(file), file.schema, budget, name, settings, content.get("noise", "exact"), rows)
+    run.rehearsal = file.rehearsal
+    return run
 
 
 def _own_settings(file: RunFile, mechanism: str) -> dict[str, Any]:
@@ -130,6 +134,8 @@ def _kept(entry: Any, file: RunFile) -> tuple[list[str], float]:
 
 
 def _data(file: RunFile) -> Any:
+    if file.rehearsal:
+        return rehearsal_rows(Schema.load(file.schema), file.content.get("rows"), seed=file.outputs["seed"] or 0)
     return file.near(file.content["data"])
 
 
@@ -149,7 +155,9 @@ def _page(kind: str, release: Release, file: RunFile, progress: Progress) -> str
 
     if kind == "public":
         return public_report(release)
-    return custodian_report(release, read_table(_data(file), release.schema), progress=progress)
+    data = _data(file)
+    real = data if file.rehearsal else read_table(data, release.schema)
+    return custodian_report(release, real, progress=progress)
 
 
 def _facts(file: RunFile, release: Release) -> dict[str, Any]:

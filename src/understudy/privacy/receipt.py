@@ -37,6 +37,7 @@ class Receipt:
         facts: for each column, what its declared facts rest on: public, reviewed, bought.
         noise: which sampler drew the noise.
         insecure: True when the run used seeded noise for a test; such a release protects nobody.
+        rehearsal: True when the rows were made from the schema alone; such a release is about nobody.
 
     **Guarantees.** The release satisfies the budget's (epsilon, delta) whatever the adaptive choices made on the way:
     the filter bounds the charges by the budget, and the stated guarantee is the budget's, not the possibly smaller sum.
@@ -48,6 +49,7 @@ class Receipt:
     facts: Mapping[str, str] = field(default_factory=dict)
     noise: str = "exact"
     insecure: bool = False
+    rehearsal: bool = False
 
     @property
     def rho(self) -> float:
@@ -71,6 +73,8 @@ class Receipt:
 
     def guarantee(self) -> str:
         """The guarantee in one line."""
+        if self.rehearsal:
+            return "NONE: a rehearsal on rows made from the schema alone; it is about nobody, and nothing was spent"
         if self.insecure:
             return "NONE: made in test mode with seeded noise; it protects nobody and must not be released"
         if self.epsilon is None or self.delta is None:
@@ -118,6 +122,7 @@ class Receipt:
             "facts": dict(self.facts),
             "noise": self.noise,
             "insecure": self.insecure,
+            **({"rehearsal": True} if self.rehearsal else {}),
             "charges": [charge.to_dict() for charge in self.charges],
         }
 
@@ -148,6 +153,7 @@ class Receipt:
             facts=dict(data["facts"]),
             noise=data["noise"],
             insecure=bool(data["insecure"]),
+            rehearsal=bool(data.get("rehearsal", False)),
         )
 
 

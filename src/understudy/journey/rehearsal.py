@@ -1,0 +1,61 @@
+"""Rows made from a schema alone: for practice, demonstrations and the tests of pipelines. They are about nobody."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import SettingError
+from understudy.schema import Schema
+
+ROWS, MOST = 1000, 100_000
+"""How many rows a rehearsal has unless told, and at most."""
+
+
+def rehearsal_rows(schema: Schema, rows: int | None = None, *, seed: int = 0) -> Any:
+    """An arrow table that fits the schema: the same schema, number and seed give the same rows.
+
+    Columns are related, so that mechanisms have something to find: half of the cells follow one hidden number of their
+    row, the others are drawn evenly from the column's values. A unit has one row, two, ... up to its limit.
+
+    **Privacy.** Made of declared facts and a seed.
+
+    Args:
+        schema: what is public about the columns.
+        rows: how many; by default the declared number, else 1000.
+        seed: for everything that is drawn.
+
+    Raises:
+        SettingError: for a schema whose facts are still to be bought, or a number of rows that makes no sense.
+    """
+    if getattr(schema, "open", ()):
+        raise SettingError("a rehearsal needs a schema that declares every column; some of its facts are to be bought")
+    number = min(rows or schema.rows or ROWS, MOST)
+    if number < 1:
+        raise SettingError("rows must be at least 1")
+    rng = np.random.default_rng(seed)
+    hidden = rng.random(number)
+    codes = {part: _codes(hidden, size, rng) for part, size in schema.domain.items()}
+    table = schema.decode(codes, rng)
+    return _with_units(table, schema, number)
+
+
+def _codes(hidden: NDArray[np.float64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    follows = rng.random(len(hidden)) < 0.5
+    place = np.where(follows, (hidden + 0.1 * rng.random(len(hidden))) % 1, rng.random(len(hidden)))
+    return np.minimum((place * size).astype(np.int64), size - 1)
+
+
+def _with_units(table: Any, schema: Schema, rows: int) -> Any:
+    """The table with its unit column: units of one row, of two, and so on in turn."""
+    import pyarrow as pa
+
+    unit = schema.privacy_unit
+    if unit.column is None:
+        return table
+    starts = np.concatenate([np.arange(size) == 0 for size in range(1, min(unit.max_rows, 100) + 1)])
+    names = pa.array(np.cumsum(np.resize(starts, rows)).astype(str))
+    place = table.schema.get_field_index(unit.column)
+    return table.append_column(unit.column, names) if place < 0 else table.set_column(place, unit.column, names)

@@ -1,0 +1,107 @@
+"""Rehearsals: the whole journey on rows made from the schema; nothing is spent, and everything says what it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.csv as pa_csv
+import pytest
+
+import understudy as us
+from understudy import errors, journey
+from understudy.journey.rehearsal import rehearsal_rows
+
+PATIENTS = """
+fields:
+- {name: patient, understudy: {kind: id}}
+- {name: ward, type: string, categories: [A, B, C], understudy: {missing: {unknown: not recorded}}}
+- {name: age, type: integer, constraints: {minimum: 0, maximum: 99}, understudy: {bins: 10}}
+- {name: note, understudy: {kind: drop}}
+understudy: {privacy_unit: {column: patient, max_rows: 3}}
+"""
+
+
+@pytest.fixture
+def schema(tmp_path):
+    (tmp_path / "s.yaml").write_text(PATIENTS)
+    return tmp_path / "s.yaml"
+
+
+def test_rows_fit_the_schema_and_are_the_same_every_time(schema):
+    loaded = us.Schema.load(schema)
+    table = rehearsal_rows(loaded, 600, seed=3)
+    assert table.equals(rehearsal_rows(loaded, 600, seed=3))
+    assert not table.equals(rehearsal_rows(loaded, 600, seed=4))
+    assert table.num_rows == 600
+    encoded = loaded.encode(table)
+    assert encoded.keep.all()
+    for column, size in loaded.domain.items():
+        assert len(np.unique(encoded.codes[column])) >= size - 1  # one code may stand for values that nobody declared
+
+
+def test_units_have_one_row_up_to_their_limit(schema):
+    units = rehearsal_rows(us.Schema.load(schema), 600)["patient"].to_pylist()
+    assert set(np.unique(units, return_counts=True)[1]) == {1, 2, 3}
+
+
+def test_columns_are_related(schema):
+    codes = us.Schema.load(schema).encode(rehearsal_rows(us.Schema.load(schema), 2000)).codes
+    assert np.corrcoef(codes["ward"], codes["age"])[0, 1] > 0.1
+
+
+def test_the_declared_number_of_rows_is_the_default():
+    schema = replace(us.Schema.from_domain({"a": 2, "b": 2}), rows=77)
+    assert rehearsal_rows(schema).num_rows == 77
+
+
+def test_the_whole_journey_costs_nothing_and_is_marked(schema, book):
+    out = schema.parent / "out"
+    done = journey.rehearse(schema, out, mechanism="independent", rows=200)
+    assert done.status == "made"
+    assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {
+        "run.json", "rehearsal-stand-in.release", "rehearsal-rows.csv", "rehearsal-report.html",
+    }  # fmt: skip
+    assert list(book.iterdir()) == []
+    release = us.Release.load(out / "rehearsal-stand-in.release")
+    assert release.receipt.rehearsal
+    assert release.receipt.guarantee().startswith("NONE: a rehearsal")
+    assert "NONE: a rehearsal" in release.receipt.text()
+    assert "A rehearsal." in (out / "rehearsal-report.html").read_text()
+    assert pa_csv.read_csv(out / "rehearsal-rows.csv").column_names == ["patient", "ward", "age"]
+    assert journey.rehearse(schema, out, mechanism="independent", rows=200).status == "unchanged"
+
+
+def test_a_run_file_is_rehearsed_without_its_table(schema, book):
+    run = schema.parent / "run.yaml"
+    run.write_text(
+        "data: never-there.csv\nschema: s.yaml\nbudget: {rho: 1}\nmechanism: independent\n"
+        "outputs: {report: custodian, rows: parquet}"
+    )
+    out = schema.parent / "out"
+    assert journey.run(run, out, rehearse=True).summary["rehearsal"]
+    assert (out / "rehearsal-report.custodian.html").exists()
+    assert list(book.iterdir()) == []
+    with pytest.raises(errors.OutputError, match="differs in rehearsal"):
+        journey.run(run, out)
+
+
+def test_a_real_release_says_nothing_of_rehearsals(tmp_path):
+    frame = rehearsal_rows(us.Schema.from_domain({"a": 2, "b": 2}), 50)
+    release = us.synthesize(frame, us.Schema.from_domain({"a": 2, "b": 2}), rho=1.0, mechanism="independent")
+    assert not release.receipt.rehearsal
+    assert "rehearsal" not in json.dumps(release.receipt.to_dict())
+
+
+def test_the_command(schema, capsys, monkeypatch):
+    from understudy.cli import app
+
+    monkeypatch.chdir(schema.parent)
+    with pytest.raises(SystemExit) as left:
+        app(["rehearse", "s.yaml", "-m", "independent", "--rows", "50", "--json"])
+    assert left.value.code == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["rehearsal"], told["folder"]) == (True, "rehearsal-out")
+    assert Path(told["reports"]["public"]).exists()
