@@ -11,8 +11,16 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 
-from understudy.errors import OutputError, SettingError
+from understudy.errors import OutputError, SchemaError, SettingError
+from understudy.model.junction_tree import JunctionTree
 from understudy.privacy.noise import NOISES
+from understudy.release.rehearse import rows_possible
+from understudy.schema import Schema
+from understudy.schema.zeros import check_size
+
+_MOST_TIED = 1 << 27
+"""The most cells of a model of the rules alone: a gigabyte."""
+_RULED_COPIES = 6
 
 
 def check_output(path: Path) -> None:
@@ -86,6 +94,36 @@ def check_memory(needed_bytes: int) -> None:
             f"this run may need {_mib(needed_bytes)} MiB of memory and {_mib(free)} MiB are free: use coarser bins, "
             "fewer columns, or a smaller workload or model; nothing was spent"
         )
+
+
+def check_rules(schema: Schema) -> int:
+    """Make sure that rules fit into memory and leave something, by making a few rows of nothing but rules.
+
+    **Privacy.** Reads the schema alone.
+
+    Returns:
+        The bytes of memory that the rules need in a model.
+
+    Raises:
+        SchemaError: for a rule that is too large, or rules that contradict each other.
+    """
+    domain = schema.domain
+    for rule in domain.rules:
+        check_size(domain, rule.clique)
+    if not domain.rules:
+        return 0
+    columns = domain.canonical({column for rule in domain.rules for column in rule.clique})
+    tied = JunctionTree.of(domain.project(columns), ()).cells
+    if tied > _MOST_TIED:
+        raise SchemaError(
+            f"the rules tie {', '.join(columns)} together in a model of {tied} cells; use coarser bins for these "
+            "columns, or fewer rules that share columns"
+        )
+    if not any(rows_possible(schema, seed) for seed in range(3)):
+        raise SchemaError(
+            f"the rules about {', '.join(columns)} leave no possible row; correct one of them. Nothing was spent"
+        )
+    return _RULED_COPIES * 8 * tied
 
 
 def check_noise(noise: str) -> None:

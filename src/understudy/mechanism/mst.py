@@ -21,6 +21,7 @@ from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.one_ways import fitted_one_ways
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.mechanism.spanning_tree import (
+    RULED_MIB,
     IndependentPairs,
     Keep,
     eligible,
@@ -181,7 +182,8 @@ def check_kept(domain: Domain, cliques: Sequence[Clique]) -> None:
 def tree_footprint(domain: Domain, forest: Sequence[int], kept: Sequence[Clique], *, candidates: int = 0) -> Footprint:
     """What a run needs for a model of tables of these many cells and of forced cliques."""
     check_kept(domain, kept)
-    forced = int(JunctionTree.of(domain, kept).size_mib * 2**17) + 1 if kept else 0
+    forced = int(JunctionTree.of(domain, kept).size_mib * 2**17) + 1 if kept or domain.rules else 0
+    forced += int(RULED_MIB * 2**17) if domain.rules else 0
     measured = sum(domain.values()) + sum(forest) + sum(domain.cells(clique) for clique in kept)
     named = 16 + 2 * max(len(column) for column in domain)
     return Footprint(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
+from understudy.mechanism.adaptive import within
 from understudy.privacy import PrivateTable
 from understudy.privacy.scores import FixedMarginals
 from understudy.progress import Progress, Step, silent
@@ -52,6 +53,10 @@ def _weighted(item: Any) -> tuple[Clique, Any]:
     return tuple(item), 1.0
 
 
+RULED_MIB = 80.0
+"""How large a junction tree pairs may make together with rules, as long as others are left."""
+
+
 class IndependentPairs(FixedMarginals):
     """The table of every pair of columns if they were independent: what the private choices compare with.
 
@@ -84,7 +89,7 @@ def spanning_tree(
     independent: FixedMarginals,
     *,
     rho: float,
-    start: Iterable[Clique] = (),
+    start: Collection[Clique] = (),
     max_cells: int,
     offsets: Mapping[Clique, float] | None = None,
     progress: Progress = silent,
@@ -113,11 +118,17 @@ def spanning_tree(
     for draw in range(draws):  # line 6
         progress(Step("select", draw / draws, "pairs of columns"))
         pairs = [pair for pair in pairs if components.apart(pair)]  # line 7
-        wanted = None if offsets is None else {pair: offsets[pair] for pair in pairs}
-        choice = table.select(pairs, against=independent, rho=rho / draws, offsets=wanted)  # line 8
+        fitting = beside_rules(domain, pairs, [*start, *tree])
+        wanted = None if offsets is None else {pair: offsets[pair] for pair in fitting}
+        choice = table.select(fitting, against=independent, rho=rho / draws, offsets=wanted)  # line 8
         components.join(choice)
         tree.append(choice)  # line 9
     return tree
+
+
+def beside_rules(domain: Domain, pairs: list[Clique], chosen: Iterable[Clique]) -> list[Clique]:
+    """The pairs that keep the model small: the columns of a rule lie together, so a tree of pairs is none any more."""
+    return list(within(domain, dict.fromkeys(pairs, 1.0), chosen, RULED_MIB)) if domain.rules and pairs else pairs
 
 
 def eligible(domain: Domain, max_cells: int) -> list[Clique]:

@@ -118,29 +118,35 @@ class GraphicalModel:
         self._calibrated  # noqa: B018 - sampling needs the messages
         return sample_rows(self._propagation, rows, rng, rounding=rounding)
 
-    def condition(self, where: Mapping[str, int]) -> GraphicalModel:
-        """The model given fixed codes of some columns; its total is the expected number of rows that have them.
+    def condition(self, where: Mapping[str, int | NDArray[np.float64]]) -> GraphicalModel:
+        """The model given what is known of some columns; its total is the expected number of rows that fit.
+
+        Args:
+            where: by column a code, or the chance with which a row of each code fits: a mask of several codes, or
+                less than 1 for a code of which only a part does.
+
+        **Guarantees.** Exact: Bayes' rule on the potentials, no rows are drawn.
 
         Raises:
             SchemaError: for an unknown column.
             InputError: for a code outside the column, or a combination that cannot occur.
         """
-        columns = self.domain.check(tuple(where))
-        for column in columns:
-            if not 0 <= where[column] < self.domain[column]:
-                raise InputError(f"column {column!r}: code {where[column]} is not in 0..{self.domain[column] - 1}")
-        expected = float(self.project(columns)[tuple(where[column] for column in columns)])
-        if not expected > 0.0:
-            raise InputError(f"the combination asked for in {columns} cannot occur in this model")
         potentials = dict(self._potentials)
-        for column in columns:
-            if self.domain[column] > 1:
-                only = np.full(self.domain[column], -np.inf)
-                only[where[column]] = 0.0
-                host = next((clique for clique in potentials if column in clique), (column,))
-                spread = only.reshape([-1 if c == column else 1 for c in host])
-                potentials[host] = potentials.get(host, np.zeros(self.domain.shape(host))) + spread
-        return GraphicalModel(self.domain, potentials, total=expected, report=self.report)
+        for column in self.domain.check(tuple(where)):
+            with np.errstate(divide="ignore"):
+                only = np.log(_chances(column, self.domain[column], where[column]))
+            host = next((clique for clique in potentials if column in clique), (column,))
+            spread = only.reshape([-1 if c == column else 1 for c in host])
+            potentials[host] = potentials.get(host, np.zeros(self.domain.shape(host))) + spread
+        given = GraphicalModel(self.domain, potentials, total=self.total, report=self.report)
+        try:
+            expected = self.total * math.exp(min(0.0, given._calibrated[0] - self._calibrated[0]))
+        except InputError:
+            expected = 0.0
+        if not expected > 0.0:
+            raise InputError(f"the combination asked for in {tuple(where)} cannot occur in this model")
+        given.total = expected
+        return given
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything needed to build it again, as plain arrays; wall-clock time is left out."""
@@ -201,6 +207,17 @@ class GraphicalModel:
         order = [have.index(column) for column in wanted if column in have]
         scaled = self.total * table  # in the table's own memory order: a copy across the grain would cost more
         return scaled.transpose(order).reshape(self.domain.shape(wanted))
+
+
+def _chances(column: str, size: int, given: int | NDArray[np.float64]) -> NDArray[np.float64]:
+    chances = np.asarray(given, np.float64)
+    if chances.ndim == 0:
+        if not 0 <= chances < size:
+            raise InputError(f"column {column!r}: code {given} is not in 0..{size - 1}")
+        return np.where(np.arange(size) == chances, 1.0, 0.0)
+    if chances.shape != (size,) or not ((chances >= 0.0) & (chances <= 1.0)).all():
+        raise InputError(f"column {column!r}: give a chance from 0 to 1 for each of its {size} codes")
+    return chances
 
 
 def _within_rules(

@@ -84,7 +84,7 @@ class GumModel:
         made = self._plan.run(self._domain, rows, rng)
         return mended(self._domain, self._tables, made, rng) if self._domain.rules else made
 
-    def condition(self, where: Mapping[str, int]) -> NoReturn:
+    def condition(self, where: Mapping[str, int | Array]) -> NoReturn:
         """Refused: see the error.
 
         Raises:

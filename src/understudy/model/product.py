@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.errors import ReleaseError
+from understudy.errors import InputError, ReleaseError
 from understudy.measurement import Measurement
 from understudy.model.consistency import norm_sub
 
@@ -48,6 +48,24 @@ class ProductModel:
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Coded columns whose one-way counts are the expected ones, rounded at random, each shuffled by itself."""
         return {column: _column(share, rows, rng) for column, share in self._shares.items()}
+
+    def condition(self, where: Mapping[str, int | NDArray[np.float64]]) -> ProductModel:
+        """The model given what is known of some columns: a code, or the chance with which a row of each code fits.
+
+        Raises:
+            SchemaError: for an unknown column.
+            InputError: for a code outside the column, or one that cannot occur.
+        """
+        shares, total = dict(self._shares), self._total
+        for column in self._domain.check(tuple(where)):
+            chances = np.asarray(where[column], np.float64)
+            if chances.ndim == 0:
+                chances = np.where(np.arange(self._domain[column]) == chances, 1.0, 0.0)
+            if chances.shape != shares[column].shape or not (chances @ shares[column] > 0):
+                raise InputError(f"the combination asked for in {tuple(where)} cannot occur in this model")
+            total *= float(chances @ shares[column])
+            shares[column] = chances * shares[column] / (chances @ shares[column])
+        return ProductModel(self._domain, total, shares)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """All shares end to end, and the total."""

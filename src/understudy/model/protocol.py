@@ -42,6 +42,15 @@ class Model(Protocol):
         """Coded columns of synthetic rows; the same generator state gives the same rows."""
         ...
 
+    def condition(self, where: Mapping[str, int | NDArray[np.float64]]) -> Model:
+        """The model given a code of a column, or the chance with which a row of each of its codes fits.
+
+        Raises:
+            InputError: for a combination that cannot occur.
+            SettingError: for a model that is no distribution.
+        """
+        ...
+
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Everything needed to build it again, as plain arrays."""
         ...

@@ -23,9 +23,11 @@ from understudy.release.answer import Answer, answer, rows_known
 from understudy.release.archive import read_archive, write_archive
 from understudy.release.evidence import asked_about, evidence_of
 from understudy.release.pack import measurement_data, measurement_from, pack, unpack
-from understudy.release.rare import merged_values, undo_merging
+from understudy.release.rare import merged_values
 from understudy.release.replicates import replicates
+from understudy.release.rows import Maker
 from understudy.schema import Recoding, Schema
+from understudy.schema.frames import to_frame
 
 Frame = Literal["arrow", "pandas", "polars"]
 
@@ -103,9 +105,12 @@ class Release:
         seed: int | None = None,
         as_: Frame | None = None,
         rare: str | Mapping[str, str] | None = None,
+        where: str | Mapping[str, Any] | None = None,
         as_written: bool = False,
     ) -> Any:
         """Synthetic rows, as a frame of the kind that went in (arrow after loading).
+
+        No row breaks a rule of the schema.
 
         Args:
             rows: how many; by default the declared number of rows, else the noisy total.
@@ -114,24 +119,25 @@ class Release:
             rare: what stands for values that were too rare to be told apart (`merged`): "spread" (in proportion to
                 what was measured), "other", "hierarchy" (by groups of the column's first level); one for all columns
                 or one by column. By default "other" where the column's values can say so, else "spread".
+            where: make rows that satisfy conditions, written as in `answer`: exact from the model given them, not by
+                throwing rows away. Without `rows` as many as are expected of the default number.
             as_written: give columns as text where the table's files say what a typed column cannot: tokens for
                 reasons of being missing, date patterns, decimal marks.
 
         **Privacy.** Post-processing: costs nothing, however often it is called.
 
         Raises:
-            SettingError: when rows or seed is negative, or the frame library or a rule is unknown.
+            SettingError: when rows or seed is negative, the frame library or a rule is unknown, or no row can satisfy
+                the conditions.
         """
-        rows = self.default_rows if rows is None else rows
-        rows, seed = _whole("rows", rows), None if seed is None else _whole("seed", seed)
-        _check_size(rows, len(self.schema.columns))
+        layout = self.schema.layout_of_file() if as_written else self.layout
         if as_ not in (None, "arrow", "pandas", "polars"):
             raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas' or 'polars'")
-        rng = np.random.default_rng(seed)
-        merged = self.model.sample(rows, rng)
-        codes = undo_merging(merged, self.recoding, self.schema, self.measurements, rng, rare)
-        layout = self.schema.layout_of_file() if as_written else self.layout
-        return self.schema.decode(codes, rng, as_=as_ or self.frame, layout=layout)
+        maker = Maker(self, where=where, rare=rare, layout=layout)
+        rows = maker.expected(self.default_rows) if rows is None else rows
+        rows, seed = _whole("rows", rows), None if seed is None else _whole("seed", seed)
+        _check_size(rows, len(self.schema.columns))
+        return to_frame(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
 
     @property
     def merged(self) -> dict[str, list[Any]]:

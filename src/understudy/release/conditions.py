@@ -25,10 +25,12 @@ class Condition:
     Attributes:
         column: the coded column.
         part: by code, how much of it lies inside: 1 for all of it; less where the condition cuts through a bin.
+        spans: for numbers and times, the ranges of values inside, both ends included, in units of the column's axis.
     """
 
     column: str
     part: NDArray[np.float64]
+    spans: tuple[tuple[Any, Any], ...] = ()
 
     @property
     def inner(self) -> NDArray[np.bool_]:
@@ -80,7 +82,7 @@ def conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
             raise SettingError(f"query: there is no column {name!r}; the columns are {', '.join(columns)}")
         if isinstance(wanted, tuple) and len(wanted) != 2:
             raise SettingError(f"query: a range of {name!r} has two ends: ({name!r}: (30, 40)); use a list for values")
-        found.append(Condition(name, _part(columns[name], wanted)))
+        found.append(Condition(name, _part(columns[name], wanted), _spans(columns[name], wanted)))
     return found
 
 
@@ -112,6 +114,19 @@ def _value(column: Coded, value: Any) -> NDArray[np.float64]:
     else:
         raise SettingError(f"query: {value!r} is not a value of column {column.name!r}; see `understudy inspect`")
     return part
+
+
+def _spans(column: Coded, wanted: Any) -> tuple[tuple[Any, Any], ...]:
+    if not isinstance(column, Measured):
+        return ()
+    several = isinstance(wanted, Collection) and not isinstance(wanted, str | tuple)
+    found = []
+    for one in wanted if several else [wanted]:
+        low, high = one if isinstance(one, tuple) else (one, one)
+        if isinstance(one, tuple) or (one is not None and str(one) not in column.missing and one not in column.reasons):
+            first = column.axis.first if low is None else _unit(column, low)
+            found.append((first, column.axis.last if high is None else _unit(column, high)))
+    return tuple(found)
 
 
 def _same(declared: Any, given: Any) -> bool:

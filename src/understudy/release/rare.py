@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -21,15 +23,85 @@ Rare = Literal["spread", "other", "hierarchy"]
 RULES = ("spread", "other", "hierarchy")
 
 
-def undo_merging(
-    codes: Mapping[str, NDArray[Any]],
+@dataclass(frozen=True, eq=False)
+class Members:
+    """What stands for each merged code of a column: original codes with their chances.
+
+    Attributes:
+        codes: original codes, merged code after merged code.
+        chances: the chance of each, adding up to 1 in every merged code.
+        starts: where each merged code begins.
+        size: how many original codes the column has.
+    """
+
+    codes: NDArray[np.int64]
+    chances: NDArray[np.float64]
+    starts: NDArray[np.int64]
+    size: int
+
+    def weights(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
+        """By merged code, the chance of what lies inside, where `part` says how much of each original code does."""
+        inside: NDArray[np.float64] = np.add.reduceat(self.chances * part[self.codes], self.starts)
+        return inside
+
+    def given(self, part: NDArray[np.float64]) -> Members:
+        """The same, given that the original code lies inside; a merged code that never does keeps its chances."""
+        inside = self.weights(part)
+        group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
+        possible = inside[group] > 0
+        shares = self.chances * part[self.codes] / np.where(possible, inside[group], 1.0)
+        return replace(self, chances=np.where(possible, shares, self.chances))
+
+    def drawn(self, merged: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        """Original codes with the expected counts, rounded at random, in random order among rows of a merged code."""
+        kind = np.min_scalar_type(self.size - 1)
+        single = np.diff(self.starts, append=len(self.codes)) == 1
+        out: NDArray[Any] = self.codes[self.starts].astype(kind)[merged]
+        several = np.flatnonzero(~single[merged])
+        if not len(several):
+            return out
+        several = rng.permutation(several)
+        several = several[np.argsort(merged[several], kind="stable")]
+        groups = merged[several].astype(np.int64)
+        begins = np.flatnonzero(np.diff(groups, prepend=-1))
+        counts = np.diff(begins, append=len(groups))
+        # One uniform start for the rows of a merged code: each value gets its expected count rounded up or down.
+        place = np.arange(len(groups)) - np.repeat(begins, counts) + np.repeat(rng.random(len(begins)), counts)
+        picked = np.searchsorted(self._ends, groups + place / np.repeat(counts, counts), side="right")
+        out[several] = self.codes[self._possible[np.minimum(picked, self._last[groups])]]
+        return out
+
+    @cached_property
+    def _possible(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self.chances > 0)
+
+    @cached_property
+    def _group(self) -> NDArray[np.int64]:
+        return np.searchsorted(self.starts, self._possible, side="right") - 1
+
+    @cached_property
+    def _ends(self) -> NDArray[np.float64]:
+        """The chances added up within each merged code, plus its number."""
+        total = np.cumsum(self.chances[self._possible])
+        first = np.flatnonzero(np.diff(self._group, prepend=-1))
+        before = np.concatenate(([0.0], total))[first]
+        ends: NDArray[np.float64] = self._group + np.minimum(
+            total - np.repeat(before, np.diff(first, append=len(total))), 1.0
+        )
+        return ends
+
+    @cached_property
+    def _last(self) -> NDArray[np.int64]:
+        return np.searchsorted(self._group, np.arange(len(self.starts)), side="right") - 1
+
+
+def members_of(
     recoding: Recoding,
     schema: Schema,
     measurements: Sequence[Measurement],
-    rng: np.random.Generator,
     rare: str | Mapping[str, str] | None = None,
-) -> dict[str, NDArray[Any]]:
-    """Original codes for merged ones.
+) -> dict[str, Members]:
+    """By column, what stands for its merged codes.
 
     * "spread": a value of the merged group, in proportion to the column's noisy counts shrunk towards equal shares as
       far as the noise demands (James and Stein); equal shares where nothing can be told apart.
@@ -45,10 +117,21 @@ def undo_merging(
         SettingError: for an unknown rule or column, or a rule that a column does not allow.
     """
     chosen = _rules(recoding, schema, rare)
-    shares = {column: _shares(column, rule, recoding, schema, measurements) for column, rule in chosen.items()}
+    return {column: _members(column, rule, recoding, schema, measurements) for column, rule in chosen.items()}
+
+
+def undo_merging(
+    codes: Mapping[str, NDArray[Any]],
+    recoding: Recoding,
+    schema: Schema,
+    measurements: Sequence[Measurement],
+    rng: np.random.Generator,
+    rare: str | Mapping[str, str] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Original codes for merged ones, by the rules of `members_of`."""
+    members = members_of(recoding, schema, measurements, rare)
     return {
-        column: _drawn(array, recoding.maps[column], shares[column], rng) if column in shares else array
-        for column, array in codes.items()
+        column: members[column].drawn(array, rng) if column in members else array for column, array in codes.items()
     }
 
 
@@ -104,25 +187,23 @@ def _rule(name: str, column: Coded | None, wanted: str | None) -> str:
     return wanted
 
 
-def _shares(
-    name: str, rule: str, recoding: Recoding, schema: Schema, measurements: Sequence[Measurement]
-) -> NDArray[np.float64]:
-    """For each merged code (row) the chance of each original code (column)."""
-    groups = recoding.merged(name)
-    shares = np.zeros((len(groups), len(recoding.maps[name])))
+def _members(name: str, rule: str, recoding: Recoding, schema: Schema, measurements: Sequence[Measurement]) -> Members:
+    size = len(recoding.maps[name])
     column = next((column for column in schema.coded if column.name == name), None)
-    counts, sigma = _counts(name, shares.shape[1], measurements)
-    for row, group in enumerate(groups):
-        if len(group) == 1:
-            shares[row, group] = 1.0
-        elif rule == "other" and column is not None and column.other_code is not None:
-            shares[row, column.other_code] = 1.0
-        elif rule == "hierarchy" and column is not None:
+    counts, sigma = _counts(name, size, measurements)
+    codes, chances = [], []
+    for group in recoding.merged(name):
+        if len(group) > 1 and rule == "other" and column is not None and column.other_code is not None:
+            group, share = [column.other_code], np.ones(1)
+        elif len(group) > 1 and rule == "hierarchy" and column is not None:
             level = next(iter(column.generalisations.values())).groups[group]
-            shares[row, group] = _by_level(counts[group], sigma, level)
+            share = _by_level(counts[group], sigma, level)
         else:
-            shares[row, group] = _shrunk(counts[group], sigma, np.ones(len(group)))
-    return shares
+            share = _shrunk(counts[group], sigma, np.ones(len(group)))
+        codes.append(np.asarray(group, dtype=np.int64))
+        chances.append(share)
+    starts = np.cumsum([0, *map(len, codes)])[:-1]
+    return Members(np.concatenate(codes), np.concatenate(chances), starts, size)
 
 
 def _counts(name: str, size: int, measurements: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:
@@ -157,20 +238,3 @@ def _shrunk(counts: NDArray[np.float64], sigma: float, sizes: NDArray[np.float64
     kept = max(0.0, 1 - noise / energy) if energy > 0 else 0.0
     shares: NDArray[np.float64] = norm_sub(total * equal + kept * deviation, total) / total
     return shares
-
-
-def _drawn(
-    codes: NDArray[Any], merged: NDArray[np.int64], shares: NDArray[np.float64], rng: np.random.Generator
-) -> NDArray[Any]:
-    """Original codes with the expected counts, rounded at random, in random order among the rows of a merged code."""
-    out: NDArray[Any] = np.argmax(shares, axis=1)[codes].astype(np.min_scalar_type(len(merged) - 1))
-    for code in np.flatnonzero((shares > 0).sum(axis=1) > 1):
-        where = np.flatnonzero(codes == code)
-        ends = np.cumsum(shares[code])
-        ends *= len(where) / ends[-1]
-        # One uniform start for all: each value gets its expected count rounded up or down.
-        drawn = np.searchsorted(ends, np.arange(len(where)) + rng.random(), side="right")
-        possible = np.flatnonzero(shares[code])
-        drawn = possible[np.minimum(np.searchsorted(possible, drawn), len(possible) - 1)]
-        out[where] = rng.permutation(drawn)
-    return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,8 +12,11 @@ from numpy.typing import NDArray
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism import mechanism_named
+from understudy.mechanism.learned import settled
 from understudy.model.graphical import GraphicalModel
 from understudy.release.rare import undo_merging
+from understudy.release.rows import Maker
+from understudy.schema.frames import to_frame
 from understudy.tabulate import SparseCounts, marginals
 
 if TYPE_CHECKING:
@@ -30,10 +34,8 @@ def replicates(release: Release, count: int, *, rows: int | None, seed: int | No
         whole = undo_merging(merged, release.recoding, schema, release.measurements, generator, "spread")
         measured = [_again(release, m, merged, whole, generator) for m in release.measurements]
         fit = mechanism.finish(schema.domain, measured, recoding=release.recoding, total=schema.rows_used)
-        codes = undo_merging(
-            fit.model.sample(size, generator), release.recoding, schema, release.measurements, generator
-        )
-        yield schema.decode(codes, generator, as_=release.frame)
+        fit = settled(mechanism, fit, schema, total=schema.rows_used)
+        yield to_frame(Maker(replace(release, model=fit.model)).rows(size, generator), release.frame)
 
 
 def _drawn(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:

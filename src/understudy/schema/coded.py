@@ -180,7 +180,7 @@ class Coded(Column):
         main = np.asarray(codes[self.name])
         if main.size and int(main.max()) < self.ordinary:
             return self.decode_ordinary(codes, rng)
-        main, codes = self._without_unknown(main, codes, rng)
+        main, codes = self.without_unknown(main, codes, rng)
         special = main >= self.ordinary
         shown = {part: np.where(special, 0, array) for part, array in codes.items()}
         values = self.decode_ordinary(shown, rng)
@@ -194,7 +194,7 @@ class Coded(Column):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        main, codes = self._without_unknown(np.asarray(codes[self.name]), codes, rng)
+        main, codes = self.without_unknown(np.asarray(codes[self.name]), codes, rng)
         special = main >= self.ordinary
         shown = {part: np.where(special, 0, array) for part, array in codes.items()}
         values = self.text_of(self.decode_ordinary(shown, rng), dialect)
@@ -211,7 +211,7 @@ class Coded(Column):
 
         return values.cast(pa.string())
 
-    def _without_unknown(
+    def without_unknown(
         self, main: NDArray[Any], codes: Mapping[str, NDArray[Any]], rng: np.random.Generator
     ) -> tuple[NDArray[Any], Mapping[str, NDArray[Any]]]:
         """Replace unknown codes by rows drawn beside them, where the column cannot show an unknown value."""

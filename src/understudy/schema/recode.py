@@ -72,8 +72,7 @@ class Recoding:
                     f"recoding of column {column!r}: {len(array)} entries for {domain[column]} codes; give one per code"
                 )
         sizes = {c: _size(self._maps[c]) if c in self._maps else size for c, size in domain.items()}
-        rules = [rule.merged(self._maps) for rule in domain.rules]
-        return Domain(sizes, [rule for rule in rules if rule.mask.any()])
+        return Domain(sizes, [rule.merged(self._maps) for rule in domain.rules])
 
     def apply(self, column: str, codes: NDArray[Any]) -> NDArray[Any]:
         """Merged codes of one column's codes; the array itself when the column is left alone."""
@@ -89,7 +88,8 @@ class Recoding:
         if column not in self._maps:
             raise SchemaError(f"recoding: column {column!r} is left alone; ask for one of {', '.join(self._maps)}")
         array = self._maps[column]
-        return [np.flatnonzero(array == code).tolist() for code in range(_size(array))]
+        order = np.argsort(array, kind="stable")
+        return [part.tolist() for part in np.split(order, np.cumsum(np.bincount(array))[:-1])]
 
     def undo(
         self,

@@ -118,7 +118,7 @@ class Dependency(_Rule):
         codes = np.full(given.size, -1, dtype=np.int64)
         if self.map is not None:
             for value, wanted in self.map.items():
-                codes[_code(given, value)] = _code(determined, wanted)
+                codes[code_of(given, value)] = code_of(determined, wanted)
             return codes
         known = given.generalisations
         if self.level not in known:
@@ -126,7 +126,7 @@ class Dependency(_Rule):
                 f"a rule names level {self.level!r}, which column {given.name!r} does not have; declare it"
             )
         labels, groups = known[self.level].labels, known[self.level].groups[: given.ordinary]
-        used = {group: _code(determined, labels[group]) for group in np.unique(groups).tolist()}
+        used = {group: code_of(determined, labels[group]) for group in np.unique(groups).tolist()}
         codes[: given.ordinary] = [used[group] for group in groups.tolist()]
         return codes
 
@@ -283,8 +283,14 @@ def _mask(column: Coded, condition: Condition) -> NDArray[np.bool_]:
             raise SchemaError(f"a rule gives a range for column {column.name!r}; list its values instead")
         return _within(column, condition, mask)
     for value in condition:
-        mask[_code(column, value)] = True
+        code = code_of(column, value)
+        mask[code] = code >= column.ordinary or not isinstance(column, Measured) or _one_point(column, code)
     return mask
+
+
+def _one_point(column: Measured, code: int) -> bool:
+    axis = column.axis
+    return bool(axis.spike[code] or (axis.grain and axis.upper[code] - axis.lower[code] <= axis.grain))
 
 
 def _within(column: Measured, condition: Between, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -299,7 +305,7 @@ def _within(column: Measured, condition: Between, mask: NDArray[np.bool_]) -> ND
     return mask
 
 
-def _code(column: Coded, value: bool | int | float | str | None) -> int:
+def code_of(column: Coded, value: bool | int | float | str | None) -> int:
     """The code of a declared value; a value that the column does not know is an error of the rule."""
     import pyarrow as pa
 

@@ -23,7 +23,8 @@ def forbidden_cells(schema: Schema, domain: Domain) -> Iterator[Forbidden]:
     """The cells that no row can be in, rule by rule; nothing is worked out until it is needed.
 
     A cell is forbidden when every value that its codes can stand for breaks the rule. A bin that a rule cuts through
-    stays: which of its values may occur together is seen to when values are drawn.
+    stays: which of its values may occur together is seen to when values are drawn. A dependency that states no values
+    forbids nothing yet, but its columns belong together from the start.
     """
     for rule in schema.rules:
         if isinstance(rule, Impossible):
@@ -35,24 +36,29 @@ def forbidden_cells(schema: Schema, domain: Domain) -> Iterator[Forbidden]:
                     rule.order[index : index + 2],
                     lambda clique, rule=rule, index=index: _disordered(schema, domain, rule, index, clique),
                 )
-        elif rule.stated(schema) is not None:
-            yield _forbidden(domain, rule.columns, lambda clique, rule=rule: _undetermined(schema, domain, rule))
+        else:
+            yield _forbidden(
+                domain, rule.columns, lambda clique, rule=rule: _undetermined(schema, domain, rule, clique)
+            )
 
 
-def dependency_cells(domain: Domain, rule: Dependency, values: NDArray[np.int64]) -> Forbidden:
-    """The cells in which `determines` is not the stated code of `given`; where that is -1, none.
+def dependency_cells(
+    domain: Domain, rule: Dependency, values: NDArray[np.int64], merged: NDArray[np.int64] | None = None
+) -> Forbidden:
+    """The cells in which `determines` is not what `given` says; where that is -1, none.
 
     Args:
         domain: the declared domain.
         rule: the dependency.
         values: by code of the given columns, flat in their order, the code that they determine.
+        merged: by code of the determined column, what `values` speaks of; the code itself by default.
     """
     order = domain.canonical(rule.columns)
     axes = [rule.columns.index(column) for column in order]
+    codes = np.arange(domain[rule.determines]) if merged is None else merged
 
     def make() -> NDArray[np.bool_]:
-        wanted = values.reshape(-1, 1)
-        mask = (wanted >= 0) & (wanted != np.arange(domain[rule.determines]))
+        mask = (values >= 0)[:, None] & (values[:, None] != codes)
         table: NDArray[np.bool_] = mask.reshape(domain.shape(rule.columns)).transpose(axes)
         return table
 
@@ -102,7 +108,6 @@ def _disordered(schema: Schema, domain: Domain, rule: Order, index: int, clique:
     return table if clique == (left, right) else table.T
 
 
-def _undetermined(schema: Schema, domain: Domain, rule: Dependency) -> NDArray[np.bool_]:
+def _undetermined(schema: Schema, domain: Domain, rule: Dependency, clique: Clique) -> NDArray[np.bool_]:
     stated = rule.stated(schema)
-    assert stated is not None  # noqa: S101 - asked before
-    return dependency_cells(domain, rule, stated).mask
+    return np.zeros(domain.shape(clique), np.bool_) if stated is None else dependency_cells(domain, rule, stated).mask

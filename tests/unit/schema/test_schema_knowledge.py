@@ -114,7 +114,7 @@ def test_a_condition_covers_a_bin_only_when_all_of_it_does():
         }
     )
     assert schema.rules[0].masks(schema)["x"].tolist() == [False, True, False, False, False]
-    assert schema.rules[1].masks(schema)["x"].tolist() == [True, False, False, True, False]
+    assert schema.rules[1].masks(schema)["x"].tolist() == [False, False, False, True, False]
 
 
 def test_conditions_on_booleans_and_on_reasons_for_missing():
