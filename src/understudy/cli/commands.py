@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from understudy.cli import answer, demo, evaluate, group, journey, reference, release, report, run, schema
+from understudy.cli import answer, demo, evaluate, group, journey, plan, reference, release, report, run, schema
 
 app = group()
+app.command()(plan.plan)
 app.command()(run.synthesize)
 app.command()(journey.run)
-app.command()(release.sample)
 app.command()(journey.rehearse)
+app.command()(release.sample)
 app.command()(release.inspect)
 app.command()(answer.answer)
 app.command()(answer.bounds)

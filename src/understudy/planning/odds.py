@@ -1,0 +1,90 @@
+"""What epsilon and delta mean: what an attacker can learn at most, and which delta is small enough for so many people.
+
+Under (epsilon, delta) differential privacy a test of whether somebody's record was used finds it with probability at
+most e^epsilon times its rate of false alarms, plus delta. So whatever somebody believed before, the odds of being right
+grow at most e^epsilon-fold, apart from an event of probability delta.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from understudy.errors import SettingError
+
+LARGEST = 1e-6
+"""The default delta is never larger, however few the people."""
+
+
+@dataclass(frozen=True)
+class Odds:
+    """What a release can tell about one person at most, to somebody who knows everything about all others.
+
+    Attributes:
+        factor: how many times the odds of a belief about the person can grow.
+        coin: the chance of guessing right, at most, where it was one in two before.
+        tenth: the same where it was one in ten before.
+        except_with: the probability of an event for which none of this is promised.
+    """
+
+    factor: float
+    coin: float
+    tenth: float
+    except_with: float
+
+    def text(self) -> str:
+        """One sentence."""
+        rest = f", except with probability {self.except_with:g}" if self.except_with else ""
+        return (
+            f"A belief about one person held at 50 % becomes at most {_percent(self.coin)}, one held at 10 % at most "
+            f"{_percent(self.tenth)}: the odds grow at most {self.factor:.3g}-fold{rest}."
+        )
+
+
+def odds_of(epsilon: float, delta: float) -> Odds:
+    """What (epsilon, delta) means as an attacker's odds.
+
+    **Guarantees.** `coin` is the best accuracy that any test can have, (e^epsilon + delta) / (1 + e^epsilon); `tenth`
+    follows from the growth of the odds, with delta added.
+
+    >>> round(odds_of(1.0, 0.0).coin, 3), round(odds_of(1.0, 0.0).tenth, 3)
+    (0.731, 0.232)
+    """
+    factor = math.exp(min(epsilon, 700.0))
+    return Odds(factor, min(1.0, _after(factor, 1 / 2) + delta), min(1.0, _after(factor, 1 / 10) + delta), delta)
+
+
+def default_delta(people: int) -> float:
+    """The delta to use unless told: the largest power of ten that is at most 1 / (10 people), and at most 1e-6.
+
+    A mechanism that publishes a whole record with probability delta keeps the promise too. With delta of at most
+    1 / (10 people) even such a one would, on average, publish less than a tenth of one record.
+
+    >>> default_delta(20_000), default_delta(305_000)
+    (1e-06, 1e-07)
+    """
+    return min(LARGEST, float(f"1e{math.floor(math.log10(1 / (10 * people)))}"))
+
+
+def check_delta(delta: float, people: int) -> None:
+    """Refuse a delta that is too large for so many people.
+
+    Raises:
+        SettingError: naming the largest delta.
+    """
+    if not 0 <= delta < 1:
+        raise SettingError("delta must be at least 0 and below 1; 0 means pure DP")
+    if delta > 1 / (10 * people):
+        raise SettingError(
+            f"delta {delta:g} is too large for about {people} people: it must be at most 1 / (10 people), "
+            f"{1 / (10 * people):.1g}; without --delta, {default_delta(people):g} is used"
+        )
+
+
+def _after(factor: float, before: float) -> float:
+    odds = factor * before / (1 - before)
+    return odds / (1 + odds)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"

@@ -1,0 +1,190 @@
+"""What a plan says before a row is read: errors that come true, odds, a delta that fits, and advice."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from understudy.domain import Domain
+from understudy.errors import SettingError
+from understudy.mechanism import mechanism_named
+from understudy.planning import check_delta, default_delta, odds_of, plan
+from understudy.planning.noise import PlannedNoise
+from understudy.planning.plausible import Pair, fitted, plausible_table
+from understudy.planning.predict import expect_independent, expect_mst
+from understudy.privacy import Budget, PrivateTable
+from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.plan import certified_plan
+from understudy.schema import Schema
+from understudy.testing.tables import CodedSource
+
+SIZES = {"a": 12, "b": 7, "c": 2, "d": 20, "e": 5}
+DOMAIN = Domain(SIZES)
+
+
+def noise(epsilon=1.0, delta=1e-6, neighbours=None):
+    return PlannedNoise(Budget.of(epsilon=epsilon, delta=delta), neighbours or Neighbours())
+
+
+class TestNoise:
+    @pytest.mark.parametrize("neighbours", [Neighbours(), Neighbours("id", 3), Neighbours(None, 1, True)])
+    @pytest.mark.parametrize("delta", [0.0, 1e-6])
+    def test_is_that_of_the_gate(self, neighbours, delta):
+        budget = Budget.of(epsilon=1.0, delta=delta)
+        source = CodedSource(
+            SIZES, [[0] * 5] * 4, max_rows=neighbours.max_rows, rows_public=4 if neighbours.replace_one else None
+        )
+        weights = {("a",): 1.0, ("b", "c"): 2.5}
+        rho = float(budget.capacity) / 2
+        measured = PrivateTable(source, budget).measure(weights, rho=rho, weights=weights)
+        told = noise(1.0, delta, neighbours).sigmas(np.array(list(weights.values())), rho)
+        assert told == pytest.approx([m.sigma for m in measured], rel=2e-2 if delta == 0 else 1e-9)
+
+    def test_fixed_measurements_use_the_exact_curve(self):
+        weights = mechanism_named("independent").plan(DOMAIN)
+        sigmas, _ = certified_plan(weights, Budget.of(epsilon=1.0, delta=1e-6), Neighbours())
+        assert noise().fixed(weights).tolist() == list(sigmas.values())
+
+
+class TestFit:
+    def test_without_nonnegativity_is_least_squares(self):
+        rng = np.random.default_rng(3)
+        true = rng.uniform(500, 900, (3, 4))
+        rows, columns = true.sum(axis=1) + rng.normal(0, 5, 3), true.sum(axis=0) + rng.normal(0, 8, 4)
+        noisy, total = true + rng.normal(0, 10, (3, 4)), float(true.sum())
+        pair = Pair(0, 1, true, rows, np.full(3, 5.0), columns, np.full(4, 8.0))
+        equations = [np.eye(12) / 10, np.kron(np.eye(3), np.ones(4)) / 5, np.kron(np.ones(3), np.eye(4)) / 8]
+        sides = [noisy.reshape(-1) / 10, rows / 5, columns / 8]
+        exactly = 1e6  # the total is a constraint
+        best = np.linalg.lstsq(
+            np.vstack([*equations, exactly * np.ones((1, 12))]), np.concatenate([*sides, [exactly * total]]), rcond=None
+        )[0]
+        assert fitted(pair, noisy, 10.0, total).reshape(-1) == pytest.approx(best, abs=0.5)
+
+    def test_never_negative(self):
+        rng = np.random.default_rng(4)
+        true = plausible_table(rng, 9, 9, 200)
+        sigma = np.full(9, 30.0)
+        pair = Pair(0, 1, true, true.sum(axis=1), sigma, true.sum(axis=0), sigma)
+        assert fitted(pair, true + rng.normal(0, 30, true.shape), 30.0, 200.0).min() >= 0
+
+    def test_merging_keeps_the_counts(self):
+        true = plausible_table(np.random.default_rng(5), 10, 6, 1000)
+        rows, columns = true.sum(axis=1), true.sum(axis=0)
+        pair = Pair(0, 1, true, rows, np.full(10, 20.0), columns, np.full(6, 20.0)).merged(3.0)
+        kept = int((rows >= 60).sum())
+        assert pair.counts.shape[0] == (kept + 1 if kept < 9 else 10)
+        assert pair.counts.sum() == true.sum()
+        assert pair.rows == pytest.approx(pair.counts.sum(axis=1))
+
+
+class TestPrediction:
+    def test_comes_true_for_a_table_of_that_kind(self):
+        """A made-up table, a real run: the errors agree within a third (five tables of few cells vary much)."""
+        from understudy.privacy.exact import merged
+
+        rng = np.random.default_rng(11)
+        rows = [rng.choice(size, 8000, p=rng.dirichlet(np.full(size, 0.7))) for size in SIZES.values()]
+        source = CodedSource(SIZES, np.stack(rows, axis=1))
+        budget = Budget.of(epsilon=1.0, delta=1e-6)
+        found = {1: [], 2: []}
+        for _ in range(6):
+            fit = mechanism_named("mst").fit(PrivateTable(source, budget), rho=float(budget.capacity))
+            for clique, counts in source.counts([m.clique for m in fit.measurements]):
+                true = merged(counts, source.domain.shape(clique), [fit.recoding.maps.get(c) for c in clique])
+                found[len(clique)].append(np.abs(fit.model.project(clique).reshape(-1) - true).mean())
+        told = expect_mst(DOMAIN, 8000, noise())
+        assert told.one_way == pytest.approx(np.mean(found[1]), rel=0.35)
+        assert told.two_way == pytest.approx(np.mean(found[2]), rel=0.35)
+
+    def test_grows_as_the_budget_shrinks(self):
+        small, large = expect_mst(DOMAIN, 50_000, noise(0.5)), expect_mst(DOMAIN, 50_000, noise(2.0))
+        assert small.one_way > 2 * large.one_way
+        assert small.group > 3 * large.group
+        alone = [expect_independent(DOMAIN, 50_000, noise(epsilon)).one_way for epsilon in (0.5, 2.0)]
+        assert alone[0] > 2 * alone[1]
+
+    def test_is_the_same_each_time(self):
+        assert expect_mst(DOMAIN, 5000, noise()) == expect_mst(DOMAIN, 5000, noise())
+
+    @pytest.mark.parametrize("sizes", [{"a": 1}, {"a": 30}, {"a": 1, "b": 2}, {"a": 3000, "b": 3000, "c": 2}])
+    @pytest.mark.parametrize("epsilon", [0.001, 1.0])
+    def test_stands_odd_domains(self, sizes, epsilon):
+        told = expect_mst(Domain(sizes), 100, noise(epsilon))
+        assert math.isfinite(told.one_way)
+        assert told.group > 0
+
+
+class TestOdds:
+    def test_are_the_exact_bound_of_a_test(self):
+        odds = odds_of(math.log(3), 0.0)
+        assert (odds.factor, odds.coin, odds.tenth) == pytest.approx((3, 0.75, 0.25))
+
+    def test_delta_makes_them_worse(self):
+        assert odds_of(1.0, 0.01).coin > odds_of(1.0, 0.0).coin
+        assert "0.01" in odds_of(1.0, 0.01).text()
+
+    def test_never_pass_certainty(self):
+        assert odds_of(5000.0, 0.5).coin == 1.0
+
+
+class TestDelta:
+    @pytest.mark.parametrize(("people", "delta"), [(10, 1e-6), (20_000, 1e-6), (100_000, 1e-6), (10**9, 1e-10)])
+    def test_default(self, people, delta):
+        assert default_delta(people) == delta
+        check_delta(delta, people)
+
+    def test_too_large_is_refused(self):
+        with pytest.raises(SettingError, match="at most"):
+            check_delta(1e-4, 20_000)
+        with pytest.raises(SettingError, match="below 1"):
+            check_delta(-0.1, 20_000)
+
+
+class TestPlan:
+    schema = Schema.from_domain(SIZES)
+
+    def test_has_a_line_for_each_budget_and_mechanism(self):
+        made = plan(self.schema, people=20_000, epsilons=[1, 2], mechanisms=["mst", "aim"])
+        assert [(line.epsilon, line.mechanism) for line in made.lines] == [
+            (1, "mst"), (1, "aim"), (2, "mst"), (2, "aim"),
+        ]  # fmt: skip
+        assert made.lines[1].expected is None
+        assert made.lines[0].expected.two_way > 0
+
+    def test_forgets_the_true_count(self):
+        made = plan(self.schema, people=20_417)
+        assert made.people == 20_000
+        assert "20417" not in str(made.to_dict())
+
+    def test_few_people_and_little_budget_make_columns_independent(self):
+        made = plan(self.schema, people=300, epsilons=[0.05, 4], mechanisms=["independent", "mst"])
+        assert made.recommended[0.05][0] == "independent"
+        assert made.recommended[4][0] == "mst"
+
+    def test_many_columns_are_not_for_aim(self):
+        wide = Schema.from_domain({f"c{i}": 3 for i in range(40)})
+        made = plan(wide, people=20_000, epsilons=[1])
+        assert made.recommended[1][0] == "mst"
+        assert plan(self.schema, people=20_000, epsilons=[1]).recommended[1][0] == "aim"
+
+    def test_pure_dp(self):
+        made = plan(self.schema, people=20_000, epsilons=[1], delta=0)
+        assert made.lines[0].expected.one_way > 0
+        assert made.odds[1].except_with == 0
+
+    @pytest.mark.parametrize(
+        ("given", "match"),
+        [
+            ({}, "--people"),
+            ({"people": 3}, "at least 10"),
+            ({"people": 1000, "delta": 0.01}, "delta"),
+            ({"people": 1000, "epsilons": [-1]}, "epsilon"),
+            ({"people": 1000, "mechanisms": ["magic"]}, "magic"),
+        ],
+    )
+    def test_refuses(self, given, match):
+        with pytest.raises(SettingError, match=match):
+            plan(self.schema, **given)
