@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib import metadata
 from typing import ClassVar
 
@@ -36,6 +36,31 @@ def instance(name, check):
 @pytest.mark.parametrize("name", sorted(MECHANISMS))
 def test_ours_pass_the_contract(name, check):
     BY_NAME[check](instance(name, check))
+
+
+GUM = sorted(name for name, kind in MECHANISMS.items() if "generator" in {field.name for field in fields(kind)})
+
+
+def test_every_mechanism_of_tables_can_have_its_rows_made_by_gradual_updates():
+    assert set(GUM) >= {"aim", "gaussian", "mst", "mwem", "nist-mst", "privsyn"}
+
+
+@pytest.mark.parametrize("check", BY_NAME)
+@pytest.mark.parametrize("name", GUM)
+def test_ours_pass_the_contract_with_the_other_generator(name, check):
+    usual = instance(name, check)
+    other = replace(usual, generator={"pgm": "gum", "gum": "pgm"}[usual.generator])
+    BY_NAME[check](other)
+
+
+@pytest.mark.parametrize("name", GUM)
+def test_the_generator_decides_about_the_model_also_where_a_run_is_finished(name):
+    table = contract.PrivateTable(contract.CodedSource(contract.SIZES, contract._rows(60)), us.Budget.of(rho=5.0))
+    for generator, kind in (("pgm", "graphical"), ("gum", "gum")):
+        chosen = replace(instance(name, ""), generator=generator)
+        fit = chosen.fit(table, rho=2.0)
+        again = chosen.finish(table.domain, fit.measurements, recoding=fit.recoding)
+        assert (fit.model.kind, again.model.kind) == (kind, kind)
 
 
 # -- a mechanism of another package --

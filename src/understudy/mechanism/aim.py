@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from understudy.domain import Clique, Domain
@@ -16,6 +16,7 @@ from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.adaptive import RoundLog, expected_noise, moved, rows_guess, within
 from understudy.mechanism.compress import all_re_expressed, compress
+from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.protocol import Fit, Footprint
 from understudy.model import GraphicalModel, estimate
 from understudy.privacy import PrivateTable
@@ -52,6 +53,7 @@ class AIM:
         growing: whether the size limit grows with what was spent; else all of it may be used from the start.
         max_cells: cliques of more cells are no candidates.
         bounds: whether the release keeps what bounds for marginals that were not measured need.
+        generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
     """
 
     name: ClassVar[str] = "aim"
@@ -72,6 +74,7 @@ class AIM:
     growing: bool = True
     max_cells: int = 2_000_000
     bounds: bool = True
+    generator: str = "pgm"
 
     def __post_init__(self) -> None:
         for name in ("max_mib", "rounds", "measured", "first", "look", "precise", "threshold", "fewest", "max_cells"):
@@ -86,6 +89,7 @@ class AIM:
             raise SettingError("aim: rounds and max_cells must be at least 1, max_mib and precise positive")
         if self.score not in ("expected", "cells"):
             raise SettingError(f"aim: score {self.score!r} is unknown; use expected or cells")
+        check_generator(self.generator)
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Algorithm 2: initialise, then select, measure and estimate until the budget is spent."""
@@ -123,9 +127,13 @@ class AIM:
             if self.anneal and moved(before[chosen], model.project(chosen)) <= noise * domain.cells(chosen):
                 grown = share * (2 if table.account.budget.pure else 4)  # Algorithm 4: half the noise
                 share = max(share, min(grown, left / self.fewest)) if self.fewest else grown
-        model = estimate(domain, measurements, total=total, warm_start=model, progress=progress)
         kept = [*raw, *measurements[len(raw) :]]
         rounds = log.entries([m.clique for m in kept])
+        if self.generator != "pgm":
+            return replace(
+                self.finish(declared, kept, recoding=recoding, total=total, progress=progress), rounds=rounds
+            )
+        model = estimate(domain, measurements, total=total, warm_start=model, progress=progress)
         return Fit(model=model, measurements=kept, recoding=recoding, rounds=rounds)
 
     def finish(
@@ -137,9 +145,8 @@ class AIM:
         total: float | None = None,
         progress: Progress = silent,
     ) -> Fit:
-        """The graphical model of what was measured."""
-        expressed = all_re_expressed(domain, measurements, recoding)
-        model = estimate(recoding.recode(domain), expressed, total=total, progress=progress)
+        """The model of what was measured."""
+        model = generated(self.generator, domain, measurements, recoding, total=total, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:

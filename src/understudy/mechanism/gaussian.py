@@ -10,9 +10,8 @@ from typing import ClassVar
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
+from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.protocol import Fit, Footprint
-from understudy.model import JunctionTree, Model, estimate
-from understudy.model.gum import gum_of
 from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
@@ -34,6 +33,7 @@ class Gaussian:
         workload: which marginals to measure: `all-2way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
         max_mib: the largest junction tree.
         max_cells: cliques of more cells are left out.
+        generator: "pgm" for a graphical model where it is small enough; or "gum", gradual updates in any case.
     """
 
     name: ClassVar[str] = "gaussian"
@@ -42,10 +42,12 @@ class Gaussian:
     workload: str = "all-2way"
     max_mib: float = 80.0
     max_cells: int = 2_000_000
+    generator: str = "pgm"
 
     def __post_init__(self) -> None:
         if not (self.max_mib > 0 and self.max_cells >= 1):
             raise SettingError("gaussian: max_mib must be positive, max_cells at least 1")
+        check_generator(self.generator)
 
     def plan(self, domain: Domain) -> dict[Clique, float]:
         """The cliques of the workload, with weights (c n)^(1/3); columns it does not name are measured alone."""
@@ -74,13 +76,8 @@ class Gaussian:
         progress: Progress = silent,
     ) -> Fit:
         """The graphical model where it is small enough, else consistent tables for gradual updates."""
-        tractable = JunctionTree.of(domain, [m.clique for m in measurements]).size_mib <= self.max_mib
-        progress(Step("estimate", 0.5, "graphical model" if tractable else "consistent tables"))
-        model: Model
-        if tractable:
-            model = estimate(domain, measurements, total=total, progress=progress)
-        else:
-            model = gum_of(domain, measurements, total=total)
+        limit, kind = self.max_mib, self.generator
+        model = generated(kind, domain, measurements, recoding, total=total, limit_mib=limit, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:

@@ -33,6 +33,7 @@ class MWEM:
         max_mib: the largest junction tree.
         max_cells: cliques of more cells are no candidates.
         bounds: whether the release keeps what bounds for marginals that were not measured need.
+        generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
     """
 
     name: ClassVar[str] = "mwem"
@@ -44,6 +45,7 @@ class MWEM:
     max_mib: float = 80.0
     max_cells: int = 2_000_000
     bounds: bool = True
+    generator: str = "pgm"
 
     def __post_init__(self) -> None:
         try:
@@ -64,7 +66,7 @@ class MWEM:
         total: float | None = None,
         progress: Progress = silent,
     ) -> Fit:
-        """The graphical model of what was measured."""
+        """The model of what was measured."""
         return self._engine().finish(domain, measurements, recoding=recoding, total=total, progress=progress)
 
     def footprint(self, domain: Domain) -> Footprint:
@@ -79,6 +81,7 @@ class MWEM:
             max_mib=self.max_mib,
             max_cells=self.max_cells,
             bounds=self.bounds,
+            generator=self.generator,
             first=0.0,
             look=0.0,
             threshold=0.0,

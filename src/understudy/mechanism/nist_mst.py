@@ -16,6 +16,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
+from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.mst import check_kept, tree_footprint
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.mechanism.public_cliques import public_cliques, within
@@ -41,6 +42,7 @@ class NistMST:
         threshold: codes whose noisy count is below this many standard deviations are merged.
         max_cells: larger tables are not measured.
         calibration: "tight" (the tightest conversion from zCDP, Remark 3) or "paper" (equation 5.1, more noise).
+        generator: "pgm", a graphical model; or "gum", consistent tables and gradual updates of rows.
 
     **Privacy.** Two groups of measurements; each gets half of the budget (Theorem 2). The public
     table is the custodian's declaration, and is never charged.
@@ -54,6 +56,7 @@ class NistMST:
     threshold: float = 3.0
     max_cells: int = 1_000_000
     calibration: Literal["tight", "paper"] = "tight"
+    generator: str = "pgm"
 
     name: ClassVar[str] = "nist-mst"
     pure: ClassVar[bool] = True
@@ -64,6 +67,7 @@ class NistMST:
             object.__setattr__(self, "cliques", kept_cliques(self.cliques))
         if self.calibration not in ("tight", "paper"):
             raise SettingError("calibration: use 'tight', or 'paper' for equation 5.1")
+        check_generator(self.generator)
         for name, value in (("error", self.error), ("threshold", self.threshold), ("max_cells", self.max_cells)):
             if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise SettingError(f"{name}: give a number of at least 0")
@@ -114,7 +118,10 @@ class NistMST:
         total: float | None = None,
         progress: Progress = silent,
     ) -> Fit:
-        """The graphical model of what was measured, whatever part of it there is."""
+        """The model of what was measured, whatever part of it there is."""
+        if self.generator == "gum":
+            other = generated("gum", domain, measurements, recoding, total=total, progress=progress)
+            return Fit(model=other, measurements=measurements, recoding=recoding)
         merged, expressed = recoding.recode(domain), all_re_expressed(domain, measurements, recoding)
         model = tree_fit(merged, expressed, total=total, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
