@@ -14,6 +14,7 @@ from understudy.source.protocol import Source
 from understudy.source.read import csv_batches
 from understudy.source.sql_duckdb import database_batches, file_batches, relation_batches
 from understudy.source.sql_place import CSV, files_of, home_of, name_of
+from understudy.source.sql_postgres import PostgresSnapshot
 from understudy.source.sql_stream import StreamedSource
 from understudy.source.sql_temp import Place, PrivateFolder
 
@@ -114,6 +115,8 @@ def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_d
         return _Batches(_of_files(fspath(data), query), temp_dir)
     if home == "duckdb":
         return _Batches(lambda coding, folder: database_batches(data, coding, folder, query), temp_dir)
+    if home == "postgresql":
+        return PostgresSnapshot(data, query)
     if home == "relation":
         return _Batches(lambda coding, folder: relation_batches(data, coding), temp_dir)
     raise InputError("the table must be a frame, a path, a database's URL, or a table of Spark, Ibis or DuckDB")

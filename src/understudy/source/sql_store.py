@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ class CodeStore:
         self._types = {column: np.dtype(compact(size)) for column, size in domain.items()}
         self._files: dict[str, Any] = {column: tempfile.TemporaryFile(dir=folder) for column in domain}  # noqa: SIM115
         self._codes: dict[str, NDArray[Any]] | None = None
+        self._finish = weakref.finalize(self, _close, list(self._files.values()))
 
     def append(self, codes: Mapping[str, NDArray[Any]]) -> None:
         """Add rows: one array of codes for each column of the domain, all of one length."""
@@ -39,8 +41,7 @@ class CodeStore:
     def close(self) -> None:
         """Give the space back."""
         self._codes = None
-        for file in self._files.values():
-            file.close()
+        self._finish()
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Exact counts of each clique's cells, in the order asked.
@@ -78,6 +79,11 @@ class CodeStore:
                 file.flush()
             self._codes = {column: _mapped(file, self._types[column]) for column, file in self._files.items()}
         return self._codes
+
+
+def _close(files: list[Any]) -> None:
+    for file in files:
+        file.close()
 
 
 def _mapped(file: Any, kind: np.dtype[Any]) -> NDArray[Any]:

@@ -1,0 +1,267 @@
+"""A table that stays in its engine: coded there once, bounded there, counted there; only counts come out.
+
+Numbers and times are coded by comparisons (`sql_pieces`). Text is coded by a lookup table that the engine joins: it is
+filled with the declared texts, and with those texts of the table that are not declared, each of them once, coded by the
+schema's own encoder. So undeclared texts pass through this process, a piece at a time, and nothing else of a row does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.errors import InputError, SchemaError
+from understudy.schema import PrivacyUnit, Schema
+from understudy.schema.coded import Coded
+from understudy.schema.discover import Shape, Words
+from understudy.source.memory import check_names
+from understudy.source.sql_grammar import Cell, Grammar, bounding, cell_index, counting, step_code
+from understudy.source.sql_pieces import steps
+from understudy.source.unit import new_key
+from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
+
+_CLIQUES, _CELLS = 64, 1 << 22  # what one statement counts at most
+
+Counted = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Texts of one column with their codes, as they go into the engine.
+
+    **Privacy.** As private as the rows.
+    """
+
+    column: int
+    texts: Any
+    codes: list[NDArray[np.int32]]
+    words: Any = None
+
+
+class Session(Protocol):
+    """One engine at work on one snapshot. Its tables: ``rows`` (the user's), ``lookup``, ``coded``, ``bounded``."""
+
+    grammar: Grammar
+    rows: str
+    lookup: str
+    coded: str
+    bounded: str
+    key: str
+
+    def cells(self) -> list[tuple[str, Cell]]:
+        """The columns of the user's table, by name."""
+        ...
+
+    def begin(self, columns: dict[str, str], key: bytes) -> None:
+        """Make the tables; `columns` are those of ``coded`` with "code" or "text" as their type."""
+        ...
+
+    def distinct(self, statement: str) -> Iterator[Any]:
+        """Texts, as arrow arrays, a piece at a time."""
+        ...
+
+    def add(self, lookup: Lookup) -> None:
+        """Add texts to the lookup table."""
+        ...
+
+    def fill(self, table: str, statement: str) -> None:
+        """Fill ``coded`` or ``bounded`` with what a statement gives; nothing of the snapshot is needed afterwards."""
+        ...
+
+    def counted(self, statement: str) -> Counted:
+        """The three columns of a counting statement."""
+        ...
+
+    def texts(self, statement: str) -> dict[str, int]:
+        """Numbers of rows by text."""
+        ...
+
+    def close(self) -> None:
+        """Drop the tables and let go of the engine."""
+        ...
+
+
+class EngineSource:
+    """An engine's table behind the `Source` protocol.
+
+    Args:
+        session: the engine.
+        schema: what is public about the columns.
+        key: the bounding key, 32 bytes; drawn for this run when not given.
+
+    **Privacy.** Its text form names neither rows nor their number, and it refuses to be pickled or copied.
+
+    Raises:
+        SchemaError: for a missing column or two columns of one name, naming them.
+        InputError: when the engine refuses, in our words.
+    """
+
+    __slots__ = ("__domain", "__names", "__rows_public", "__session", "__table", "__unit", "__words")
+
+    def __init__(self, session: Session, schema: Schema, *, key: bytes | None = None) -> None:
+        self.__session, self.__domain, self.__unit = session, schema.domain, schema.privacy_unit
+        self.__rows_public = schema.rows
+        self.__names = {column: f"c{place}" for place, column in enumerate(schema.domain)}
+        self.__words = {column.name: f"w{place}" for place, column in enumerate(schema.words)}
+        self.__table = _filled(session, schema, self.__names | self.__words, key or new_key())
+
+    @property
+    def domain(self) -> Domain:
+        """The coded columns: a fact of the schema."""
+        return self.__domain
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Who is protected, and how many rows of one unit are counted at most."""
+        return self.__unit
+
+    @property
+    def rows_public(self) -> int | None:
+        """The number of rows where the schema declares it public, else None."""
+        return self.__rows_public
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Exact counts of each clique's cells, in the order asked.
+
+        Raises:
+            SchemaError: before anything is counted, for an unknown column or a table too large to index.
+        """
+        asked = [self.__domain.check(clique) for clique in cliques]
+        marginals({column: np.zeros(0, np.uint8) for column in self.__domain}, self.__domain, asked)
+        return self.__answers(asked)
+
+    def __answers(self, asked: list[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        for group in _groups(asked, self.__domain):
+            cells = [cell_index(clique, self.__domain, self.__names) for clique in group]
+            which, cell, rows = self.__session.counted(counting(self.__session.grammar, cells, self.__table))
+            for place, clique in enumerate(group):
+                yield clique, _marginal(cell[which == place], rows[which == place], self.__domain.cells(clique))
+
+    def values(self, column: str) -> dict[str, int]:
+        """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
+
+        Raises:
+            SchemaError: for a column that is not among them.
+        """
+        if column not in self.__words:
+            raise SchemaError(f"column {column!r} is not one whose values are being bought; declare `values: discover`")
+        name = self.__words[column]
+        return self.__session.texts(
+            f"select {name}, count(*) from {self.__table} where {name} is not null group by {name}"  # noqa: S608
+        )
+
+    def close(self) -> None:
+        """Drop what was put into the engine and let go of it."""
+        self.__session.close()
+
+    def __repr__(self) -> str:
+        return f"<EngineSource of {len(self.__domain)} columns>"
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError("a source holds private rows and is never written or copied; keep the release instead")
+
+
+def _groups(asked: list[Clique], domain: Domain) -> Iterator[list[Clique]]:
+    group: list[Clique] = []
+    for clique in asked:
+        if group and (len(group) == _CLIQUES or sum(map(domain.cells, (*group, clique))) > _CELLS):
+            yield group
+            group = []
+        group.append(clique)
+    if group:
+        yield group
+
+
+def _marginal(cells: NDArray[np.int64], rows: NDArray[np.int64], size: int) -> Counts:
+    order = np.argsort(cells)
+    if size > DENSE_CELLS:
+        return SparseCounts(cells[order], rows[order], size)
+    table = np.zeros(size, np.int64)
+    table[cells] = rows
+    return table
+
+
+def _filled(session: Session, schema: Schema, names: dict[str, str], key: bytes) -> str:
+    """Code the table inside its engine; the name of the table that is counted."""
+    listed = session.cells()
+    check_names([name for name, _ in listed], schema)
+    cells = dict(listed)
+    unit = schema.privacy_unit
+    kinds = {name: "text" if name[0] == "w" else "code" for name in names.values()}
+    session.begin(kinds | ({"unit": "text"} if unit.column is not None else {}), key)
+    wanted, joins = [], []
+    for place, column in enumerate((*schema.coded, *schema.words)):
+        made, join = _column(session, column, cells[column.name], place, schema)
+        wanted += [f"{sql} as {names[part]}" for part, sql in made.items()]
+        joins += join
+    if unit.column is not None:
+        wanted.append(f"{session.grammar.unit(cells[unit.column])} as unit")
+    kept = [f"{names[c.name]} >= 0" for c in schema.coded] + ["unit is not null"] * (unit.column is not None)
+    inner = f"select {', '.join(wanted)} from {session.rows} t {' '.join(joins)}"  # noqa: S608
+    where = f" where {' and '.join(kept)}" if kept else ""
+    columns = ", ".join([*kinds, *(["unit"] if unit.column is not None else [])])
+    session.fill(session.coded, f"select {columns} from ({inner}) coded_rows{where}")  # noqa: S608
+    if unit.column is None:
+        return session.coded
+    texts = [
+        f"cast({name} as varchar(20))" if kind == "code" else f"coalesce({session.grammar.sha256(name)}, '')"
+        for name, kind in kinds.items()
+    ]
+    session.fill(
+        session.bounded, bounding(session.grammar, list(kinds), texts, session.key, unit.max_rows, session.coded)
+    )
+    return session.bounded
+
+
+def _column(session: Session, column: Any, cell: Cell, place: int, schema: Schema) -> tuple[dict[str, str], list[str]]:
+    """The expressions of a column's parts, and the join that they need."""
+    grammar = session.grammar
+    found = steps(column, cell.kind, schema.dialect) if isinstance(column, Coded) and cell.kind is not None else None
+    if found is not None:
+        return {column.name: step_code(grammar, cell, found)}, []
+    _learn(session, column, cell, place, schema)
+    table = f"m{place}"
+    join = f"left join {session.lookup} {table} on {table}.place = {place} and {table}.v = {grammar.text(cell)}"
+    if isinstance(column, Words):
+        return {column.name: f"{table}.w"}, [join]
+    null = column.codes_of_null()
+    return {part: f"coalesce({table}.p{i}, {null[part]})" for i, part in enumerate(column.parts)}, [join]
+
+
+def _learn(session: Session, column: Any, cell: Cell, place: int, schema: Schema) -> None:
+    """Fill the lookup table with every text of a column: the declared ones, then what the table has besides."""
+    import pyarrow as pa
+
+    entries = [] if isinstance(column, Shape) or cell.kind is not None else column.table()
+    declared = list(dict.fromkeys(str(e.value) for e in entries if isinstance(e.value, str | int)))
+    if declared:
+        session.add(_coded_texts(column, pa.array(declared, pa.string()), cell, place, schema))
+    known = f"select 1 from {session.lookup} m where m.place = {place} and m.v = d.v"  # noqa: S608
+    text = f"select {session.grammar.text(cell)} as v from {session.rows} t"  # noqa: S608
+    statement = f"select distinct v from ({text}) d where v is not null and not exists ({known})"  # noqa: S608
+    for texts in session.distinct(statement):
+        session.add(_coded_texts(column, texts, cell, place, schema))
+
+
+def _coded_texts(column: Any, texts: Any, cell: Cell, place: int, schema: Schema) -> Lookup:
+    cells = _typed(texts, cell.kind)
+    if isinstance(column, Words):
+        return Lookup(place, texts, [], column.texts(cells, schema.dialect).dictionary_decode())
+    codes = column.encode(cells, schema.dialect)
+    return Lookup(place, texts, [codes[part] for part in column.parts])
+
+
+def _typed(texts: Any, kind: Any) -> Any:
+    """Texts of numbers and truth values as what they are: their codes are those of the type."""
+    import pyarrow as pa
+
+    read: dict[str, Any] = {"int64": int, "double": float, "bool": lambda text: text == "true"}
+    if kind is not None and (str(kind) in read or pa.types.is_decimal(kind)):
+        return pa.array([read.get(str(kind), Decimal)(text) for text in texts.to_pylist()], kind)
+    return texts

@@ -1,0 +1,200 @@
+"""PostgreSQL: one snapshot for the whole run, temporary tables for what is coded, counts alone on the way out.
+
+A first connection opens a read-only transaction, exports its snapshot and holds it. Each coding has a connection of its
+own: temporary tables are made there, then a read-only transaction takes the same snapshot and fills them.
+"""
+
+from __future__ import annotations
+
+import secrets
+import weakref
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from understudy.errors import InputError
+from understudy.schema import Schema
+from understudy.source.sql_duckdb import quoted
+from understudy.source.sql_engine import Counted, EngineSource, Lookup
+from understudy.source.sql_errors import engine, our_words
+from understudy.source.sql_grammar import Cell, Grammar
+from understudy.source.sql_place import database
+from understudy.source.sql_postgres_grammar import PostgresGrammar
+
+_STEP_TEXTS = 50_000
+_FAILED = "the database could not be counted: did it stop, or run out of room for temporary tables?"
+_TEMP = "the database refuses a temporary table; ask for `GRANT TEMPORARY ON DATABASE`, or connect to a primary server"
+
+
+class PostgresSnapshot:
+    """A table, view or query of a PostgreSQL database, as it was when this was made.
+
+    Args:
+        url: ``postgresql://host/db?table=people``; what is left out (user, password, host) comes from the environment,
+            ``~/.pgpass`` or a service file, as with every program of PostgreSQL.
+        query: a SELECT statement instead of a table.
+
+    **Privacy.** The URL is never shown, and the engine's messages are replaced by ours.
+
+    Raises:
+        InputError: when there is no such database or table, in our words.
+        SettingError: when the driver is not installed, or the URL does not say what to read.
+    """
+
+    def __init__(self, url: str, query: str | None) -> None:
+        place = database(url, query=query is not None)
+        named = None if place.table is None else ".".join(map(quoted, place.table.split(".")))
+        self._rows = f"(select * from {named})" if named else f"({query})"  # noqa: S608
+        self._address = place.address
+        self._holder = _connect(self._address)
+        self._finish = weakref.finalize(self, _disconnect, self._holder)
+        with our_words(_FAILED):
+            _begin(self._holder)
+            self._id = self._holder.execute("select pg_export_snapshot()").fetchone()[0]
+        with our_words("the database has no such table, or the query is wrong; try it with psql"):
+            self._cells = _cells(self._holder, self._rows)
+
+    def coded(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
+        """The rows coded by a schema, in temporary tables of a session of their own."""
+        session = _Session(_connect(self._address), self._id, self._rows, self._cells, self)
+        try:
+            return EngineSource(session, schema, key=key)
+        except BaseException:
+            session.drop()
+            raise
+
+    def close(self) -> None:
+        """Let the snapshot go."""
+        self._finish()
+
+
+class _Session:
+    """One coding in one connection."""
+
+    grammar: Grammar = PostgresGrammar()
+
+    def __init__(self, connection: Any, snapshot: str, rows: str, cells: list[tuple[str, Cell]], owner: Any) -> None:
+        self._connection, self._snapshot, self._cells, self._owner = connection, snapshot, cells, owner
+        self.rows = rows
+        self.drop = weakref.finalize(self, _disconnect, connection)
+        mark = secrets.token_hex(4)
+        self.lookup, self.coded, self.bounded, self._keys = (
+            f"pg_temp.understudy_{name}_{mark}" for name in ("lookup", "coded", "bounded", "key")
+        )
+        self.key = f"(select key from {self._keys})"  # noqa: S608
+
+    def cells(self) -> list[tuple[str, Cell]]:
+        return self._cells
+
+    def begin(self, columns: dict[str, str], key: bytes) -> None:
+        types = {name: "integer" if kind == "code" else _WORDS for name, kind in columns.items()}
+        tables = {
+            self.lookup: {"place": "integer", "v": _WORDS, "p0": "integer", "p1": "integer", "w": _WORDS},
+            self.coded: types,
+            self.bounded: {name: kind for name, kind in types.items() if name != "unit"},
+            self._keys: {"key": _WORDS},
+        }
+        with our_words(_TEMP):
+            for table, kinds in tables.items():
+                listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
+                self._connection.execute(f"create temp table {table.removeprefix('pg_temp.')} ({listed})")
+        with our_words(_FAILED):
+            _begin(self._connection, self._snapshot)
+            # Copied, not a parameter: what is copied is in no log of statements.
+            with self._connection.cursor().copy(f"copy {self._keys} from stdin") as copy:
+                copy.write_row((key.hex(),))
+
+    def distinct(self, statement: str) -> Iterator[Any]:
+        import pyarrow as pa
+
+        with our_words(_FAILED), self._connection.cursor("understudy_texts") as cursor:
+            cursor.execute(statement)
+            while texts := cursor.fetchmany(_STEP_TEXTS):
+                yield pa.array([text for (text,) in texts], pa.string())
+
+    def add(self, lookup: Lookup) -> None:
+        parts = [codes.tolist() for codes in lookup.codes] + [[None] * len(lookup.texts)] * (2 - len(lookup.codes))
+        words = [None] * len(lookup.texts) if lookup.words is None else lookup.words.to_pylist()
+        copying = f"copy {self.lookup} (place, v, p0, p1, w) from stdin"
+        with our_words(_FAILED), self._connection.cursor().copy(copying) as copy:
+            for row in zip(lookup.texts.to_pylist(), *parts, words, strict=True):
+                copy.write_row((lookup.column, *row))
+
+    def fill(self, table: str, statement: str) -> None:
+        with our_words(_FAILED):
+            self._connection.execute(f"analyze {self.lookup if table == self.coded else self.coded}")
+            self._connection.execute(f"insert into {table} {statement}")
+
+    def counted(self, statement: str) -> Counted:
+        with our_words(_FAILED):
+            with self._connection.cursor().copy(f"copy ({statement}) to stdout (format csv)") as copy:
+                text = b"".join(copy)
+            found = np.fromstring(text.strip().replace(b"\n", b","), np.int64, sep=",").reshape(-1, 3)
+        return found[:, 0], found[:, 1], found[:, 2]
+
+    def texts(self, statement: str) -> dict[str, int]:
+        with our_words(_FAILED):
+            return dict(self._connection.execute(statement).fetchall())
+
+    def close(self) -> None:
+        self.drop()
+        self._owner.close()
+
+
+_WORDS = 'text collate "C"'
+_DECIMAL_DIGITS = 18
+
+
+def _disconnect(connection: Any) -> None:
+    with suppress(Exception):
+        connection.close()
+
+
+def _connect(address: str) -> Any:
+    """A connection in autocommit: transactions are begun where they are meant."""
+    psycopg = engine("psycopg")
+    with our_words(
+        "the database cannot be reached or refuses the login; check host, port, database, user and password (they come "
+        "from the URL, PGHOST, PGUSER, PGPASSWORD, ~/.pgpass or a service file)"
+    ):
+        made = psycopg.connect(address, autocommit=True, application_name="understudy", client_encoding="utf8")
+    if made.info.parameter_status("server_encoding") == "SQL_ASCII":
+        made.close()
+        raise InputError(
+            "the database's encoding is SQL_ASCII, in which text has no letters; copy it to a UTF8 database"
+        )
+    with our_words(_FAILED):
+        made.execute("set timezone = 'UTC'; set datestyle = 'ISO, YMD'; set intervalstyle = 'postgres'")
+        made.execute("set extra_float_digits = 1")
+    return made
+
+
+def _begin(connection: Any, snapshot: str | None = None) -> None:
+    connection.execute("begin isolation level repeatable read read only")
+    if snapshot is not None:
+        connection.execute(f"set transaction snapshot '{snapshot}'")
+
+
+def _cells(connection: Any, rows: str) -> list[tuple[str, Cell]]:
+    found = connection.execute(f"select * from {rows} t limit 0").description  # noqa: S608
+    names = dict(connection.execute("select oid, typname from pg_type").fetchall())
+    return [(column.name, _cell(column, names.get(column.type_code, ""))) for column in found]
+
+
+def _cell(column: Any, own: str) -> Cell:
+    import pyarrow as pa
+
+    kinds = {
+        **dict.fromkeys(("int2", "int4", "int8"), pa.int64()),
+        **dict.fromkeys(("float4", "float8"), pa.float64()),
+        "bool": pa.bool_(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us"),
+        "timestamptz": pa.timestamp("us", "UTC"),
+    }
+    kind = kinds.get(own)
+    if own == "numeric" and column.precision and column.precision <= _DECIMAL_DIGITS and column.scale >= 0:
+        kind = pa.decimal128(column.precision, column.scale)
+    return Cell(f"t.{quoted(column.name)}", kind, own)

@@ -1,0 +1,84 @@
+"""How PostgreSQL writes what engines write differently."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from understudy.source.sql_grammar import Cell
+
+
+class PostgresGrammar:
+    """How PostgreSQL writes it."""
+
+    def ordered(self, cell: Cell) -> str:
+        """Floating point numbers of both widths in the wider one."""
+        return f"{cell.sql}::float8" if str(cell.kind) == "double" else cell.sql
+
+    def literal(self, start: float, kind: Any) -> str:
+        """A constant of the column's own type, so that an index or a fast comparison can be used."""
+        name = str(kind)
+        if name == "double":
+            return f"'{start!r}'::float8"
+        if name.startswith("decimal"):
+            return f"'{int(start)}e-{kind.scale}'::numeric"
+        if name.startswith("date"):
+            return f"date '{np.datetime64(int(start), 'D')}'"
+        if name.startswith("timestamp"):
+            moment = str(np.datetime64(int(start), "us")).replace("T", " ")
+            return f"timestamptz '{moment}+00'" if kind.tz else f"timestamp '{moment}'"
+        return f"'{int(start)}'::bigint"
+
+    def is_null(self, cell: Cell) -> str:
+        """Null, or NaN where the type has it."""
+        numeric = cell.own in ("float4", "float8", "numeric")
+        return f"({cell.sql} is null or {cell.sql} = 'NaN')" if numeric else f"{cell.sql} is null"
+
+    def text(self, cell: Cell) -> str:
+        """The text that arrow would write, compared byte by byte."""
+        plain = f"{cell.sql}::text"
+        if cell.own in ("timestamp", "timestamptz"):
+            plain = f"to_char({_utc(cell)}, 'YYYY-MM-DD HH24:MI:SS.US')"
+        return f'(case when {self.is_null(cell)} then null else {plain} end) collate "C"'
+
+    def unit(self, cell: Cell) -> str:
+        """Canonical text by type; blanks around text are dropped, and nothing left is no unit."""
+        x, null = cell.sql, self.is_null(cell)
+        written = {
+            "float4": _float_unit(x),
+            "float8": _float_unit(x),
+            "numeric": f"case when {x}::text like '%nfinity' then lower({x}::text) else trim_scale({x})::text end",
+            "bytea": f"encode({x}, 'hex')",
+            "timestamp": _moment_unit(_utc(cell)),
+            "timestamptz": _moment_unit(_utc(cell)),
+        }.get(cell.own, f"{x}::text")
+        return f"nullif(btrim(case when {null} then null else {written} end, ' '), '') collate \"C\""
+
+    def sha256(self, text: str) -> str:
+        """Needs PostgreSQL 11."""
+        return f"encode(sha256(convert_to({text}, 'UTF8')), 'hex') collate \"C\""
+
+    def spread(self, cells: Sequence[str], table: str) -> str:
+        """By a lateral list of values: one scan and one hash table, whatever the cliques have in common."""
+        listed = ", ".join(f"({place}, {cell})" for place, cell in enumerate(cells))
+        return f"select v.clique, v.cell from {table} cross join lateral (values {listed}) v (clique, cell)"  # noqa: S608
+
+
+def _utc(cell: Cell) -> str:
+    return f"({cell.sql} at time zone 'UTC')" if cell.own == "timestamptz" else cell.sql
+
+
+def _float_unit(x: str) -> str:
+    """Whole numbers without decimals; beyond 2**53 as PostgreSQL writes them."""
+    whole = f"{x} = trunc({x}) and abs({x}) < 9007199254740992"
+    named = f"case {x}::text when 'Infinity' then 'inf' when '-Infinity' then '-inf' else {x}::text end"
+    return f"case when {whole} then ({x}::bigint)::text else {named} end"
+
+
+def _moment_unit(x: str) -> str:
+    return (
+        f"to_char({x}, 'YYYY-MM-DD HH24:MI:SS') || "
+        f"case to_char({x}, 'US') when '000000' then '' else '.' || to_char({x}, 'US') end"
+    )

@@ -1,0 +1,117 @@
+"""One table in every engine: the counts are those of memory, bit by bit, with one key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+import pytest
+
+from understudy.source import MemorySource, open_source
+
+KEY = bytes(range(32))
+POSTGRES_TYPES = {
+    "string": "text", "int64": "bigint", "int32": "integer", "double": "float8", "float": "float4",
+    "decimal128(12, 2)": "numeric(12, 2)", "date32[day]": "date", "timestamp[us]": "timestamp",
+    "timestamp[us, tz=UTC]": "timestamptz", "bool": "boolean",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def wanted(messy: Any, messy_schema: Any, row_schema: Any, counts_of: Any) -> dict[str, Any]:
+    """What memory counts, for units of several rows and for rows."""
+    return {
+        name: counts_of(MemorySource(messy, schema, key=KEY))
+        for name, schema in (("unit", messy_schema), ("row", row_schema))
+    }
+
+
+@pytest.fixture(params=["unit", "row"])
+def case(request: pytest.FixtureRequest, messy_schema: Any, row_schema: Any) -> tuple[str, Any]:
+    return request.param, {"unit": messy_schema, "row": row_schema}[request.param]
+
+
+def test_the_table_is_worth_counting(wanted: dict[str, Any]) -> None:
+    """Rows are dropped by the schema, and by bounding; most codes occur."""
+    rows, bounded = wanted["row"][()][0], wanted["unit"][()][0]
+    assert 1000 < bounded < rows < 3000
+    assert all(sum(count > 0 for count in table) > 1 for clique, table in wanted["row"].items() if len(clique) == 1)
+
+
+def test_parquet_folder(messy: Any, case: Any, wanted: Any, counts_of: Any, tmp_path: Path) -> None:
+    for i in range(3):
+        pq.write_table(messy.slice(i * 1000, 1000), tmp_path / f"part-{i}.parquet")
+    name, schema = case
+    assert counts_of(open_source(tmp_path, schema, key=KEY)) == wanted[name]
+    assert counts_of(open_source(str(tmp_path / "*.parquet"), schema, key=KEY)) == wanted[name]
+
+
+def test_query_over_parquet(messy: Any, case: Any, wanted: Any, counts_of: Any, tmp_path: Path) -> None:
+    pq.write_table(pa.concat_tables([messy, messy]), tmp_path / "double.parquet")
+    pq.write_table(messy, tmp_path / "single.parquet")
+    name, schema = case
+    source = open_source(tmp_path / "single.parquet", schema, key=KEY, query="select * from data where true")
+    assert counts_of(source) == wanted[name]
+
+
+def test_csv_folder(messy: Any, messy_schema: Any, counts_of: Any, tmp_path: Path) -> None:
+    """CSV is text, so memory's own reading of one file is the measure."""
+    plain = messy.drop_columns(["money"]).append_column("money", messy["money"].cast(pa.string()))
+    for i in range(3):
+        arrow_csv.write_csv(plain.slice(i * 1000, 1000), tmp_path / f"part-{i}.csv")
+    arrow_csv.write_csv(plain, tmp_path / "whole.tsv")
+    wanted = counts_of(open_source(tmp_path / "whole.tsv", messy_schema, key=KEY))
+    assert counts_of(open_source(str(tmp_path / "*.csv"), messy_schema, key=KEY)) == wanted
+    query = open_source(str(tmp_path / "*.csv"), messy_schema, key=KEY, query="from data")
+    assert counts_of(query) == wanted
+
+
+def test_duckdb_database_and_relation(messy: Any, case: Any, wanted: Any, counts_of: Any, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    name, schema = case
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
+        connection.register("given", messy)
+        connection.execute('create schema "the shop"; create table "the shop".people as from given')
+        connection.execute('create view visitors as select * from "the shop".people')
+        assert counts_of(open_source(connection.table("visitors"), schema, key=KEY)) == wanted[name]
+    for table in ("the shop.people", "visitors"):
+        url = f"duckdb://{tmp_path}/shop.duckdb?table={table}"
+        assert counts_of(open_source(url, schema, key=KEY)) == wanted[name]
+
+
+@pytest.fixture(scope="session")
+def people(postgres: Any, messy: Any) -> Any:
+    """The messy table in PostgreSQL."""
+    kinds = [f'"{field.name}" {POSTGRES_TYPES[str(field.type)]}' for field in messy.schema]
+    with postgres.connect() as connection:
+        connection.execute(f"create table people ({', '.join(kinds)})")
+        with connection.cursor().copy("copy people from stdin") as copy:
+            for row in zip(*(column.to_pylist() for column in messy.columns), strict=True):
+                copy.write_row(row)
+        connection.execute("create view visitors as select * from people")
+    return postgres
+
+
+@pytest.mark.parametrize("table", ["people", "public.people", "visitors"])
+def test_postgres(people: Any, case: Any, wanted: Any, counts_of: Any, table: str, password: None) -> None:
+    name, schema = case
+    source = open_source(f"{people.url}?table={table}", schema, key=KEY)
+    assert counts_of(source) == wanted[name]
+    source.close()
+
+
+def test_query_in_postgres(people: Any, case: Any, wanted: Any, counts_of: Any, password: None) -> None:
+    name, schema = case
+    query = "with p as (select * from people) select * from p order by 1"
+    assert counts_of(open_source(people.url, schema, key=KEY, query=query)) == wanted[name]
+
+
+def test_another_key_keeps_other_rows(
+    people: Any, messy_schema: Any, wanted: Any, counts_of: Any, password: None
+) -> None:
+    found = counts_of(open_source(f"{people.url}?table=people", messy_schema, key=bytes(32)))
+    assert found != wanted["unit"]
+    assert found[()] == wanted["unit"][()]
