@@ -112,10 +112,42 @@ def test_an_interrupted_run_with_a_public_table_is_finished_without_it(folder, m
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr(nist_mst, "estimate", broken)
+        patch.setattr(nist_mst, "tree_fit", broken)
         assert made(folder, "-m", "nist-mst", "--public", folder / "public.csv") == 7
     (folder / "public.csv").unlink()
     assert call("resume", folder / "r.release.partial", "-q") == 0
     release = us.Release.load(folder / "r.release")
     assert json.dumps(dict(release.settings))
     assert len(release.sample(20, as_="pandas")) == 20
+
+
+@pytest.mark.parametrize("mechanism", ["aim", "gaussian", "mst", "mwem", "privsyn"])
+@pytest.mark.parametrize(("generator", "kind"), [("pgm", "graphical"), ("gum", "gum")])
+def test_rows_are_made_by_the_generator_that_was_asked_for(folder, mechanism, generator, kind):
+    assert made(folder, "-m", mechanism, "--generator", generator) == 0
+    release = us.Release.load(folder / "r.release")
+    assert release.settings["generator"] == generator
+    assert release.model.kind == kind
+    assert len(release.sample(20, as_="pandas")) == 20
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "generator", "said"), [("independent", "gum", "generator"), ("mst", "gan", "pgm")]
+)
+def test_a_generator_that_cannot_be_had_costs_nothing(folder, capsys, mechanism, generator, said):
+    assert made(folder, "-m", mechanism, "--generator", generator) == 3
+    assert said in capsys.readouterr().err
+    assert not (folder / "r.release.partial").exists()
+
+
+def test_an_interrupted_run_is_finished_by_the_generator_it_was_started_with(folder, monkeypatch):
+    from understudy.mechanism import aim
+
+    def broken(*given, **rest):
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(aim, "generated", broken)
+        assert made(folder, "-m", "aim", "--workload", "all-2way", "--generator", "gum") == 7
+    assert call("resume", folder / "r.release.partial", "-q") == 0
+    assert us.Release.load(folder / "r.release").model.kind == "gum"

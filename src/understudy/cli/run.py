@@ -16,13 +16,19 @@ from understudy.errors import SettingError
 from understudy.mechanism.registry import mechanism_classes
 from understudy.privacy import Book
 from understudy.release import Release
+from understudy.source.sql_place import read_query, refuse_password
 from understudy.synthesis import dataset_name
 from understudy.synthesis import resume as resume_run
 from understudy.synthesis import synthesize as make_release
 
 
 def synthesize(
-    data: Annotated[Path, typer.Argument(help="The sensitive table: .csv, .csv.gz or .parquet.")],
+    data: Annotated[
+        str,
+        typer.Argument(
+            help="The sensitive table: a .csv or .parquet, a folder or 'pattern' of them, or a database URL."
+        ),
+    ],
     schema: Annotated[Path, typer.Option("--schema", "-s", help="What is public about its columns.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The release file to make; never overwritten.")],
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; smaller protects more.")] = None,
@@ -40,20 +46,32 @@ def synthesize(
     workload: Annotated[
         str | None, typer.Option(help="Which marginals matter (aim): all-3way, target:COLUMN, or a .yaml file.")
     ] = None,
+    generator: Annotated[
+        str | None, typer.Option(help="What makes rows of the measurements: pgm, a graphical model; or gum.")
+    ] = None,
     rows: Annotated[
         int | None, typer.Option(help="Rows that `sample` makes by default; published, so not the table's own count.")
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Name in the book; by default the file's name.")] = None,
     noise: Annotated[str, typer.Option(help="Noise sampler: exact or opendp.")] = "exact",
+    query: Annotated[
+        Path | None, typer.Option(metavar="FILE.sql", help="A SELECT to read instead of a table; files are `data`.")
+    ] = None,
+    temp_dir: Annotated[
+        Path | None, typer.Option(help="Where engines may put files while they work; removed in the end.")
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Make a release: a private stand-in for a table.
 
-    Checks everything it can before spending anything. Example:
+    Checks everything it can before spending anything. Examples:
 
     understudy synthesize people.csv -s people.schema.yaml --epsilon 1 --delta 1e-9 -o people.release
+
+    understudy synthesize 'postgresql://host/db?table=people' -s people.schema.yaml --rho 0.1 -o people.release
     """
+    refuse_password(data)
     with progress_shown(quiet=quiet or as_json) as progress:
         release = make_release(
             data,
@@ -67,7 +85,9 @@ def synthesize(
             output=output,
             dataset=dataset,
             noise=noise,
-            **_parsed(setting or []) | _given(keep or [], public, workload),
+            query=None if query is None else read_query(query),
+            temp_dir=temp_dir,
+            **_parsed(setting or []) | _given(keep or [], public=public, workload=workload, generator=generator),
         )
     _report(release, output, dataset or dataset_name(data), quiet=quiet, as_json=as_json)
 
@@ -121,6 +141,7 @@ def summary(release: Release, path: Path) -> dict[str, Any]:
         "delta": receipt.delta,
         "rho": receipt.rho,
         "insecure": receipt.insecure,
+        "rehearsal": receipt.rehearsal,
         "rows": release.default_rows,
         "columns": list(release.schema.domain),
         "measurements": len(release.measurements),
@@ -138,7 +159,6 @@ def _report(release: Release, path: Path, dataset: str, *, quiet: bool, as_json:
     words.append(f"Rows: understudy sample {path} -o rows.csv")
     tell("\n".join(words), data, quiet=quiet, as_json=as_json)
 
-        "rehearsal": receipt.rehearsal,
 
 def _parsed(settings: list[str]) -> dict[str, Any]:
     parsed = {}
@@ -153,10 +173,9 @@ def _parsed(settings: list[str]) -> dict[str, Any]:
     return parsed
 
 
-def _given(keep: list[str], public: Path | None, workload: str | None) -> dict[str, Any]:
+def _given(keep: list[str], **options: Any) -> dict[str, Any]:
     """The settings that have options of their own."""
-    given: dict[str, Any] = {} if public is None else {"public": public}
-    given |= {} if workload is None else {"workload": workload}
+    given = {name: value for name, value in options.items() if value is not None}
     return given | ({"keep": [_kept(text) for text in keep]} if keep else {})
 
 

@@ -1,0 +1,47 @@
+"""The 98 columns of the 1940 census from the command line, with the contest's forced tables; made-up rows, few."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import understudy as us
+from understudy.cli import app
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SCHEMA = EXAMPLES / "census1940" / "schema.yaml"
+FORCED = ["SEX,CITY,INCWAGE:6", "SEX,CITY:2", "SEX,INCWAGE:2", "CITY,INCWAGE:2"]
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory):
+    """Two made-up states that follow the same rules, as the example makes them."""
+    spec = importlib.util.spec_from_file_location("nist1940_rows", EXAMPLES / "nist1940" / "rows.py")
+    rows = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(rows)
+    folder = tmp_path_factory.mktemp("census")
+    for state, name in ((1, "arizona"), (2, "colorado")):
+        rows.main(str(SCHEMA), "400", str(state), str(folder / f"{name}.parquet"))
+    return folder
+
+
+@pytest.mark.parametrize("mechanism", ["mst", "nist-mst"])
+def test_the_contest_runs_from_the_command_line(states, tmp_path, mechanism):
+    options = [part for clique in FORCED for part in ("--keep", clique)]
+    if mechanism == "nist-mst":
+        options += ["--public", str(states / "colorado.parquet")]
+    budget = ["--epsilon", "8", "--delta", "2e-12"]
+    given = ["synthesize", str(states / "arizona.parquet"), "-s", str(SCHEMA), "-o", str(tmp_path / "r"), "-q"]
+    with pytest.raises(SystemExit) as left:
+        app([*given, *budget, "-m", mechanism, *options])
+    assert not left.value.code
+    release = us.Release.load(tmp_path / "r")
+    measured = {m.clique for m in release.measurements}
+    assert {("SEX", "CITY", "INCWAGE"), ("SEX", "CITY"), ("SEX", "INCWAGE"), ("CITY", "INCWAGE")} <= measured
+    made = release.sample(50, seed=1, as_="arrow")
+    assert made.num_rows == 50
+    assert set(made.column_names) == set(pq.read_schema(states / "arizona.parquet").names)
+    assert made.num_columns == 98
