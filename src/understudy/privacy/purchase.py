@@ -82,10 +82,6 @@ class Unread:
         """Nothing."""
         return iter(())
 
-    def values(self, column: str) -> dict[str, int]:
-        """Nothing."""
-        return {}
-
 
 @dataclass
 class Shop:
@@ -130,10 +126,9 @@ class Shop:
         weights = [_weight(column) for column in self.schema.open]
         self._price = self.rho / sum(weights, Fraction(0))
         account = self.table.account
-        left = account.budget.purchase_delta - sum((charge.delta for charge in account.charges), Fraction(0))
-        words = sum(column.may_need_delta for column in self.schema.open)
-        self._delta = left / words if words else Fraction(0)
-        if words and left <= 0:
+        self._before = account.spent
+        self._delta = account.budget.purchase_delta - sum((charge.delta for charge in account.charges), Fraction(0))
+        if self._delta <= 0 and any(column.may_need_delta for column in self.schema.open):
             raise BudgetExceeded("nothing is left of the delta set aside for purchases; nothing was read")
 
     # -- types -----------------------------------------------------------------------------------------------------
@@ -155,7 +150,9 @@ class Shop:
         while active:
             probes = {name: search.probe() for name, search in active.items()}
             what: dict[str, What] = {
-                name: "bounds" if "bounds" in search.column.buys and turn < 2 else "bins"
+                name: "bounds"
+                if "bins" not in search.column.buys or ("bounds" in search.column.buys and not turn)
+                else "bins"
                 for name, search in active.items()
             }
             shares = {name: _weight(search.column) / search.rounds * self._price for name, search in active.items()}
@@ -171,9 +168,10 @@ class Shop:
         if not columns:
             return
         table = self.table.over(self.reopen(self._coding([_words(column) for column in columns])))
+        share = (self.rho - (self.table.account.spent - self._before)) / len(columns)  # with what searches left over
         for column in columns:
             self.progress(Step("discover", None, f"the values of {column.name}"))
-            found = table.values(column.name, rho=_WEIGHT["values"] * self._price, delta=self._delta)
+            found = table.values(column.name, rho=share, delta=self._delta / len(columns))
             self._facts[column.name] = partial(_categories, found, column)
 
     # -- the gate --------------------------------------------------------------------------------------------------

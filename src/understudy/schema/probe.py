@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import date
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.errors import SchemaError
 from understudy.measurement import Measurement
+from understudy.schema.axis import EXACT_UP_TO
 from understudy.schema.discover import Open, trial
 from understudy.schema.fields import OURS, column_of, filled
 from understudy.schema.measured import Measured
@@ -27,10 +29,19 @@ MOST_BINS = 100
 """A bought column has no more bins than this."""
 HEAVY = 3.0
 """A bin is worth having when this many standard deviations of the noise on it are fewer than its rows."""
+EVEN_BINS = 100
+"""Cells are not joined to more than this part of the rows, alike as they may be: they may go with different rows."""
+ALIKE = 2.0
+"""Two cells are alike when their densities differ by fewer standard deviations of the noise than this."""
 _WAYS = 16
+_FIRST_WAYS = 256
 _LARGEST_REAL = 100  # powers of two: beyond 2^100 values are clipped into the last cell
 _SMALLEST_REAL = -20
 _YEARS = (1, 1000, 1500, 1700, 1800, 1850, *range(1900, 2110, 10), 2200, 2500, 9999)
+
+
+Cell: TypeAlias = tuple[Any, Any]
+"""Where a cell begins, and where the next one does, in units of the column's axis."""
 
 
 class Search:
@@ -50,10 +61,10 @@ class Search:
         self._spikes += [found.unit_of(spike, "spikes") for spike in found.spikes]
         edges = _grid(found) if self._bounds else _parts(*_range(found), found.grain)
         self._edges: list[Any] = [edge for edge in edges if self._fits(edge) or (edge in edges[:1] + edges[-1:])]
-        self._counts: dict[tuple[Any, Any], tuple[float, int]] = {}
+        self._counts: dict[Cell, tuple[float, int]] = {}
         self._at_spikes: dict[Any, float] = {}
-        self._sd, self._tip = 1.0, None
-        self.rounds = (2 if self._bounds else 0) + (2 if self._bins else 0) if len(self._edges) > 2 else 0
+        self._sd, self._tip, self._cuts = 1.0, None, 0
+        self.rounds = (1 + self._bounds if self._bins else 2) + self._bins if len(self._edges) > 2 else 0
 
     def probe(self) -> Measured:
         """The column with the present partition as its bins."""
@@ -74,7 +85,7 @@ class Search:
         """Take in the noisy counts of a probe; whether another round is worth its price."""
         axis, values = probe.axis, answer.values.astype(np.float64)
         self._sd = max(float(answer.sigma), 1e-9)
-        fresh: dict[tuple[Any, Any], tuple[float, int]] = {}
+        before, self._counts = self._counts, {}
         for i in range(axis.size):
             cell = (axis.lower[i].item(), self._end(axis.upper[i].item()))
             if axis.spike[i] and cell[0] == self._tip:
@@ -82,13 +93,26 @@ class Search:
             elif axis.spike[i]:
                 self._at_spikes[cell[0]] = float(values[i])
                 continue
-            total, times = self._counts.get(cell, (0.0, 0))
-            fresh[cell] = (total + float(values[i]), times + 1)
-        first = not self._counts
-        self._counts = fresh
+            mean, times = before.get(cell, (0.0, 0))
+            self._counts[cell] = ((mean * times + float(values[i])) / (times + 1), times + 1)
+        self._agree(before)
         if self._bounds:
-            self._trim(_quantile(len(fresh), answer.noise == "laplace") if first else 1.5, first=first)
+            self._trim(_quantile(len(values), answer.noise == "laplace") if not before else 1.0, first=not before)
         return self._cut()
+
+    def _agree(self, before: dict[Cell, tuple[float, int]]) -> None:
+        """Spread over the parts of a cell what is missing to what was counted for the whole: least squares."""
+        cells, at = sorted(self._counts), 0
+        for whole in sorted(before):
+            parts = []
+            while at < len(cells) and cells[at][1] <= whole[1]:
+                parts += [cells[at]] if cells[at][0] >= whole[0] else []
+                at += 1
+            if len(parts) > 1:
+                mean, times = before[whole]
+                weight = len(parts) * times / (len(parts) * times + 1)
+                gap = weight * (mean - sum(self._counts[part][0] for part in parts)) / len(parts)
+                self._counts |= {part: (self._counts[part][0] + gap, 1) for part in parts}
 
     def facts(self, most: int) -> dict[str, Any]:
         """What was found, as the keys of a field; at most `most` bins."""
@@ -103,6 +127,8 @@ class Search:
             facts |= {"minimum": self._written(low), "maximum": self._written(high)}
         if not self._bins or not cells:
             return facts
+        if self._few(low, high):
+            return facts
         starts = self._starts(min(most, MOST_BINS))
         if self._ruler.grain and starts[-1] == high and len(starts) > 1:  # a last bin of one value is a spike
             facts["spikes"] = [*spikes, self._written(high)]
@@ -114,9 +140,8 @@ class Search:
 
     # -- the partition -------------------------------------------------------------------------------------------
 
-    def _mean(self, cell: tuple[Any, Any]) -> float:
-        total, times = self._counts[cell]
-        return total / times
+    def _mean(self, cell: Cell) -> float:
+        return self._counts[cell][0]
 
     def _trim(self, z: float, *, first: bool) -> None:
         """Leave out what seems empty at both ends: cell by cell on the first grid, by growing sums afterwards."""
@@ -126,13 +151,17 @@ class Search:
             heavy = [i for i, mean in enumerate(means) if mean >= z * self._sd]
             heavy = heavy or [self._fallback(cells, means)]
             start, stop = heavy[0], heavy[-1] + 1
+            while start > 0 and means[start - 1] >= self._sd:  # beside cells that have rows, less is enough
+                start -= 1
+            while stop < len(cells) and means[stop] >= self._sd:
+                stop += 1
         else:
             start = _light(means, z * self._sd)
             stop = len(cells) - _light(means[::-1], z * self._sd)
             start, stop = (start, stop) if start < stop else (0, len(cells))
         self._counts = {cell: self._counts[cell] for cell in cells[start:stop]}
 
-    def _fallback(self, cells: list[tuple[Any, Any]], means: list[float]) -> int:
+    def _fallback(self, cells: list[Cell], means: list[float]) -> int:
         """Where no cell stands out: the one around zero when zero does, else the one with most."""
         around = [i for i, (lower, upper) in enumerate(cells) if lower < 0 < upper] if self._zero() else []
         return around[0] if around else int(np.argmax(means))
@@ -146,9 +175,10 @@ class Search:
         """Cut heavy cells; without bins to buy only the outermost ones, where the bounds are."""
         cells = sorted(self._counts)
         target, edges, more = self._target(MOST_BINS), [], False
+        ways, self._cuts = (_FIRST_WAYS if self._bins and not self._cuts else _WAYS), self._cuts + 1
         for i, (lower, upper) in enumerate(cells):
             heavy = self._mean((lower, upper)) > target if self._bins else i in (0, len(cells) - 1)
-            inner = _parts(lower, upper, self._ruler.grain)[1:-1] if heavy else []
+            inner = _parts(lower, upper, self._ruler.grain, ways)[1:-1] if heavy else []
             inner = [edge for edge in inner if self._fits(edge)]
             more = more or bool(inner)
             edges += [lower, *inner]
@@ -156,17 +186,19 @@ class Search:
         return more
 
     def _starts(self, most: int) -> list[Any]:
-        """Where bins begin: cells from left to right, joined until they have enough rows together."""
-        target, starts, held = self._target(most), [], math.inf
-        for cell in sorted(self._counts):
-            mean = max(self._mean(cell), 0.0)
-            if held >= target or (mean >= target and held >= target / 2) or mean >= 4 * target:
-                starts.append(cell[0])
-                held = 0.0
-            held += mean
-        if len(starts) > 1 and held < target / 2:
-            starts.pop()
-        return starts
+        """Where bins begin: neighbouring cells are joined while noise explains that their densities differ."""
+        cells = sorted(self._counts)
+        means = np.array([self._mean(cell) for cell in cells])
+        variances = np.array([self._sd**2 / self._counts[cell][1] for cell in cells])
+        widths = np.array([float(upper - lower) for lower, upper in cells])
+        heaviest = max(HEAVY * self._sd, float(means.sum()) / EVEN_BINS)
+        return [cells[i][0] for i in joined(means, variances, widths, heaviest=heaviest, most=most)]
+
+    def _few(self, low: Any, high: Any) -> bool:
+        """Whether every point can have a code of its own, as without declared bins: few points, and rows for each."""
+        everyone = sum(max(self._mean(cell), 0.0) for cell in self._counts)
+        points = (high - low) // self._ruler.grain + 1 if self._ruler.grain else math.inf
+        return points <= min(EXACT_UP_TO, everyone / (2 * self._sd))
 
     def _zero(self) -> list[Any]:
         """Zero as a value of its own among real numbers, where enough rows have it."""
@@ -202,6 +234,37 @@ def written(column: Measured, unit: Any) -> Any:
     return float(unit) if not column.grain else int(unit) if factor == 1 else int(unit) / factor
 
 
+def joined(
+    means: NDArray[np.float64],
+    variances: NDArray[np.float64],
+    widths: NDArray[np.float64],
+    *,
+    heaviest: float,
+    most: int,
+) -> list[int]:
+    """The first cells of bins: neighbours are joined, the most alike first, to bins of at most `heaviest` rows.
+
+    Joining spreads two cells' rows evenly over both, which misplaces |a w_b - b w_a| / (w_a + w_b) of them. Where that
+    is more than noise explains they stay apart, unless there are more than `most` bins.
+    """
+    starts, means, variances, widths = list(range(len(means))), means.copy(), variances.copy(), widths / widths.max()
+    while len(starts) > 1:
+        both = widths[:-1] + widths[1:]
+        misplaced = np.abs(means[:-1] * widths[1:] - means[1:] * widths[:-1]) / both
+        noise = np.sqrt(variances[:-1] * widths[1:] ** 2 + variances[1:] * widths[:-1] ** 2) / both
+        score = np.where(means[:-1] + means[1:] <= heaviest, misplaced / noise, np.inf)
+        i = int(np.argmin(score))
+        if score[i] > ALIKE:
+            if len(starts) <= most:
+                break
+            i = int(np.argmin(misplaced))
+        for array in (means, variances, widths):
+            array[i] += array[i + 1]
+        means, variances, widths = (np.delete(array, i + 1) for array in (means, variances, widths))
+        del starts[i + 1]
+    return starts
+
+
 def _light(means: Sequence[float], allowed: float) -> int:
     """How many cells at the start have, taken together, hardly any rows."""
     total = 0.0
@@ -222,13 +285,13 @@ def _range(column: Measured) -> tuple[Any, Any]:
     return low, high + 1 if column.grain else high
 
 
-def _parts(lower: Any, upper: Any, grain: int) -> list[Any]:
-    """The edges of at most sixteen parts of a cell, on the column's grid."""
+def _parts(lower: Any, upper: Any, grain: int, ways: int = _WAYS) -> list[Any]:
+    """The edges of at most so many parts of a cell, on the column's grid."""
     if not grain:
-        edges = np.linspace(lower, upper, _WAYS + 1).tolist()
+        edges = np.linspace(lower, upper, ways + 1).tolist()
         return sorted({lower, *edges[1:-1], upper})
     points = -((lower - upper) // grain)
-    ways = min(_WAYS, points)
+    ways = min(ways, points)
     return [lower + grain * (i * points // ways) for i in range(ways)] + [upper]
 
 

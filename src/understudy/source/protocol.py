@@ -1,9 +1,9 @@
-"""What every source of private rows can do: count cells. Nothing else comes out of it."""
+"""What every source of private rows can do: count cells, and perhaps values. Nothing else comes out of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from understudy.domain import Clique, Domain
 from understudy.schema import PrivacyUnit
@@ -40,6 +40,14 @@ class Source(Protocol):
             SchemaError: before anything is counted, for an unknown column or a table too large to index.
         """
         ...
+
+
+@runtime_checkable
+class CountsValues(Protocol):
+    """A source that can also count the values of columns whose values are being bought.
+
+    One that cannot leaves the method out: the gate then refuses such a purchase, in words, before it is paid.
+    """
 
     def values(self, column: str) -> dict[str, int]:
         """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 from unittest.mock import patch
@@ -26,13 +26,14 @@ from understudy.testing.expect import expect
 
 @dataclass(frozen=True)
 class Seen:
-    """One draw or choice, with its cost worked out by the spy: `rho`, and `epsilon` where the noise has one."""
+    """One draw or choice, with its cost worked out by the spy: `rho`, `epsilon` where the noise has one, `delta`."""
 
     what: str
     law: str
     scale: Fraction
     rho: Fraction
     epsilon: Fraction | None = None
+    delta: float = 0.0
 
 
 class _Watched:
@@ -65,12 +66,18 @@ class Spy:
     _what: str = ""
     _now: tuple[int, int] = (1, 1)
     _draws: list[NDArray[np.int64]] = field(default_factory=list)
+    _weight: int = 0
     _choice: tuple[list[int], Fraction] | None = None
 
     @property
     def rho(self) -> Fraction:
         """What everything seen costs in zCDP."""
         return sum((one.rho for one in self.seen), Fraction(0))
+
+    @property
+    def delta(self) -> float:
+        """What all thresholds seen cost in delta."""
+        return sum(one.delta for one in self.seen)
 
     @property
     def epsilon(self) -> Fraction | None:
@@ -86,6 +93,9 @@ class Spy:
             ("measure", self._measure(table.measure)),
             ("select", self._select(table.select)),
             ("dependence", self._dependence(table.dependence)),
+            ("error", self._error(table.error)),
+            ("tally", self._tally(table.tally)),
+            ("values", self._values(table.values)),
         ):
             self._stack.enter_context(patch.object(table, name, wrapped))
         choose = self._chose(vars(gate)["exponential_mechanism"])
@@ -106,8 +116,11 @@ class Spy:
     def _drew(self, law: str, scale: Any, draw: NDArray[np.int64]) -> NDArray[np.int64]:
         k, replaced = self._now
         exact = Fraction(scale)
-        if self._what == "measure":
+        if self._what in ("measure", "tally", "values"):
             l1, squared = k * (1 + replaced), Fraction(k * k * (1 + replaced))
+        elif self._what == "quality":  # one sum of distances, each moved by k rows or 2 k, in units of 2^-16 rows
+            l1 = k * (1 + replaced) * self._weight * 2**16
+            squared = Fraction(l1**2)
         else:
             l1 = 4 * k * (1 + replaced) * len(draw)
             squared = Fraction((4 * k * (1 + replaced)) ** 2 * len(draw))
@@ -140,6 +153,32 @@ class Spy:
 
         return measure
 
+    def _tally(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def tally(table: PrivateTable, columns: Any, **rest: Any) -> dict[str, Measurement]:
+            self._start("tally", table)
+            answers: dict[str, Measurement] = original(table, columns, **rest)
+            counts = dict(table._counts([answer.clique for answer in answers.values()]))
+            _same_noise(list(answers.values()), counts, self._draws)
+            return answers
+
+        return tally
+
+    def _values(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def values(table: PrivateTable, column: str, **rest: Any) -> dict[str, int]:
+            self._start("values", table)
+            answer: dict[str, int] = original(table, column, **rest)
+            threshold = table.account.charges[-1].threshold or 0
+            exact = sorted(table._PrivateTable__source.values(column).items())  # type: ignore[attr-defined]
+            expect(len(self._draws) == 1, "values were told without a draw of noise of their own")
+            noisy = {text: n + int(drawn) for (text, n), drawn in zip(exact, self._draws[0], strict=True)}
+            told = {text: count for text, count in noisy.items() if count >= threshold}
+            expect(answer == told, "the values told are not those whose noisy count reaches the threshold")
+            k = self._now[0]
+            self.seen[-1] = replace(self.seen[-1], delta=k * gaussian_tail(self.seen[-1].scale, threshold - k))
+            return answer
+
+        return values
+
     def _dependence(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def dependence(table: PrivateTable, pairs: Any, **rest: Any) -> dict[Clique, int]:
             wanted = list(pairs)
@@ -154,6 +193,19 @@ class Spy:
             return answers
 
         return dependence
+
+    def _error(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def error(table: PrivateTable, against: Any, *, weights: Mapping[Clique, int], rho: float) -> Any:
+            self._start("quality", table)
+            self._weight = sum(weights.values())
+            answer = original(table, against, weights=weights, rho=rho)
+            counts = dict(table._counts(list(weights)))
+            exact = sum(weights[clique] * _distance(counts[clique], against[clique]) for clique in weights)
+            noisy = (exact + Fraction(int(self._draws[0][0]), 2**16)) / self._weight
+            expect(answer.rows == float(noisy), "a workload error is not its exact value plus the noise drawn")
+            return answer
+
+        return error
 
     def _select(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def select(table: PrivateTable, candidates: Any, **rest: Any) -> Clique:
@@ -194,6 +246,9 @@ def check_spent(spy: Spy, receipt: Receipt) -> None:
     """
     budget = receipt.budget
     expect(spy.rho == receipt.exact_rho, "the receipt's rho is not the noise's")
+    charged = sum((charge.delta for charge in receipt.charges), Fraction(0))
+    expect(spy.delta * (1 - 1e-9) <= charged, "the receipt's delta is smaller than the threshold's")
+    expect(charged <= budget.purchase_delta, "more delta was spent than was set aside")
     if budget.pure:
         epsilon = spy.epsilon if spy.epsilon is not None else Fraction(-1)
         expect(epsilon == sum(c.epsilon or 0 for c in receipt.charges), "the receipt's epsilon is not the noise's")
@@ -203,6 +258,13 @@ def check_spent(spy: Spy, receipt: Receipt) -> None:
     if budget.proof == "pld":
         true = curve_epsilon([one.scale for one in spy.seen], float(budget.delta or 0), receipt.neighbours.replace_one)
         expect(true <= float(budget.epsilon or 0), "the drawn noise has a larger epsilon than was promised")
+
+
+def gaussian_tail(sigma: Fraction, t: int) -> float:
+    """P(X >= t) of the discrete Gaussian, by adding up its probabilities."""
+    width = 12 * int(sigma + 1) + abs(t)
+    weights = np.exp(-0.5 * (np.arange(-width, width + 1) / float(sigma)) ** 2)
+    return float(weights[t + width :][::-1].sum() / weights.sum())
 
 
 def curve_epsilon(sigmas: Sequence[Fraction], delta: float, replace_one: bool) -> float:
