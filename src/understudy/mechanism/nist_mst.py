@@ -130,6 +130,9 @@ class NistMST:
         """The chosen tables, each no larger than `max_cells`, and the forced ones."""
         kept = [clique for clique, _ in self._kept]
         sizes = [min(int(self.max_cells), domain.cells(clique)) for clique, _ in kept_cliques(self.cliques or ())]
+        if domain.rules:  # the columns of rules lie together, so the chosen tables are more than a tree
+            small = within(domain, [clique for clique, _ in kept_cliques(self.cliques or ())], int(self.max_cells))
+            sizes.append(JunctionTree.of(domain, [*small, *kept]).cells)
         return tree_footprint(domain, sizes, kept)
 
     @property
@@ -137,9 +140,6 @@ class NistMST:
         return kept_cliques(self.keep)
 
     def _chosen(self, source: Source) -> Kept:
-        if domain.rules:  # the columns of rules lie together, so the chosen tables are more than a tree
-            small = within(domain, [clique for clique, _ in kept_cliques(self.cliques or ())], int(self.max_cells))
-            sizes.append(JunctionTree.of(domain, [*small, *kept]).cells)
         cliques = public_cliques(source, keep=[clique for clique, _ in self._kept], error=self.error)
         return tuple((clique, 1.0) for clique in cliques)
 
