@@ -7,7 +7,7 @@ import secrets
 import tempfile
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, is_dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +23,7 @@ from understudy.privacy.neighbours import Neighbours
 from understudy.privacy.plan import can_plan, certified_plan
 from understudy.privacy.purchase import widest
 from understudy.privacy.randomness import is_insecure
+from understudy.rating import Rating
 from understudy.release.artefact import Frame
 from understudy.release.partial import PartialWriter, unfinished
 from understudy.same_table import DeclaredPublic
@@ -45,12 +46,15 @@ class Run:
         frame: Frame,
         public: DeclaredPublic | None = None,
         discovery_share: float = 0.1,
+        rating: Rating | None = None,
     ) -> None:
         self.public, self.discovery_share = public, discovery_share
         self.schema, self.mechanism, self.noise, self.rows, self.frame = schema, mechanism, noise, rows, frame
         unit = schema.privacy_unit
         self.neighbours = Neighbours(unit.column, unit.max_rows, schema.rows is not None)
-        self.plan, self.budget = _planned(mechanism, schema, budget, self.neighbours)
+        self.rating = rating
+        # a plan fixes all measurements in advance: a question about their result is none of them
+        self.plan, self.budget = (None, budget) if rating else _planned(mechanism, schema, budget, self.neighbours)
         self.insecure = is_insecure()
         self.rules_bytes = check_rules(widest(schema))
 
@@ -63,6 +67,8 @@ class Run:
         """Whether the mechanism has room for a schema that was bought."""
         try:
             check_memory(self.mechanism.footprint(schema.domain).memory_bytes)
+            if self.rating is not None:
+                self.rating.tables(schema.domain)
         except SettingError:
             return False
         return True
@@ -86,7 +92,8 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data from which an interrupted run can be finished."""
-        return {"schema": self.schema.to_dict(), "receipt": self.receipt(()).to_dict(), **self.label()}
+        rating = {} if self.rating is None else {"rating": asdict(self.rating)}
+        return {"schema": self.schema.to_dict(), "receipt": self.receipt(()).to_dict(), **self.label(), **rating}
 
 
 class RunJournal:
@@ -203,6 +210,7 @@ def prepared(
     noise: str,
     rows: int | None,
     discovery_share: float = 0.1,
+    rating: Rating | None = None,
 ) -> Run:
     """Everything that can be checked before the table is opened; the arguments are those of `synthesize`.
 
@@ -218,6 +226,8 @@ def prepared(
     check_noise(noise)
     find_compiler_cache()
     chosen = mechanism_named(mechanism, **settings)
+    if not budget.purchase_delta and (words := [column for column in schema.open if column.may_need_delta]):
+        raise SettingError(f"column {words[0].name!r}: its values take a part of delta; set some of it aside")
     given = getattr(chosen, "public", None)
     if given is not None and schema.open:
         raise SettingError(
@@ -231,7 +241,12 @@ def prepared(
         raise SettingError(
             f"{chosen.name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)"
         )
-    return Run(schema, budget, chosen, noise, rows, _frame_kind(data), public, discovery_share)
+    if rating is not None:
+        rating = replace(rating, workload=rating.workload or getattr(chosen, "workload", None) or "all-2way")
+        rating.tables(widest(schema).domain)
+        if schema.open and discovery_share + rating.share >= 1:
+            raise SettingError("quality and discovery_share leave nothing for the mechanism; give one of them less")
+    return Run(schema, budget, chosen, noise, rows, _frame_kind(data), public, discovery_share, rating)
 
 
 def _planned(

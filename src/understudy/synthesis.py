@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import partial as partial_of
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from understudy.errors import InputError, ReleaseError, SettingError, UnderstudyError
-from understudy.mechanism import Mechanism, mechanism_named
+from understudy.mechanism import Fit, Mechanism, mechanism_named
 from understudy.mechanism.learned import settled
 from understudy.preflight import check_output, find_compiler_cache
 from understudy.privacy import Book, PrivateTable, Receipt
@@ -19,6 +19,8 @@ from understudy.privacy.charge import Charge
 from understudy.privacy.exact import float_below
 from understudy.privacy.purchase import Shop, Unread, purchase_budget
 from understudy.progress import Progress, Step, silent
+from understudy.quality import Quality, parsed_share
+from understudy.rating import Rating, rated
 from understudy.release import Partial, Release, read_partial
 from understudy.run import Run, RunJournal, prepared
 from understudy.schema import Schema
@@ -26,6 +28,9 @@ from understudy.source import open_source
 from understudy.source.reopen import opener
 from understudy.source.sql import Located, located
 from understudy.source.sql_place import name_of
+
+Rate: TypeAlias = Callable[[Fit, Receipt, Schema], tuple[Quality, Receipt]]
+"""Measures the quality of a fit, and adds what that cost to the receipt."""
 
 
 def synthesize(
@@ -42,6 +47,7 @@ def synthesize(
     dataset: str | None = None,
     noise: str = "exact",
     discovery_share: float = 0.1,
+    quality: float | str | None = None,
     query: str | None = None,
     temp_dir: str | PathLike[str] | None = None,
     **settings: Any,
@@ -65,6 +71,8 @@ def synthesize(
         noise: "exact" (ours) or "opendp".
         discovery_share: the part of the budget that buys what the schema wants discovered; nothing is where it declares
             everything. A tenth of delta is set aside where values are bought.
+        quality: the part of the budget, such as "5%", that measures the workload error of the result; it is told in
+            `release.quality` and the report.
         query: a SELECT statement to read instead of a database's table; with files, they are its table ``data``.
         temp_dir: where engines put files while they work, in a private directory that is removed in the end.
         settings: the mechanism's settings, when it is given by name; `public` of nist-mst is a table that the
@@ -81,7 +89,9 @@ def synthesize(
     schema = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
     budget = purchase_budget(schema, discovery_share, epsilon=epsilon, delta=delta, rho=rho)
     with located(data, query, temp_dir) as table:
-        run = prepared(table, schema, budget, mechanism, settings, noise, rows, discovery_share)
+        share = parsed_share(quality)
+        rating = None if share is None else Rating(share)
+        run = prepared(table, schema, budget, mechanism, settings, noise, rows, discovery_share, rating)
         journal = RunJournal(run, Book(), dataset or dataset_name(table), output)
         return carried_out(table, run, journal, output, progress or silent)
 
@@ -124,10 +134,16 @@ def _made(
     if run.public is not None:
         data = run.public.refuse(data)
     table = _opened(data, run, journal, progress, lost)
-    fit = run.mechanism.fit(table, rho=float_below(table.account.remaining), progress=progress)
+    aside = run.rating.cost(run.budget.capacity) if run.rating is not None else 0
+    fit = run.mechanism.fit(table, rho=float_below(table.account.remaining - aside), progress=progress)
     fit = settled(run.mechanism, fit, run.schema, total=table.rows_public, progress=progress)
+    quality = None
+    if run.rating is not None:
+        progress(Step("measure", None, "the workload error"))
+        quality = rated(table, fit, run.rating)
     receipt = run.receipt(table.account.charges)
-    release = Release.of(fit, run.schema, receipt, layout=_layout(data, run.schema), **run.label())
+    layout = _layout(data, run.schema)
+    release = Release.of(fit, run.schema, receipt, layout=layout, quality=quality, **run.label())
     if output is not None:
         progress(Step("write", None, str(output)))
         release.save(output)
@@ -151,7 +167,11 @@ def _opened(data: Any, run: Run, journal: RunJournal, progress: Progress, lost: 
 
 
 def resume(
-    partial: str | PathLike[str], *, output: str | PathLike[str] | None = None, progress: Progress | None = None
+    partial: str | PathLike[str],
+    *,
+    output: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+    rate: Rate | None = None,
 ) -> Release:
     """Finish an interrupted run from what it had measured. Costs nothing: rows are not needed and not read.
 
@@ -159,6 +179,8 @@ def resume(
         partial: the file that the interrupted run left.
         output: where to save the release; the partial file is removed once that is done.
         progress: called with each `Step`.
+        rate: measures the quality of the fit, out of the share that the run had kept for it; for callers who have the
+            rows. Without it a resumed release has no `quality`.
 
     Raises:
         ReleaseError: the file is not a partial release, or nothing had been measured yet.
@@ -189,7 +211,10 @@ def resume(
     except InputError:  # a wrongly declared number of rows must not lose what was paid for: the noisy one serves
         fit = finish(total=None)
     fit = settled(mechanism, fit, schema, total=schema.rows_used, progress=progress or silent)
-    release = Release.of(fit, schema, receipt, **label)
+    quality = None
+    if rate is not None:
+        quality, receipt = rate(fit, receipt, schema)
+    release = Release.of(fit, schema, receipt, quality=quality, **label)
     if output is not None:
         release.save(output)
         Path(partial).unlink(missing_ok=True)
@@ -199,10 +224,12 @@ def resume(
 def _paid_receipt(held: Partial, schema: Schema) -> Receipt:
     """The receipt of an interrupted run; what its columns rest on is told by the schema, which may have been bought.
 
+    **Privacy.** A charge for quality is left out: its answer is kept nowhere but in a release, so it was never seen.
+
     Raises:
         BudgetExceeded, ValueError: when charges pass the budget, or a measurement was not paid for: no run wrote that.
     """
-    charges = [charge.to_dict() for charge in held.charges]
+    charges = [charge.to_dict() for charge in held.charges if charge.what != "quality"]
     facts = held.run["receipt"]["facts"] | {column.name: column.origin for column in schema.columns}
     receipt = Receipt.from_dict({**held.run["receipt"], "charges": charges, "facts": facts})
     paid = Counter((charge.about[0], charge.noise) for charge in held.charges if charge.what == "measure")

@@ -23,6 +23,9 @@ _WORDS = {
 def run(
     file: Annotated[Path, typer.Argument(help="The run file (YAML): data, schema, budget, mechanism, outputs.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")],
+    quality: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="Keep this part of the budget, e.g. 5%, to measure the error.")
+    ] = None,
     rehearse: Annotated[
         bool, typer.Option("--rehearse", help="Practise on rows made from the schema; costs nothing.")
     ] = False,
@@ -37,7 +40,7 @@ def run(
     Run again, it does only what is missing: a finished run costs nothing, an interrupted one is never paid twice.
     """
     with progress_shown(quiet=quiet or as_json) as progress:
-        outcome = run_file(file, output, rehearse=rehearse, over_limit=over_limit, progress=progress)
+        outcome = run_file(file, output, quality=quality, rehearse=rehearse, over_limit=over_limit, progress=progress)
     tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
 
 
@@ -66,4 +69,7 @@ def _words(outcome: Outcome) -> str:
     lines = [f"{done}.", f"Release: {facts['release']}"]
     lines += [f"Rows: {path}" for path in facts["rows"]]
     lines += [f"Report{' (for the custodian only)' * (k == 'custodian')}: {p}" for k, p in facts["reports"].items()]
+    if facts.get("quality"):
+        low, high = facts["quality"]["interval"]
+        lines.append(f"Workload error: {100 * low:.3g} % to {100 * high:.3g} % of rows misplaced (95 % interval)")
     return "\n".join([*lines, f"Guarantee: {facts['guarantee']}"])

@@ -83,6 +83,7 @@ def _to_terminal(table: Any, dialect: Dialect) -> None:
         raise OutputError(f"the rows could not be written ({error.strerror or 'input/output error'})") from None
 
 
+        *([] if loaded.quality is None else [f"Workload error: {loaded.quality.text()}."]),
 def _warn_of_many(release: Release, rows: int | None, *, quiet: bool) -> None:
     most = None if rows is None or quiet else release.most_rows
     if most is not None and rows is not None and rows > most:

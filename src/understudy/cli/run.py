@@ -52,6 +52,12 @@ def synthesize(
     rows: Annotated[
         int | None, typer.Option(help="Rows that `sample` makes by default; published, so not the table's own count.")
     ] = None,
+    quality: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="Keep this part of the budget, e.g. 5%, to measure the error.")
+    ] = None,
+    discovery_share: Annotated[
+        float, typer.Option(help="Part of the budget that buys what the schema wants discovered.")
+    ] = 0.1,
     dataset: Annotated[str | None, typer.Option(help="Name in the book; by default the file's name.")] = None,
     noise: Annotated[str, typer.Option(help="Noise sampler: exact or opendp.")] = "exact",
     query: Annotated[
@@ -85,6 +91,8 @@ def synthesize(
             output=output,
             dataset=dataset,
             noise=noise,
+            quality=quality,
+            discovery_share=discovery_share,
             query=None if query is None else read_query(query),
             temp_dir=temp_dir,
             **_parsed(setting or []) | _given(keep or [], public=public, workload=workload, generator=generator),
@@ -146,6 +154,7 @@ def summary(release: Release, path: Path) -> dict[str, Any]:
         "columns": list(release.schema.domain),
         "measurements": len(release.measurements),
         "charges": len(receipt.charges),
+        "quality": None if release.quality is None else release.quality.told(),
     }
 
 
@@ -156,6 +165,7 @@ def _report(release: Release, path: Path, dataset: str, *, quiet: bool, as_json:
         spent = Book().spent(dataset)
         words.append(f"Spent on {dataset!r} so far: {spent}")
         data |= {"dataset": dataset, "book": {"runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon}}
+    words += [] if release.quality is None else [f"Workload error: {release.quality.text()}"]
     words.append(f"Rows: understudy sample {path} -o rows.csv")
     tell("\n".join(words), data, quiet=quiet, as_json=as_json)
 

@@ -15,10 +15,10 @@ import yaml
 from understudy.errors import SettingError
 
 KEYS = (
-    "data", "schema", "dataset", "budget", "mechanism", "workload", "keep", "public", "rows", "noise", "quality",
-    "outputs",
+    "data", "query", "schema", "dataset", "budget", "mechanism", "workload", "keep", "public", "rows", "noise",
+    "quality", "outputs",
 )  # fmt: skip
-_BUDGET = ("epsilon", "delta", "rho")
+_BUDGET = ("epsilon", "delta", "rho", "discovery_share")
 _OUTPUTS = ("rows", "report", "seed")
 ROWS, REPORTS = ("csv", "parquet"), ("public", "custodian")
 _FILES = (".yaml", ".yml", ".json")
@@ -86,6 +86,8 @@ class RunFile:
         workload = self.content.get("workload")
         if isinstance(workload, str) and Path(workload).suffix in _FILES:
             said |= {"the workload's content": _digest(_parsed(Path(self.near(workload)), "workload"))}
+        if isinstance(query := self.content.get("query"), str):
+            said |= {"the query's content": _digest(_text(Path(self.near(query)), "query").decode(errors="replace"))}
         return dict(sorted((said | ({"rehearsal": "yes"} if self.rehearsal else {})).items()))
 
 
@@ -96,7 +98,7 @@ def _checked(content: Any, file: Path) -> dict[str, Any]:
     for key in ("data", "schema", "budget"):
         if content.get(key) is None:
             raise SettingError(f"{file}: `{key}` is missing; a run needs data, schema and budget")
-    for key in ("data", "schema", "dataset", "public", "noise"):
+    for key in ("data", "query", "schema", "dataset", "public", "noise"):
         if not isinstance(content.get(key, ""), str):
             raise SettingError(f"{file}: `{key}` must be text; put it in quotes")
     for key, known in (("budget", _BUDGET), ("outputs", _OUTPUTS)):
@@ -135,11 +137,16 @@ def _listed(value: Any) -> list[Any]:
 def _parsed(path: Path, what: str) -> Any:
     """A file's content, so that comments and layout do not count."""
     try:
-        return yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe
-    except OSError:
-        raise SettingError(f"the {what} {path} cannot be read; paths are relative to the run file") from None
+        return yaml.load(_text(path, what), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe
     except (yaml.YAMLError, UnicodeError, ValueError, RecursionError):
         raise SettingError(f"the {what} {path} is neither YAML nor JSON") from None
+
+
+def _text(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        raise SettingError(f"the {what} {path} cannot be read; paths are relative to the run file") from None
 
 
 def _digest(value: Any) -> str:

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Literal
 
 from understudy.errors import InputError, OutputError, ReleaseError, SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
-from understudy.journey.rehearsal import rehearsal_rows
-from understudy.mechanism.registry import setting_names
-from understudy.privacy import Book, Budget
+from understudy.journey.meaning import data_of, dataset_of, prepared_run, query_of
+from understudy.mechanism import Fit
+from understudy.privacy import Book, PrivateTable, Receipt
 from understudy.privacy.charge import Charge
 from understudy.progress import Progress, Step
+from understudy.quality import Quality
+from understudy.rating import Rating, rated
 from understudy.release import Partial, Release, read_partial
-from understudy.run import Run, RunJournal, prepared
+from understudy.run import RunJournal
 from understudy.schema import Schema
-from understudy.synthesis import carried_out, dataset_name, resume
+from understudy.source import open_source
+from understudy.source.sql import located
+from understudy.source.sql_place import home_of
+from understudy.synthesis import Rate, carried_out, resume
 from understudy.written import write_page, write_rows
 
 Status = Literal["made", "resumed", "completed"]
@@ -49,21 +54,38 @@ def _release(file: RunFile, folder: Folder, mark: str, progress: Progress) -> tu
         release = Release.load(folder.release)
         folder.partial.unlink(missing_ok=True)  # killed between saving the release and removing it
         return "completed", release
-    dataset = _dataset(file)
+    dataset = dataset_of(file)
     paid = not file.rehearsal and Book().holds(dataset, mark)
     held = _held(folder, paid=paid)
     if held is not None and held.measurements:
-        return "resumed", resume(folder.partial, output=folder.release, progress=progress)
+        rate = _rate(file, held)
+        return "resumed", resume(folder.partial, output=folder.release, progress=progress, rate=rate)
     if paid and held is None:
         raise OutputError(
             f"this run was paid for, and what it paid for is not in {folder.path}: it was moved or deleted. Put it "
             f"back as {folder.partial.name} or {folder.release.name}; to run anew, and pay again, choose another folder"
         )
-    run = _prepared(file)
     lost = () if held is None else _lost(held)
     again = folder.partial.exists()
-    journal = RunJournal(run, Book(), dataset, folder.release, mark=mark, lost=lost, again=again)
-    return "made", carried_out(_data(file), run, journal, folder.release, progress, lost)
+    with located(data_of(file), query_of(file)) as table:
+        run = prepared_run(file, table)
+        journal = RunJournal(run, Book(), dataset, folder.release, mark=mark, lost=lost, again=again)
+        return "made", carried_out(table, run, journal, folder.release, progress, lost)
+
+
+def _rate(file: RunFile, held: Partial) -> Rate | None:
+    """How to measure the quality that an interrupted run had kept a share for; None where it had not."""
+    if "rating" not in held.run:
+        return None
+
+    def rate(fit: Fit, receipt: Receipt, schema: Schema) -> tuple[Quality, Receipt]:
+        with located(data_of(file), query_of(file)) as data:
+            table = PrivateTable(open_source(data, schema), receipt.budget, noise=receipt.noise)
+            table.account.pay(receipt.charges)
+            quality = rated(table, fit, Rating(**held.run["rating"]))
+        return quality, replace(receipt, charges=table.account.charges)
+
+    return rate
 
 
 def _held(folder: Folder, *, paid: bool) -> Partial | None:
@@ -88,65 +110,13 @@ def _lost(held: Partial) -> tuple[Charge, ...]:
     return () if all(charge.what == "measure" for charge in held.charges) else held.charges
 
 
-def _prepared(file: RunFile) -> Run:
-    content = file.content
-    budget = Budget.of(**(content["budget"] or {}))
-    mechanism = content.get("mechanism", "mst")
-    settings = {} if isinstance(mechanism, str) else {key: mechanism[key] for key in mechanism if key != "name"}
-    name = mechanism if isinstance(mechanism, str) else mechanism["name"]
-    settings |= _own_settings(file, name)
-    rows = content.get("rows")
-    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int)):
-        raise SettingError(f"{file.path}: `rows` must be a whole number")
-    run = prepared(_data(file), file.schema, budget, name, settings, content.get("noise", "exact"), rows)
-    run.rehearsal = file.rehearsal
-    return run
-
-
-def _own_settings(file: RunFile, mechanism: str) -> dict[str, Any]:
-    """Settings with keys of their own; paths as the file means them."""
-    content = file.content
-    found: dict[str, Any] = {}
-    if content.get("workload") is not None:
-        found["workload"] = _workload(file)
-    if content.get("keep"):
-        found["keep"] = [_kept(entry, file) for entry in content["keep"]]
-    if content.get("public") is not None:
-        found["public"] = file.near(content["public"])
-    if "workload" in found and content.get("quality") and "workload" not in setting_names(mechanism):
-        del found["workload"]  # it says what quality is measured on
-    return found
-
-
-def _workload(file: RunFile) -> str:
-    workload = file.content["workload"]
-    if not isinstance(workload, str):
-        raise SettingError(f"{file.path}: `workload` is all-3way, target:COLUMN, skewed:SEED or a .yaml file")
-    return file.near(workload) if Path(workload).suffix in (".yaml", ".yml", ".json") else workload
-
-
-def _kept(entry: Any, file: RunFile) -> tuple[list[str], float]:
-    weight = entry.get("weight", 1.0) if isinstance(entry, dict) else 1.0
-    columns = entry.get("clique") if isinstance(entry, dict) else entry
-    if not isinstance(columns, list) or not isinstance(weight, int | float):
-        raise SettingError(f"{file.path}: `keep` is a list of lists of columns, or of {{clique: [a, b], weight: 2}}")
-    return [str(column) for column in columns], float(weight)
-
-
-def _data(file: RunFile) -> Any:
-    if file.rehearsal:
-        return rehearsal_rows(Schema.load(file.schema), file.content.get("rows"), seed=file.outputs["seed"] or 0)
-    return file.near(file.content["data"])
-
-
-def _dataset(file: RunFile) -> str:
-    return str(file.content.get("dataset") or dataset_name(file.content["data"]))
-
-
 def _check_reports(folder: Folder) -> None:
     """Said before anything is spent, not after."""
     if folder.reports and find_spec("jinja2") is None:
         raise InputError("reports need jinja2: pip install 'understudy[eval]'. Nothing was spent")
+    data = folder.file.near(folder.file.content["data"])
+    if "custodian" in folder.reports and not folder.file.rehearsal and home_of(data) != "file":
+        raise SettingError("outputs: report: a report for the custodian needs the table as one file. Nothing was spent")
 
 
 def _page(kind: str, release: Release, file: RunFile, progress: Progress) -> str:
@@ -155,7 +125,7 @@ def _page(kind: str, release: Release, file: RunFile, progress: Progress) -> str
 
     if kind == "public":
         return public_report(release)
-    data = _data(file)
+    data = data_of(file)
     real = data if file.rehearsal else read_table(data, release.schema)
     return custodian_report(release, real, progress=progress)
 
@@ -163,7 +133,7 @@ def _page(kind: str, release: Release, file: RunFile, progress: Progress) -> str
 def _facts(file: RunFile, release: Release) -> dict[str, Any]:
     receipt = release.receipt
     return {
-        "dataset": _dataset(file),
+        "dataset": dataset_of(file),
         "mechanism": release.mechanism,
         "guarantee": receipt.guarantee(),
         "epsilon": receipt.epsilon,
@@ -172,4 +142,5 @@ def _facts(file: RunFile, release: Release) -> dict[str, Any]:
         "insecure": receipt.insecure,
         "default_rows": release.default_rows,
         "measurements": len(release.measurements),
+        "quality": None if release.quality is None else release.quality.told(),
     }

@@ -11,7 +11,7 @@ from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.privacy.exact import float_above, float_below, fraction_of, sqrt_above, sqrt_below
 
-What = Literal["measure", "select", "dependence", "type", "bounds", "bins", "values"]
+What = Literal["measure", "select", "dependence", "type", "bounds", "bins", "values", "quality"]
 PURCHASES: tuple[What, ...] = ("type", "bounds", "bins", "values")
 """The charges that bought facts for the schema, before the mechanism began."""
 

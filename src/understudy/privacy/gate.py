@@ -6,7 +6,6 @@ down, and only then read counts, add integer noise or choose, write the answer d
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial
@@ -24,12 +23,17 @@ from understudy.privacy.counted import Counted
 from understudy.privacy.exact import distance, dyadic, float_above, float_below, indif, merged, sqrt_above
 from understudy.privacy.journal import Forgetful, Journal
 from understudy.privacy.neighbours import Neighbours
-from understudy.privacy.noise import NOISES, Noise
+from understudy.privacy.noise import Noise, noise_named
 from understudy.privacy.scores import Distances, FixedMarginals, whole_scores
 from understudy.privacy.selection import exponential_mechanism
+from understudy.privacy.shares import numbers as _numbers
+from understudy.privacy.shares import shares as _shares
 from understudy.privacy.threshold import thresholded
+from understudy.privacy.workload_error import apart, error_charge
+from understudy.quality import Apart
 from understudy.schema import Recoding
 from understudy.source import Source
+from understudy.source.protocol import CountsValues
 
 T = TypeVar("T")
 
@@ -68,7 +72,7 @@ class PrivateTable:
     ) -> None:
         self.__source = source
         self.__account = Account(budget)
-        self.__noise = _noise_named(noise)
+        self.__noise = noise_named(noise)
         self.__journal = journal or Forgetful()
         self.__recoding = Recoding.identity()
         self.__distances = Distances()
@@ -273,17 +277,36 @@ class PrivateTable:
             BudgetExceeded: before a row is read.
         """
         self._refuse_if_planned()
-        if not hasattr(self.__source, "values"):
+        source = self.__source
+        if not isinstance(source, CountsValues):
             remedy = "is not supported for this kind of table yet; declare its values under `categories`"
             raise SettingError(f"column {column!r}: `values: discover` {remedy}")
         if self.__account.budget.pure:
             raise BudgetExceeded("values cannot be bought under pure DP (delta = 0): declare them, or give a delta")
         charge = thresholded(((column,),), self.neighbours, share=self.__account.share(rho), delta=delta)
         self._pay([charge])
-        counted = sorted(self.__source.values(column).items())
+        counted = sorted(source.values(column).items())
         noise = self._draw(charge, len(counted)).tolist()
         noisy = {text: count + drawn for (text, count), drawn in zip(counted, noise, strict=True)}
         return self._released({text: count for text, count in noisy.items() if count >= (charge.threshold or 0)})
+
+    def error(self, against: Mapping[Clique, ArrayLike], *, weights: Mapping[Clique, int], rho: float) -> Apart:
+        """How far given marginals are from the true ones: the weighted mean of their L1 distances, in rows, with noise.
+
+        **Privacy.** Costs at most `rho`: one unit moves each distance by at most `marginal_l1`, so the weighted sum by
+        that times the sum of the weights; noise is added to the sum, in whole units of 2^-16 rows.
+
+        Raises:
+            SettingError: unknown columns, a marginal of the wrong size, weights that are not whole and positive.
+            BudgetExceeded: before a row is read.
+        """
+        wanted = self._checked(weights)
+        self._refuse_if_planned()
+        given, share = self._given(wanted, against), self.__account.share(rho)
+        charge = error_charge(weights, self.neighbours.marginal_l1, share, pure=self.__account.budget.pure)
+        self._pay([charge])
+        distances = {clique: distance(counts, given[clique]()) for clique, counts in self._counts(wanted)}
+        return self._released(apart(distances, weights, int(self._draw(charge, 1)[0]), charge))
 
     def _checked(self, cliques: Iterable[Clique]) -> list[Clique]:
         wanted = [self.domain.check(clique) for clique in cliques]
@@ -366,32 +389,3 @@ class PrivateTable:
     def _released(self, answer: T) -> T:
         """Every answer passes here on its way out, so that a test can record or replace all of them."""
         return answer
-
-
-def _noise_named(noise: str | Noise) -> Noise:
-    if not isinstance(noise, str):
-        return noise
-    if noise not in NOISES:
-        raise SettingError(f"noise: {noise!r} is unknown; the choices are {', '.join(NOISES)}")
-    return NOISES[noise]
-
-
-def _shares(
-    cliques: Sequence[Clique], weights: Mapping[Clique, float] | None, share: Fraction, *, squared: bool
-) -> dict[Clique, Fraction]:
-    numbers = [1.0] * len(cliques) if weights is None else _numbers("weight", cliques, weights)
-    if min(numbers) <= 0:
-        raise SettingError("measure: every clique needs a positive weight")
-    weight = {clique: Fraction(number) for clique, number in zip(cliques, numbers, strict=True)}
-    power = {clique: value**2 if squared else value for clique, value in weight.items()}
-    total = sum(power.values(), Fraction(0))
-    return {clique: share * value / total for clique, value in power.items()}
-
-
-def _numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
-    """One public number per clique."""
-    numbers = [float(given.get(clique, math.nan)) for clique in cliques]
-    for clique, number in zip(cliques, numbers, strict=True):
-        if not math.isfinite(number):
-            raise SettingError(f"{clique} needs a finite {what}; give one for every clique")
-    return numbers

@@ -143,3 +143,16 @@ def _count(size: Shape) -> int:
     if any(length < 0 for length in shape):
         raise SettingError(f"size must not be negative, not {size}")
     return math.prod(shape)
+
+
+def noise_named(noise: str | Noise) -> Noise:
+    """A sampler by its name, or the given one.
+
+    Raises:
+        SettingError: listing the names.
+    """
+    if not isinstance(noise, str):
+        return noise
+    if noise not in NOISES:
+        raise SettingError(f"noise: {noise!r} is unknown; the choices are {', '.join(NOISES)}")
+    return NOISES[noise]

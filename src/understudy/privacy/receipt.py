@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 from understudy.privacy.budget import Account, Budget
-from understudy.privacy.charge import Charge
+from understudy.privacy.charge import PURCHASES, Charge
 from understudy.privacy.exact import float_above, fraction_of, upwards
 from understudy.privacy.neighbours import Neighbours
 
@@ -91,11 +91,40 @@ class Receipt:
             f"Who is protected: {self.neighbours.describe()}.",
             f"Why it holds: {_PROOFS[self.budget.proof]}; the noise is integer and drawn exactly ({self.noise}).",
             f"Spent: {self._spent()}, in {len(self.charges)} charges.",
+            *self._for_quality(),
             *(f"Facts taken as {origin}: {_names(self.facts, origin)}." for origin in facts),
+            *self._bought(),
             "It covers this run alone. Other releases about the same people add up: their epsilons and deltas add.",
             "Not promised: " + "; ".join(NOT_PROMISED) + ".",
         ]
         return "\n".join(lines)
+
+    def _for_quality(self) -> list[str]:
+        """A line of its own for what measured the result."""
+        paid = [charge for charge in self.charges if charge.what == "quality"]
+        if not paid:
+            return []
+        cost = sum(
+            ((charge.epsilon or Fraction(0)) if self.budget.pure else charge.rho for charge in paid), Fraction(0)
+        )
+        name = "epsilon" if self.budget.pure else "rho"
+        return [f"Of this, {upwards(float_above(cost))} in {name} measured how good the result is (workload error)."]
+
+    def _bought(self) -> list[str]:
+        """A line for each purchase that made the schema complete."""
+        lines: dict[tuple[str, str], list[Charge]] = {}
+        for charge in self.charges:
+            if charge.what in PURCHASES:
+                lines.setdefault((charge.what, charge.about[0][0]), []).append(charge)
+        return [f"Bought: the {what} of {column} for {self._price(paid)}." for (what, column), paid in lines.items()]
+
+    def _price(self, charges: Sequence[Charge]) -> str:
+        costs = ((charge.epsilon or Fraction(0)) if self.budget.pure else charge.rho for charge in charges)
+        price = f"{'epsilon' if self.budget.pure else 'rho'} {upwards(float_above(sum(costs, Fraction(0))))}"
+        if charges[0].threshold is None:
+            return price
+        delta = upwards(float_above(sum((charge.delta for charge in charges), Fraction(0))))
+        return f"{price} and delta {delta} (values of at least {charges[0].threshold} rows, noise included)"
 
     def _spent(self) -> str:
         epsilons = sum((charge.epsilon or Fraction(0) for charge in self.charges), Fraction(0))

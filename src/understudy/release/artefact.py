@@ -19,6 +19,7 @@ from understudy.mechanism import Fit
 from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
 from understudy.privacy import Receipt
+from understudy.quality import Quality
 from understudy.release.answer import Answer, answer, rows_known
 from understudy.release.archive import read_archive, write_archive
 from understudy.release.evidence import asked_about, evidence_of
@@ -49,6 +50,7 @@ class Release:
         frame: the kind of frame `sample` makes unless told: the kind that went in, arrow after loading.
         layout: the column types of the frame that went in, where its owner chose other than the declared ones; not
             saved.
+        quality: the workload error, where a share of the budget was kept to measure it.
 
     **Privacy.** Made of declared facts and paid-for answers only; anything done with it is post-processing and free.
     """
@@ -64,6 +66,7 @@ class Release:
     default_rows: int = 1
     frame: Frame = "arrow"
     layout: Mapping[str, str] = field(default_factory=dict)
+    quality: Quality | None = None
 
     @classmethod
     def of(
@@ -77,6 +80,7 @@ class Release:
         rows: int | None = None,
         frame: Frame = "arrow",
         layout: Mapping[str, str] | None = None,
+        quality: Quality | None = None,
     ) -> Release:
         """The release of a mechanism's fit; rows default to the declared number, else to the noisy total."""
         default = rows or schema.rows or max(1, round(fit.model.total))
@@ -92,6 +96,7 @@ class Release:
             default_rows=default,
             frame=frame,
             layout=layout or {},
+            quality=quality,
         )
 
     def __repr__(self) -> str:
@@ -251,6 +256,7 @@ class Release:
         schema = Schema.from_dict(manifest["schema"])
         recoding = Recoding.from_dict(manifest["recoding"])
         domain = recoding.recode(schema.domain)
+            **({} if self.quality is None else {"quality": self.quality.to_dict()}),
         kind = manifest["model"]["kind"]
         if kind not in MODELS:
             raise ReleaseError(f"the release holds a model of kind {kind!r}, which this version does not know")
@@ -283,3 +289,4 @@ def _check_size(rows: int, columns: int) -> None:
 
     if rows * columns * 8 > max(psutil.virtual_memory().available, 1 << 28):
         raise SettingError(f"{rows} rows do not fit in memory; say how many are wanted (rows=, on the command line -n)")
+            quality=Quality(**manifest["quality"]) if "quality" in manifest else None,

@@ -1,0 +1,40 @@
+"""How one call's share of the budget is divided among cliques: public numbers only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from understudy.domain import Clique
+from understudy.errors import SettingError
+
+
+def shares(
+    cliques: Sequence[Clique], weights: Mapping[Clique, float] | None, share: Fraction, *, squared: bool
+) -> dict[Clique, Fraction]:
+    """Each clique's part, exact: in proportion to its weight, or to the square of it.
+
+    Raises:
+        SettingError: for a weight that is missing or not positive.
+    """
+    given = [1.0] * len(cliques) if weights is None else numbers("weight", cliques, weights)
+    if min(given) <= 0:
+        raise SettingError("measure: every clique needs a positive weight")
+    weight = {clique: Fraction(number) for clique, number in zip(cliques, given, strict=True)}
+    power = {clique: value**2 if squared else value for clique, value in weight.items()}
+    total = sum(power.values(), Fraction(0))
+    return {clique: share * value / total for clique, value in power.items()}
+
+
+def numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
+    """One public number per clique.
+
+    Raises:
+        SettingError: naming the clique that has none, or one that is not finite.
+    """
+    found = [float(given.get(clique, math.nan)) for clique in cliques]
+    for clique, number in zip(cliques, found, strict=True):
+        if not math.isfinite(number):
+            raise SettingError(f"{clique} needs a finite {what}; give one for every clique")
+    return found

@@ -1,0 +1,87 @@
+"""Measuring how good a fit is: which tables of the workload are compared, and the one question to the gate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
+from understudy.mechanism import Fit
+from understudy.privacy import PrivateTable
+from understudy.privacy.exact import float_below
+from understudy.quality import Quality
+from understudy.workload import Workload
+
+MOST = 512
+"""The most tables that are compared."""
+_CELLS = 1 << 16
+_FINE = 1000
+
+
+@dataclass(frozen=True)
+class Rating:
+    """The part of a run that measures its own quality.
+
+    Attributes:
+        share: the part of the budget that it costs.
+        workload: which tables matter, as on the command line; None: the mechanism's own, else all pairs.
+    """
+
+    share: float
+    workload: str | None = None
+
+    @property
+    def named(self) -> str:
+        """The workload, whether it was named or not."""
+        return self.workload or "all-2way"
+
+    def tables(self, domain: Domain) -> tuple[dict[Clique, int], int]:
+        """The tables to compare with whole weights, and how many the workload has.
+
+        Chosen from the workload and a fixed seed, never from rows or answers. Where there are too many, they are drawn
+        in proportion to their weights and then count alike; those of very many cells are left out.
+
+        Raises:
+            SettingError: when none is small enough.
+        """
+        weights = {clique: weight for clique, weight in Workload.parse(self.named, domain).weights.items() if weight}
+        small = {clique: weight for clique, weight in weights.items() if domain.cells(clique) <= _CELLS}
+        if not small:
+            raise SettingError(
+                f"quality: every table of {self.named} has more than {_CELLS} cells; name smaller ones"
+            )
+        names = list(small)
+        if len(names) > MOST:
+            chance = np.array(list(small.values())) / sum(small.values())
+            drawn = np.random.default_rng(0).choice(len(names), MOST, replace=False, p=chance)
+            return {names[place]: 1 for place in sorted(drawn.tolist())}, len(weights)
+        top = max(small.values())
+        if min(small.values()) == top:
+            return dict.fromkeys(names, 1), len(weights)
+        return {clique: max(1, round(_FINE * weight / top)) for clique, weight in small.items()}, len(weights)
+
+    def cost(self, capacity: Fraction) -> Fraction:
+        """What it costs, in the budget's own currency."""
+        return Fraction(self.share) * capacity
+
+
+def rated(table: PrivateTable, fit: Fit, rating: Rating) -> Quality:
+    """The workload error of a fit, measured with its share of the budget.
+
+    Values that were merged as rare count as one value.
+
+    **Privacy.** One call to the gate, against marginals of a model that is made of earlier answers.
+    """
+    domain = fit.recoding.recode(table.domain)
+    weights, of = rating.tables(domain)
+    cost = float_below(min(rating.cost(table.account.budget.capacity), table.account.remaining))
+    against = fit.model.project_many(list(weights))
+    apart = table.recoded(fit.recoding).error(against, weights=weights, rho=cost)
+    whole = 2 * max(float(fit.model.total), 1.0)
+    return Quality(
+        apart.rows / whole, apart.scale / whole, apart.noise, Path(rating.named).name, len(weights), of, rating.share
+    )
