@@ -30,6 +30,13 @@ def draft(
     unit: Annotated[
         str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K for at most K rows of each value.")
     ] = None,
+    discover: Annotated[
+        bool, typer.Option("--discover", help="Take only names (and Parquet's types); the rest is bought later.")
+    ] = False,
+    types: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="NAME=TYPE", help="A column's type, with --discover; repeatable."),
+    ] = None,
     quiet: _Quiet = False,
     as_json: _Json = False,
 ) -> None:
@@ -37,7 +44,14 @@ def draft(
 
     Bounds are widened to round numbers, rare values are folded into `other`, columns that are different in almost every
     row are proposed as `drop` or `id`. Nothing in a draft may be released: `understudy schema review` comes next.
+
+    With --discover no row is read and nothing is spent: types, bounds, bins and values are bought by `synthesize`.
     """
+    if discover:
+        _open_draft(data, output, unit, types or [], quiet=quiet, as_json=as_json)
+        return
+    if types:
+        raise SettingError("--type goes with --discover; without it types are proposed from the rows")
     from understudy.schema.draft import draft as propose
 
     table, names, dialect = _whole_table(data)
@@ -56,6 +70,31 @@ def draft(
     lines += [f"Next: understudy schema review {path}"]
     data_out = {"custodian_only": MARK, "draft": str(path), "columns": len(names), "questions": list(questions)}
     tell("\n".join(lines), data_out, quiet=quiet, as_json=as_json)
+
+
+def _open_draft(data: Path, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool) -> None:
+    """A schema of names and types alone; nothing in it is private, so it is not marked."""
+    from understudy.schema import Dialect
+    from understudy.schema.draft_open import header, open_schema, typed_names
+
+    if data.suffix.lower() in (".parquet", ".pq"):
+        dialect, names = Dialect(), typed_names(data)
+    else:
+        dialect, listed = header(data)
+        names = dict.fromkeys(listed, "discover")
+    for given in types:
+        name, _, kind = given.rpartition("=")
+        if name not in names:
+            raise SettingError(f"--type {given}: write NAME=TYPE with one of the columns {', '.join(names)}")
+        names[name] = kind
+    content = open_schema(names, dialect, "row" if unit is None else _unit(unit))
+    opened = Schema.from_dict(content).open
+    _write(output, _json(content) if output.suffix == ".json" else _yaml(content))
+    lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
+    lines += [] if unit is not None else ["Can one person have more than one row? Then say so with --unit COLUMN:K."]
+    lines += ["Next: understudy synthesize, whose --discovery-share says what part of the budget buys them."]
+    told = {"schema": str(output), "columns": len(names), "to_be_bought": [column.name for column in opened]}
+    tell("\n".join(lines), told, quiet=quiet, as_json=as_json)
 
 
 @app.command()
