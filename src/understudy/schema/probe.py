@@ -31,10 +31,11 @@ HEAVY = 3.0
 """A bin is worth having when this many standard deviations of the noise on it are fewer than its rows."""
 EVEN_BINS = 100
 """Cells are not joined to more than this part of the rows, alike as they may be: they may go with different rows."""
-ALIKE = 2.0
+ALIKE = 2.5
 """Two cells are alike when their densities differ by fewer standard deviations of the noise than this."""
 _WAYS = 16
 _FIRST_WAYS = 256
+_MOST_PARTS = 4096
 _LARGEST_REAL = 100  # powers of two: beyond 2^100 values are clipped into the last cell
 _SMALLEST_REAL = -20
 _YEARS = (1, 1000, 1500, 1700, 1800, 1850, *range(1900, 2110, 10), 2200, 2500, 9999)
@@ -64,7 +65,7 @@ class Search:
         self._counts: dict[Cell, tuple[float, int]] = {}
         self._at_spikes: dict[Any, float] = {}
         self._sd, self._tip, self._cuts = 1.0, None, 0
-        self.rounds = (1 + self._bounds if self._bins else 2) + self._bins if len(self._edges) > 2 else 0
+        self.rounds = (3 if self._bins else 2) if len(self._edges) > 2 else 0
 
     def probe(self) -> Measured:
         """The column with the present partition as its bins."""
@@ -96,6 +97,8 @@ class Search:
             mean, times = before.get(cell, (0.0, 0))
             self._counts[cell] = ((mean * times + float(values[i])) / (times + 1), times + 1)
         self._agree(before)
+        if not self._counts:  # every point is a spike or means "missing"
+            return False
         if self._bounds:
             self._trim(_quantile(len(values), answer.noise == "laplace") if not before else 1.0, first=not before)
         return self._cut()
@@ -125,9 +128,9 @@ class Search:
         facts: dict[str, Any] = {"spikes": spikes} if spikes else {}
         if self._bounds:
             facts |= {"minimum": self._written(low), "maximum": self._written(high)}
-        if not self._bins or not cells:
-            return facts
-        if self._few(low, high):
+        if not self._bins and most < EXACT_UP_TO and "bins" not in self.column.field.get(OURS, {}):
+            facts["bins"] = most
+        if not self._bins or not cells or self._few(low, high, most):
             return facts
         starts = self._starts(min(most, MOST_BINS))
         if self._ruler.grain and starts[-1] == high and len(starts) > 1:  # a last bin of one value is a spike
@@ -174,16 +177,15 @@ class Search:
     def _cut(self) -> bool:
         """Cut heavy cells; without bins to buy only the outermost ones, where the bounds are."""
         cells = sorted(self._counts)
-        target, edges, more = self._target(MOST_BINS), [], False
-        ways, self._cuts = (_FIRST_WAYS if self._bins and not self._cuts else _WAYS), self._cuts + 1
-        for i, (lower, upper) in enumerate(cells):
-            heavy = self._mean((lower, upper)) > target if self._bins else i in (0, len(cells) - 1)
-            inner = _parts(lower, upper, self._ruler.grain, ways)[1:-1] if heavy else []
-            inner = [edge for edge in inner if self._fits(edge)]
-            more = more or bool(inner)
-            edges += [lower, *inner]
-        self._edges = sorted({*edges, cells[-1][1]})
-        return more
+        target, edges = self._target(MOST_BINS), [cells[-1][1]]
+        ends = (cells[0], cells[-1])
+        heavy = [cell for cell in cells if (self._mean(cell) > target if self._bins else cell in ends)]
+        first, self._cuts = not self._cuts, self._cuts + 1
+        ways = min(_FIRST_WAYS, max(_WAYS, _MOST_PARTS // max(len(heavy), 1))) if self._bins and first else _WAYS
+        parts = [_parts(*cell, self._ruler.grain, ways)[1:-1] for cell in heavy]
+        inner = [edge for part in parts for edge in part if self._fits(edge)]
+        self._edges = sorted({*edges, *inner, *(lower for lower, _ in cells)})
+        return bool(inner)
 
     def _starts(self, most: int) -> list[Any]:
         """Where bins begin: neighbouring cells are joined while noise explains that their densities differ."""
@@ -194,11 +196,11 @@ class Search:
         heaviest = max(HEAVY * self._sd, float(means.sum()) / EVEN_BINS)
         return [cells[i][0] for i in joined(means, variances, widths, heaviest=heaviest, most=most)]
 
-    def _few(self, low: Any, high: Any) -> bool:
+    def _few(self, low: Any, high: Any, most: int) -> bool:
         """Whether every point can have a code of its own, as without declared bins: few points, and rows for each."""
         everyone = sum(max(self._mean(cell), 0.0) for cell in self._counts)
         points = (high - low) // self._ruler.grain + 1 if self._ruler.grain else math.inf
-        return points <= min(EXACT_UP_TO, everyone / (2 * self._sd))
+        return bool(points <= min(EXACT_UP_TO, most, everyone / (2 * self._sd)))
 
     def _zero(self) -> list[Any]:
         """Zero as a value of its own among real numbers, where enough rows have it."""
@@ -257,7 +259,7 @@ def joined(
         if score[i] > ALIKE:
             if len(starts) <= most:
                 break
-            i = int(np.argmin(misplaced))
+            i = int(np.argmin(misplaced + np.maximum(means[:-1] + means[1:] - heaviest, 0.0)))
         for array in (means, variances, widths):
             array[i] += array[i + 1]
         means, variances, widths = (np.delete(array, i + 1) for array in (means, variances, widths))
