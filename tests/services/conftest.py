@@ -1,10 +1,11 @@
-"""Real engines: a PostgreSQL server and a Spark session that the tests start themselves, and one messy table for all."""
+"""Real engines: PostgreSQL and Spark, started by the tests themselves, and one messy table for all."""
 
 from __future__ import annotations
 
 import os
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -34,8 +35,8 @@ def own_book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 class Server:
     """A PostgreSQL server of our own: its URL, and a way to run SQL as its owner."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, log: Path) -> None:
+        self.port, self.log = port, log
         self.url = f"postgresql://owner@127.0.0.1:{port}/shop"
 
     def connect(self) -> Any:
@@ -89,11 +90,9 @@ def postgres() -> Iterator[Server]:
     )
     try:
         _wait_for(port)
-        made_server = Server(port)
-        made_server.log = folder / "log"  # type: ignore[attr-defined]
-        yield made_server
+        yield Server(port, folder / "log")
     finally:
-        running.terminate()
+        running.send_signal(signal.SIGINT)  # which does not wait for clients
         running.wait(30)
         log.close()
         shutil.rmtree(folder, ignore_errors=True)
@@ -217,3 +216,36 @@ def counts_of() -> Any:
 def password(monkeypatch: pytest.MonkeyPatch) -> None:
     """The way passwords are given."""
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """Spark with two workers, in a time zone of its own."""
+    import importlib.util
+
+    if importlib.util.find_spec("pyspark") is None:
+        missing("pyspark is not installed (pip install 'understudy[spark]')")
+    if shutil.which("java") is None:
+        missing("there is no Java (Debian: openjdk-17-jre-headless)")
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": "false",
+        # Small tables: compiling costs far more than it saves.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.memory": "1g",
+    }
+    builder = SparkSession.builder.master("local[2]").appName("understudy-tests")
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()

@@ -115,3 +115,19 @@ def test_another_key_keeps_other_rows(
     found = counts_of(open_source(f"{people.url}?table=people", messy_schema, key=bytes(32)))
     assert found != wanted["unit"]
     assert found[()] == wanted["unit"][()]
+
+
+@pytest.fixture(scope="session")
+def spark_people(spark: Any, messy: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The messy table in Spark: through Parquet, so that its types are Spark's own."""
+    folder = tmp_path_factory.mktemp("spark") / "people.parquet"
+    pq.write_table(messy, folder)
+    return spark.read.parquet(str(folder))
+
+
+# pyspark leaves its own sockets to the garbage collector
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_spark(spark_people: Any, messy_schema: Any, wanted: Any, counts_of: Any) -> None:
+    source = open_source(spark_people, messy_schema, key=KEY)
+    assert counts_of(source) == wanted["unit"]
+    source.close()

@@ -13,8 +13,10 @@ from understudy.schema import Schema
 from understudy.source.protocol import Source
 from understudy.source.read import csv_batches
 from understudy.source.sql_duckdb import database_batches, file_batches, relation_batches
+from understudy.source.sql_errors import engine, our_words
 from understudy.source.sql_place import CSV, files_of, home_of, name_of
 from understudy.source.sql_postgres import PostgresSnapshot
+from understudy.source.sql_spark import SparkSnapshot
 from understudy.source.sql_stream import StreamedSource
 from understudy.source.sql_temp import Place, PrivateFolder
 
@@ -116,7 +118,11 @@ def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_d
     if home == "duckdb":
         return _Batches(lambda coding, folder: database_batches(data, coding, folder, query), temp_dir)
     if home == "postgresql":
-        return PostgresSnapshot(data, query)
+        return PostgresSnapshot.of_url(data, query)
+    if home == "spark":
+        return SparkSnapshot(data, schema)
+    if home == "ibis":
+        return _of_ibis(data, schema, temp_dir)
     if home == "relation":
         return _Batches(lambda coding, folder: relation_batches(data, coding), temp_dir)
     raise InputError("the table must be a frame, a path, a database's URL, or a table of Spark, Ibis or DuckDB")
@@ -134,6 +140,26 @@ class _Batches:
 
     def close(self) -> None:
         self._folder.close()
+
+
+def _of_ibis(table: Any, schema: Schema, temp_dir: Place) -> Snapshot:
+    """An Ibis table in its own engine: Ibis writes the query, and the engine's own way takes over."""
+    ibis = engine("ibis")
+    with our_words("the Ibis table cannot be read; is its connection still open?"):
+        backend = table.get_backend()
+        query = str(ibis.to_sql(table))
+        if backend.name == "pyspark":
+            return SparkSnapshot(backend._session.sql(query), schema)
+        if backend.name == "postgres":
+            info = backend.con.info
+            return PostgresSnapshot(
+                engine("psycopg.conninfo").make_conninfo(info.dsn, password=info.password), f"({query})"
+            )
+        if backend.name == "duckdb":
+            return _Batches(lambda coding, folder: relation_batches(backend.con.sql(query), coding), temp_dir)
+    raise InputError(
+        "Ibis tables are read from DuckDB, PostgreSQL and Spark; export this one to Parquet and give the folder"
+    )
 
 
 def _of_files(data: str, query: str | None) -> Callable[[Schema, PrivateFolder], Iterator[Any]]:

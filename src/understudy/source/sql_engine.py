@@ -210,7 +210,9 @@ def _filled(session: Session, schema: Schema, names: dict[str, str], key: bytes)
     if unit.column is None:
         return session.coded
     texts = [
-        f"cast({name} as varchar(20))" if kind == "code" else f"coalesce({session.grammar.sha256(name)}, '')"
+        f"cast({name} as {session.grammar.words})"
+        if kind == "code"
+        else f"coalesce({session.grammar.sha256(name)}, '')"
         for name, kind in kinds.items()
     ]
     session.fill(

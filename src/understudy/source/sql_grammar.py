@@ -26,7 +26,13 @@ class Cell:
 
 
 class Grammar(Protocol):
-    """How one engine writes it. Every expression is total: no cell can make it fail."""
+    """How one engine writes it. Every expression is total: no cell can make it fail.
+
+    Attributes:
+        words: the engine's name for the type of text.
+    """
+
+    words: str
 
     def ordered(self, cell: Cell) -> str:
         """A cell as something that compares as its arrow type does."""
@@ -100,17 +106,14 @@ def bounding(
     """
     listed = ", ".join(columns)
     codes = " || ',' || ".join(texts)
-    digest = grammar.sha256(f"{key} || '|' || unit || '|' || codes || '|' || cast(ordinal as {_TEXT})")
+    digest = grammar.sha256(f"{key} || '|' || unit || '|' || codes || '|' || cast(ordinal as {grammar.words})")
     return f"""
       select {listed} from (
         select *, row_number() over (
           partition by unit order by case when rows_of_unit > {max_rows} then {digest} end) as place
         from (
           select *, {codes} as codes, count(*) over (partition by unit) as rows_of_unit,
-            row_number() over (partition by unit, {listed}) as ordinal
+            row_number() over (partition by unit, {listed} order by unit) as ordinal
           from {table}
         ) numbered
       ) ranked where place <= {max_rows}"""  # noqa: S608 - names and numbers are ours
-
-
-_TEXT = "varchar(20)"

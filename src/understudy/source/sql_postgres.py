@@ -32,29 +32,39 @@ class PostgresSnapshot:
     """A table, view or query of a PostgreSQL database, as it was when this was made.
 
     Args:
-        url: ``postgresql://host/db?table=people``; what is left out (user, password, host) comes from the environment,
-            ``~/.pgpass`` or a service file, as with every program of PostgreSQL.
-        query: a SELECT statement instead of a table.
+        address: what to connect to; what it leaves out (user, password, host) comes from the environment, ``~/.pgpass``
+            or a service file, as with every program of PostgreSQL.
+        rows: the rows as an SQL expression in parentheses.
 
-    **Privacy.** The URL is never shown, and the engine's messages are replaced by ours.
+    **Privacy.** The address is never shown, and the engine's messages are replaced by ours.
 
     Raises:
         InputError: when there is no such database or table, in our words.
-        SettingError: when the driver is not installed, or the URL does not say what to read.
+        SettingError: when the driver is not installed.
     """
 
-    def __init__(self, url: str, query: str | None) -> None:
-        place = database(url, query=query is not None)
-        named = None if place.table is None else ".".join(map(quoted, place.table.split(".")))
-        self._rows = f"(select * from {named})" if named else f"({query})"  # noqa: S608
-        self._address = place.address
-        self._holder = _connect(self._address)
+    def __init__(self, address: str, rows: str) -> None:
+        self._address, self._rows = address, rows
+        self._holder = _connect(address)
         self._finish = weakref.finalize(self, _disconnect, self._holder)
         with our_words(_FAILED):
             _begin(self._holder)
             self._id = self._holder.execute("select pg_export_snapshot()").fetchone()[0]
         with our_words("the database has no such table, or the query is wrong; try it with psql"):
             self._cells = _cells(self._holder, self._rows)
+
+    @classmethod
+    def of_url(cls, url: str, query: str | None) -> PostgresSnapshot:
+        """The table that a URL names (``postgresql://host/db?table=people``), or a query.
+
+        Raises:
+            InputError: when there is no such database or table, in our words.
+            SettingError: when the URL does not say what to read.
+        """
+        place = database(url, query=query is not None)
+        if place.table is None:
+            return cls(place.address, f"({query})")
+        return cls(place.address, f"(select * from {'.'.join(map(quoted, place.table.split('.')))})")  # noqa: S608
 
     def coded(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
         """The rows coded by a schema, in temporary tables of a session of their own."""

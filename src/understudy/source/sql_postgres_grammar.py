@@ -13,6 +13,8 @@ from understudy.source.sql_grammar import Cell
 class PostgresGrammar:
     """How PostgreSQL writes it."""
 
+    words = "text"
+
     def ordered(self, cell: Cell) -> str:
         """Floating point numbers of both widths in the wider one."""
         return f"{cell.sql}::float8" if str(cell.kind) == "double" else cell.sql

@@ -1,0 +1,77 @@
+"""How Spark writes what engines write differently."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+from understudy.source.sql_grammar import Cell
+
+_EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
+
+
+class SparkGrammar:
+    """How Spark writes it. Nothing depends on the session's time zone, collation or ANSI setting."""
+
+    words = "string"
+
+    def ordered(self, cell: Cell) -> str:
+        """Days and microseconds for times, so that no literal is read in the session's zone."""
+        name = str(cell.kind)
+        if name in ("int64", "double"):
+            return f"cast({cell.sql} as {'bigint' if name == 'int64' else 'double'})"
+        if name.startswith("date"):
+            return f"unix_date({cell.sql})"
+        if name.startswith("timestamp"):
+            return f"unix_micros({cell.sql})" if cell.kind.tz else f"timestampdiff(microsecond, {_EPOCH}, {cell.sql})"
+        return cell.sql
+
+    def literal(self, start: float, kind: Any) -> str:
+        """A constant; Spark folds the cast."""
+        name = str(kind)
+        if name == "double":
+            return f"cast('{start!r}' as double)"
+        if name.startswith("decimal"):
+            return f"cast('{Decimal(int(start)).scaleb(-kind.scale):f}' as decimal({kind.precision}, {kind.scale}))"
+        return f"cast('{int(start)}' as bigint)"
+
+    def is_null(self, cell: Cell) -> str:
+        """Null, or NaN where the type has it."""
+        return f"({cell.sql} is null or isnan({cell.sql}))" if str(cell.kind) == "double" else f"{cell.sql} is null"
+
+    def text(self, cell: Cell) -> str:
+        """The text that arrow would write, compared byte by byte."""
+        plain = f"cast({cell.sql} as string)"
+        if str(cell.kind).startswith("timestamp"):
+            plain = f"date_format({_utc(cell)}, 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+        elif cell.own == "binary":
+            plain = f"lower(hex({cell.sql}))"
+        return f"collate(case when {self.is_null(cell)} then null else {plain} end, 'UTF8_BINARY')"
+
+    def unit(self, cell: Cell) -> str:
+        """Canonical text by type; blanks around text are dropped, and nothing left is no unit."""
+        text, x = self.text(cell), cell.sql
+        if str(cell.kind) == "double":
+            whole = f"{x} = floor({x}) and abs({x}) < 9007199254740992"
+            named = f"case {text} when 'Infinity' then 'inf' when '-Infinity' then '-inf' else {text} end"
+            digits = f"cast(try_cast({x} as bigint) as string)"
+            text = f"case when isnan({x}) then null when {whole} then {digits} else {named} end"
+        elif cell.own.startswith("decimal"):
+            text = f"case when instr({text}, '.') > 0 then regexp_replace({text}, '[.]?0+$', '') else {text} end"
+        elif str(cell.kind).startswith("timestamp"):
+            text = f"regexp_replace({text}, '[.]000000$', '')"
+        return f"nullif(trim(both ' ' from {text}), '')"
+
+    def sha256(self, text: str) -> str:
+        """Spark's digests are lowercase hexadecimal text."""
+        return f"sha2({text}, 256)"
+
+    def spread(self, cells: Sequence[str], table: str) -> str:
+        """By `stack`: one scan; every executor counts its own part before anything is exchanged."""
+        listed = ", ".join(f"{place}, {cell}" for place, cell in enumerate(cells))
+        return f"select stack({len(cells)}, {listed}) as (clique, cell) from {table}"  # noqa: S608 - expressions are ours
+
+
+def _utc(cell: Cell) -> str:
+    return f"to_utc_timestamp({cell.sql}, current_timezone())" if cell.kind.tz else cell.sql

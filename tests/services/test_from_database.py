@@ -1,0 +1,270 @@
+"""From a database to a release: one snapshot, no credential anywhere, nothing left on disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import understudy as us
+from understudy.cli import app
+from understudy.errors import InputError, SchemaError, SettingError
+from understudy.schema import Schema
+from understudy.source import open_source
+from understudy.source.sql_temp import PREFIX
+
+PASSWORD = "zq-secret-4417"
+CANARY = "zq-canary-7731"
+SIZES = {"a": 3, "b": 4, "c": 2}
+QUIET = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+def rows(n: int = 4000) -> pa.Table:
+    rng = np.random.default_rng(3)
+    a = rng.integers(0, 3, n)
+    return pa.table({"a": a, "b": (a + rng.integers(0, 2, n)) % 4, "c": rng.integers(0, 2, n), "d": [CANARY] * n})
+
+
+@pytest.fixture
+def schema_file(tmp_path: Path) -> Path:
+    Schema.from_domain(SIZES).save(tmp_path / "rows.schema.yaml")
+    return tmp_path / "rows.schema.yaml"
+
+
+@pytest.fixture(scope="session")
+def table(postgres: Any) -> str:
+    """A table of codes, written once."""
+    with postgres.connect() as connection:
+        connection.execute("create table codes (a integer, b integer, c integer, d text)")
+        with connection.cursor().copy("copy codes from stdin") as copy:
+            for row in zip(*(column.to_pylist() for column in rows().columns), strict=True):
+                copy.write_row(row)
+    return f"{postgres.url}?table=codes"
+
+
+def command(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "UNDERSTUDY_BOOK": str(cwd / "book"), "TMPDIR": str(cwd), **env}
+    line = [sys.executable, "-m", "understudy.cli", *arguments]
+    return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+BUDGET = ("--epsilon", "1", "--delta", "1e-9")
+
+
+def test_postgres_to_release_on_the_command_line(table: str, schema_file: Path, tmp_path: Path, postgres: Any) -> None:
+    """MST from a URL; the password is in the environment and in no file, output or log of the server."""
+    arguments = ("synthesize", table, "-s", str(schema_file), *BUDGET, "-o", "a.release", "--json")
+    done = command(*arguments, cwd=tmp_path, PGPASSWORD=PASSWORD)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["dataset"] == "codes"
+    release = us.Release.load(tmp_path / "a.release")
+    assert abs(len(release.sample()) - 4000) < 400
+    _nowhere(tmp_path, done.stdout + done.stderr, "zq-secret", CANARY)
+    assert not list(tmp_path.glob(f"{PREFIX}*"))
+    log = postgres.log.read_text(errors="replace")
+    assert "understudy_lookup" in log, "the server's log holds our statements"
+    assert PASSWORD not in log
+
+
+def test_the_bounding_key_is_in_no_statement(postgres: Any, table: str, password: None) -> None:
+    from understudy.schema import PrivacyUnit
+
+    schema = Schema(Schema.from_domain({"a": 3}).columns, privacy_unit=PrivacyUnit("b", 1))
+    source = open_source(table, schema, key=b"\xab" * 32)
+    assert sum(next(source.counts([("a",)]))[1]) == 4
+    source.close()
+    log = postgres.log.read_text(errors="replace")
+    assert "understudy_bounded" in log
+    assert "abab" not in log
+
+
+def test_a_query_and_a_pgpass_file(table: str, schema_file: Path, tmp_path: Path, postgres: Any) -> None:
+    secret = tmp_path / "pgpass"
+    secret.write_text(f"127.0.0.1:{postgres.port}:*:owner:{PASSWORD}\n")
+    secret.chmod(0o600)
+    (tmp_path / "half.sql").write_text("select a, b, c from codes where c = 1;\n")
+    arguments = ("synthesize", postgres.url, "--query", "half.sql", "-s", str(schema_file), *BUDGET, "-o", "b.release")
+    done = command(*arguments, cwd=tmp_path, PGPASSFILE=str(secret))
+    assert done.returncode == 0, done.stderr
+    assert abs(len(us.Release.load(tmp_path / "b.release").sample()) - 2000) < 400
+    secret.unlink()
+    _nowhere(tmp_path, done.stdout + done.stderr, "zq-secret", CANARY)
+
+
+@pytest.mark.parametrize(
+    ("url", "code", "word"),
+    [
+        ("postgresql://owner:{secret}@127.0.0.1:{port}/shop?table=codes", 3, "PGPASSWORD"),
+        ("postgresql://owner@127.0.0.1:{port}/shop?table=codes&password={secret}", 3, "PGPASSWORD"),
+        ("postgresql://owner@127.0.0.1:{port}/shop?table=nowhere", 3, "psql"),
+        ("postgresql://owner@127.0.0.1:{port}/nowhere?table=codes", 3, "login"),
+        ("postgresql://owner@127.0.0.1:1/shop?table=codes", 3, "login"),
+        ("postgresql://owner@127.0.0.1:{port}/shop", 3, "table"),
+        ("mysql://owner@127.0.0.1/shop?table=codes", 3, "mysql"),
+        ("postgresql://owner@127.0.0.1:{port}/shop?table=pg_class", 4, "not in the table"),
+    ],
+)
+def test_what_cannot_be_read_is_explained(
+    postgres: Any,
+    table: str,
+    schema_file: Path,
+    tmp_path: Path,
+    password: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    url: str,
+    code: int,
+    word: str,
+) -> None:
+    place = url.format(secret=PASSWORD, port=postgres.port)
+    line = ["synthesize", place, "-s", str(schema_file), *BUDGET, "-o", str(tmp_path / "c.release")]
+    monkeypatch.setattr(sys, "argv", ["understudy", *line])
+    with pytest.raises(SystemExit) as left:
+        app(line)
+    out, err = capfd.readouterr()
+    assert left.value.code == code, err
+    assert word in err
+    assert "Traceback" not in err
+    assert not (tmp_path / "c.release").exists()
+    _nowhere(tmp_path, out + err, "zq-secret", CANARY)
+
+
+def test_a_wrong_password_is_not_shown(postgres: Any) -> None:
+    place = f"postgresql://owner:zq-wrong@127.0.0.1:{postgres.port}/shop?table=codes"
+    with pytest.raises(InputError) as caught:
+        us.synthesize(place, Schema.from_domain(SIZES), epsilon=1, delta=1e-9)
+    assert "zq-wrong" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_one_snapshot_while_others_write(postgres: Any, table: str, password: None) -> None:
+    """Everything that is coded from one opening sees the rows of that moment; a later opening sees the new ones."""
+    from understudy.source.sql import Located
+
+    schema = Schema.from_domain(SIZES)
+    place = Located(table)
+    first = place.coded(schema)
+    with postgres.connect() as other:
+        other.execute("insert into codes select 0, 0, 0, 'new' from generate_series(1, 500)")
+        second = place.coded(schema)
+        later = Located(table)
+        third = later.coded(schema)
+        other.execute("delete from codes where d = 'new'")
+    assert [int(next(source.counts([()]))[1][0]) for source in (first, second, third)] == [4000, 4000, 4500]
+    for source in (first, second, third):
+        source.close()
+    with postgres.connect() as other:
+        left = other.execute("select count(*) from pg_stat_activity where application_name = 'understudy'").fetchone()
+    assert left == (0,)
+
+
+def test_rights_to_read_are_enough(postgres: Any, table: str) -> None:
+    """A role that may only read, of a database that lets it make temporary tables."""
+    with postgres.connect() as owner:
+        owner.execute("create role reader login password 'zq-secret-reader'; grant select on codes to reader")
+    url = table.replace("owner@", "reader:zq-secret-reader@")
+    source = open_source(url, Schema.from_domain(SIZES))
+    assert next(source.counts([()]))[1].tolist() == [4000]
+    source.close()
+    with postgres.connect() as owner:
+        owner.execute("revoke temporary on database shop from public")
+    with pytest.raises(InputError, match="GRANT TEMPORARY"):
+        open_source(url, Schema.from_domain(SIZES))
+    with postgres.connect() as owner:
+        owner.execute("grant temporary on database shop to public")
+
+
+@QUIET
+def test_mst_from_spark(spark: Any, tmp_path: Path) -> None:
+    pq.write_table(rows(), tmp_path / "rows.parquet")
+    people = spark.read.parquet(str(tmp_path / "rows.parquet"))
+    release = us.synthesize(people, Schema.from_domain(SIZES), epsilon=1, delta=1e-9)
+    assert abs(len(release.sample()) - 4000) < 400
+    assert not [view for view in spark.catalog.listTables() if view.name.startswith("understudy")]
+    with pytest.raises(SchemaError, match="'z' is not in the table"):
+        us.synthesize(people, Schema.from_domain({"z": 2}), epsilon=1, delta=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ibis itself
+def test_ibis_tables(postgres: Any, table: str, password: None, tmp_path: Path) -> None:
+    ibis = pytest.importorskip("ibis")
+    schema = Schema.from_domain(SIZES)
+    given = ibis.connect(postgres.url.replace("owner@", f"owner:{PASSWORD}@")).table("codes")
+    source = open_source(given.filter(given.c == 1), schema)
+    pq.write_table(rows(), tmp_path / "rows.parquet")
+    local = ibis.duckdb.connect()
+    same = open_source(local.read_parquet(tmp_path / "rows.parquet").filter(ibis._.c == 1), schema)
+    assert [t.tolist() for _, t in source.counts([("a", "b")])] == [t.tolist() for _, t in same.counts([("a", "b")])]
+    source.close()
+    same.close()
+    given.get_backend().disconnect()
+
+
+def test_a_query_goes_with_files_and_databases_only() -> None:
+    with pytest.raises(SettingError, match="query"):
+        us.synthesize(rows(), Schema.from_domain(SIZES), epsilon=1, delta=1e-9, query="select 1")
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_is_left_after_an_interrupt(schema_file: Path, tmp_path: Path, stop: signal.Signals) -> None:
+    """An interrupted run removes its directory; what a killed one leaves goes at the next start."""
+    folder, temp = tmp_path / "parts", tmp_path / "private"
+    folder.mkdir()
+    temp.mkdir()
+    for i in range(40):  # enough to be interrupted in the middle
+        pq.write_table(
+            rows(250_000).drop_columns("d") if i == 0 else pq.read_table(folder / "0.parquet"), folder / f"{i}.parquet"
+        )
+    arguments = ["synthesize", str(folder), "-s", str(schema_file), *BUDGET, "-o", "d.release", "--temp-dir", str(temp)]
+    environment = {**os.environ, "UNDERSTUDY_BOOK": str(tmp_path / "book")}
+    line = [sys.executable, "-m", "understudy.cli", *arguments]
+    with subprocess.Popen(line, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True) as running:
+        until = time.monotonic() + 60
+        while not (found := list(temp.glob(f"{PREFIX}*/*"))) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert found, "the run never made its directory"
+        assert found[0].parent.stat().st_mode & 0o777 == 0o700
+        running.send_signal(stop)
+        _, words = running.communicate(timeout=60)
+    assert not (tmp_path / "d.release").exists()
+    if stop == signal.SIGINT:
+        assert running.returncode == 130
+        assert "Nothing was spent" in words
+    else:
+        assert list(temp.iterdir()), "a killed process cannot clean up"
+        one = rows().drop_columns("d")
+        pq.write_table(one, tmp_path / "one.parquet")
+        source = open_source(f"{tmp_path}/one.parque[t]", Schema.from_domain(SIZES), temp_dir=temp)
+        assert len(list(temp.iterdir())) == 1
+        source.close()
+    assert not list(temp.iterdir())
+
+
+def test_another_living_run_keeps_its_directory(tmp_path: Path) -> None:
+    pq.write_table(rows().drop_columns("d"), tmp_path / "one.parquet")
+    one, two = (open_source(f"{tmp_path}/*.parquet", Schema.from_domain(SIZES), temp_dir=tmp_path) for _ in range(2))
+    assert len(list(tmp_path.glob(f"{PREFIX}*"))) == 2
+    one.close()
+    assert next(two.counts([()]))[1].tolist() == [4000]
+    two.close()
+    assert not list(tmp_path.glob(f"{PREFIX}*"))
+
+
+def _nowhere(folder: Path, said: str, *secrets: str) -> None:
+    """No secret in what was said or in any file that is left."""
+    for secret in secrets:
+        assert secret not in said
+        for file in folder.rglob("*"):
+            assert secret not in file.name
+            if file.is_file():
+                assert secret.encode() not in file.read_bytes(), file
