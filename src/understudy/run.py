@@ -6,19 +6,21 @@ import json
 import secrets
 import tempfile
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from understudy.domain import Clique
-from understudy.errors import Paid, SettingError, UnderstudyError, Unforeseen
+from understudy.errors import BudgetExceeded, Paid, SettingError, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.mechanism import Mechanism, mechanism_named
 from understudy.preflight import check_memory, check_noise, check_output, check_rules, check_space, find_compiler_cache
 from understudy.privacy import Book, Budget, Receipt
 from understudy.privacy.charge import Charge
+from understudy.privacy.limit import PastLimit
 from understudy.privacy.neighbours import Neighbours
 from understudy.privacy.plan import can_plan, certified_plan
 from understudy.privacy.purchase import widest
@@ -107,6 +109,10 @@ class RunJournal:
         mark: the run's own mark, for one that may be started again: the book holds it once.
         lost: charges of earlier attempts that left nothing measured; they stand.
         again: whether an earlier attempt left a partial release that this one replaces.
+        limit: what to do about a run that would pass the dataset's yearly limit.
+
+    Raises:
+        BudgetExceeded: for such a run, where that is what to do. Nothing was spent.
     """
 
     def __init__(
@@ -119,6 +125,7 @@ class RunJournal:
         mark: str | None = None,
         lost: Sequence[Charge] = (),
         again: bool = False,
+        limit: Literal["warn", "refuse", "ignore"] = "warn",
     ) -> None:
         self._run, self._book, self._dataset, self._mark = run, book, dataset, mark
         self._lost, self._again = lost, again
@@ -128,6 +135,8 @@ class RunJournal:
         check_memory(footprint.memory_bytes + run.rules_bytes)
         if not run.insecure and not run.rehearsal:
             book.check(dataset)
+            if limit != "ignore" and not (mark and book.holds(dataset, mark)):
+                _mind_limit(book.passed(dataset, run.budget), refuse=limit == "refuse")
         if output is not None:
             check_output(Path(output))
         self._reserve = footprint.disk_bytes
@@ -201,6 +210,13 @@ class RunJournal:
         )
 
 
+def _mind_limit(passed: str | None, *, refuse: bool) -> None:
+    if passed is not None and refuse:
+        raise BudgetExceeded(f"{passed}. Give less, or say that it may be passed (--over-limit); nothing was spent")
+    if passed is not None:
+        warnings.warn(passed, PastLimit, stacklevel=4)
+
+
 def prepared(
     data: Any,
     schema: Schema | str | PathLike[str],
@@ -256,7 +272,8 @@ def _planned(
     plan = getattr(mechanism, "plan", None)
     if plan is None or schema.open or not can_plan(budget, neighbours):
         return None, budget
-    return certified_plan(plan(schema.domain), budget, neighbours)
+    weights = plan(schema.domain)
+    return certified_plan(weights, budget, neighbours) if weights else (None, budget)
 
 
 def _settings(mechanism: Mechanism) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from understudy.cli import answer, demo, evaluate, group, journey, plan, reference, release, report, run, schema
+from understudy.cli import answer, book, demo, evaluate, group, journey, plan, reference, release, report, run, schema
 
 app = group()
 app.command()(plan.plan)
@@ -15,7 +15,7 @@ app.command()(answer.answer)
 app.command()(answer.bounds)
 app.command()(run.resume)
 app.command()(run.mechanisms)
-app.command()(run.book)
+app.command()(book.book)
 app.command()(evaluate.evaluate)
 app.command()(report.report)
 app.command()(demo.demo)

@@ -6,6 +6,8 @@ import json
 import secrets
 import sys
 import traceback
+import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +29,10 @@ class Guarded(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run the command and explain what went wrong."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                shown = warnings.showwarning
+                warnings.showwarning = partial(_noted, shown)
+                return super().invoke(ctx)
         except UnderstudyError as error:
             _explain(type(error).__name__, str(error))
             raise typer.Exit(error.exit_code) from None
@@ -44,6 +49,14 @@ class Guarded(TyperGroup):
                 raise
             _explain("InternalError", _unexpected(error))
             raise typer.Exit(OUR_FAULT) from None
+
+
+def _noted(shown: Any, message: Any, category: type[Warning], *rest: Any) -> None:
+    """Our own warnings as one line; others as Python shows them."""
+    if not category.__module__.startswith("understudy"):
+        shown(message, category, *rest)
+    elif "--quiet" not in sys.argv and "-q" not in sys.argv:
+        sys.stderr.write(json.dumps({"note": str(message)}) + "\n" if "--json" in sys.argv else f"note: {message}\n")
 
 
 def _unexpected(error: Exception) -> str:

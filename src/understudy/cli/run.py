@@ -1,4 +1,4 @@
-"""`synthesize`, `resume`, `mechanisms`, `book`: from rows to a release."""
+"""`synthesize`, `resume`, `mechanisms`: from rows to a release."""
 
 from __future__ import annotations
 
@@ -125,17 +125,6 @@ def mechanisms(as_json: Json = False) -> None:
         for name, row in rows.items()
     ]
     tell("\n".join(lines), rows, as_json=as_json)
-
-
-def book(
-    dataset: Annotated[str, typer.Argument(help="The dataset's name, as given to synthesize.")],
-    as_json: Json = False,
-) -> None:
-    """Show what the runs about one dataset have spent together."""
-    spent = Book().spent(dataset)
-    data = {"dataset": dataset, "runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon, "delta": spent.delta}
-    data["mixed_units"] = spent.mixed
-    tell(f"{dataset}: {spent}", data, as_json=as_json)
 
 
 def summary(release: Release, path: Path) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def carried_through(
     """Everything that is still missing in a claimed folder, and the summary."""
     mark = folder.opened()
     _check_reports(folder)
-    status, release = _release(file, folder, mark, progress)
+    status, release = _release(file, folder, mark, "ignore" if over_limit else "refuse", progress)
     for path in folder.rows:
         if not path.exists():
             progress(Step("sample", None, path.name))
@@ -49,7 +49,9 @@ def carried_through(
     return status, folder.summary(facts)
 
 
-def _release(file: RunFile, folder: Folder, mark: str, progress: Progress) -> tuple[Status, Release]:
+def _release(
+    file: RunFile, folder: Folder, mark: str, limit: Literal["refuse", "ignore"], progress: Progress
+) -> tuple[Status, Release]:
     if folder.release.exists():
         release = Release.load(folder.release)
         folder.partial.unlink(missing_ok=True)  # killed between saving the release and removing it
@@ -69,7 +71,7 @@ def _release(file: RunFile, folder: Folder, mark: str, progress: Progress) -> tu
     again = folder.partial.exists()
     with located(data_of(file), query_of(file)) as table:
         run = prepared_run(file, table)
-        journal = RunJournal(run, Book(), dataset, folder.release, mark=mark, lost=lost, again=again)
+        journal = RunJournal(run, Book(), dataset, folder.release, mark=mark, lost=lost, again=again, limit=limit)
         return "made", carried_out(table, run, journal, folder.release, progress, lost)
 
 

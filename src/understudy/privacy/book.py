@@ -20,6 +20,7 @@ from understudy.errors import OutputError, SettingError
 from understudy.privacy.budget import Budget
 from understudy.privacy.convert import epsilon_of
 from understudy.privacy.exact import float_above, float_below, fraction_of, upwards
+from understudy.privacy.limit import Limit, entry_of, past_year
 
 
 @dataclass(frozen=True)
@@ -106,15 +107,7 @@ class Book:
         """
         if insecure:
             raise SettingError("the book refuses runs in test mode: their noise is seeded and protects nobody")
-        entry = {
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "proof": budget.proof,
-            "rho": str(budget.rho),
-            "epsilon": None if budget.epsilon is None else str(budget.epsilon),
-            "delta": None if budget.delta is None else str(budget.delta),
-            "protects": unit,
-        }
-        entry |= {"purchase_delta": str(budget.purchase_delta)} if budget.purchase_delta else {}
+        entry = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry_of(budget), "protects": unit}
         entry |= {} if run is None else {"run": run}
         self.check(dataset)
         if run is not None and self.holds(dataset, run):
@@ -126,6 +119,50 @@ class Book:
                 os.fsync(file.fileno())
         except OSError:
             raise OutputError(f"the book {self.path(dataset)} cannot be written; nothing was read") from None
+
+    def datasets(self) -> list[str]:
+        """The names of all datasets that have a page."""
+        try:
+            return sorted(path.stem for path in self.folder.glob("*.jsonl"))
+        except OSError:
+            return []
+
+    def limit(self, dataset: str) -> Limit | None:
+        """The dataset's yearly limit, where one was set.
+
+        Raises:
+            OutputError: when it cannot be read: a limit that is there must not be overlooked.
+        """
+        path = self.path(dataset).with_suffix(".limit")
+        try:
+            return Limit(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, SettingError, RecursionError):
+            raise OutputError(f"the limit {path} cannot be read; set it anew with `understudy book`") from None
+
+    def set_limit(self, dataset: str, limit: Limit | None) -> None:
+        """Set the dataset's yearly limit; None removes it.
+
+        Raises:
+            OutputError: when it cannot be written.
+        """
+        path = self.path(dataset).with_suffix(".limit")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if limit is None:
+                path.unlink(missing_ok=True)
+                return
+            draft = path.with_suffix(".limit.tmp")
+            draft.write_text(limit.to_json(), encoding="utf-8")
+            draft.replace(path)
+        except OSError:
+            raise OutputError(f"the limit {path} cannot be written; set UNDERSTUDY_BOOK to a folder that can") from None
+
+    def passed(self, dataset: str, budget: Budget) -> str | None:
+        """What is wrong when a run of this budget would pass the dataset's yearly limit; None where it would not."""
+        limit = self.limit(dataset)
+        return None if limit is None else limit.passed(past_year(self.entries(dataset)), budget, dataset)
 
     def holds(self, dataset: str, run: str) -> bool:
         """Whether the run of this mark is in the book."""
