@@ -13,7 +13,9 @@ from understudy.testing.trials import (
     gaussian_trial,
     independent_trial,
     laplace_trial,
+    own_value_trial,
     selection_trial,
+    shared_value_trial,
 )
 
 STAGES = {
@@ -22,6 +24,8 @@ STAGES = {
     "select-pure": partial(selection_trial, pure=True),
     "select-zcdp": partial(selection_trial, pure=False),
     "dependence": dependence_trial,
+    "values-shared": shared_value_trial,
+    "values-own": own_value_trial,
     "independent": partial(independent_trial, replace_one=False),
     "independent-replace-one": partial(independent_trial, replace_one=True),
 }

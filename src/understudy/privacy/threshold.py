@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
 
 from understudy.domain import Clique
 from understudy.errors import SettingError
@@ -40,6 +41,7 @@ def tail_above(sigma: Fraction, t: int, bits: int = 256) -> Fraction:
     return min(Fraction(1), Fraction(top, (1 << bits) - ratio) / whole)
 
 
+@lru_cache(maxsize=256)
 def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int, Fraction]:
     """The smallest threshold found that costs no more than `delta`, and what it costs.
 

@@ -215,6 +215,8 @@ class Search:
 
     def _fits(self, unit: Any) -> bool:
         """Whether a unit, and the point before it, survive being written: amounts with many decimals may not."""
+        if not isinstance(self._ruler, Numeric) or self._ruler.per_unit == 1:
+            return True
         try:
             pair = (unit, unit - self._ruler.grain)
             return all(self._ruler.unit_of(self._written(one), "bins") == one for one in pair)
@@ -249,22 +251,35 @@ def joined(
     Joining spreads two cells' rows evenly over both, which misplaces |a w_b - b w_a| / (w_a + w_b) of them. Where that
     is more than noise explains they stay apart, unless there are more than `most` bins.
     """
-    starts, means, variances, widths = list(range(len(means))), means.copy(), variances.copy(), widths / widths.max()
+    starts, widths = np.arange(len(means)), widths / widths.max()
     while len(starts) > 1:
-        both = widths[:-1] + widths[1:]
+        both, together = widths[:-1] + widths[1:], means[:-1] + means[1:]
         misplaced = np.abs(means[:-1] * widths[1:] - means[1:] * widths[:-1]) / both
         noise = np.sqrt(variances[:-1] * widths[1:] ** 2 + variances[1:] * widths[:-1] ** 2) / both
-        score = np.where(means[:-1] + means[1:] <= heaviest, misplaced / noise, np.inf)
-        i = int(np.argmin(score))
-        if score[i] > ALIKE:
+        score = np.where(together <= heaviest, misplaced / noise, np.inf)
+        chosen = _lowest(score) & (score <= ALIKE)
+        if not chosen.any():
             if len(starts) <= most:
                 break
-            i = int(np.argmin(misplaced + np.maximum(means[:-1] + means[1:] - heaviest, 0.0)))
+            cost = misplaced + np.maximum(together - heaviest, 0.0)
+            chosen = _lowest(cost)
+            chosen &= cost <= np.sort(cost[chosen])[min(chosen.sum(), len(starts) - most) - 1]
+        left = np.flatnonzero(chosen)
+        arrays = []
         for array in (means, variances, widths):
-            array[i] += array[i + 1]
-        means, variances, widths = (np.delete(array, i + 1) for array in (means, variances, widths))
-        del starts[i + 1]
-    return starts
+            array = array.copy()
+            array[left] += array[left + 1]
+            arrays.append(np.delete(array, left + 1))
+        means, variances, widths = arrays
+        starts = np.delete(starts, left + 1)
+    return [int(start) for start in starts]
+
+
+def _lowest(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which values are lower than both neighbours, the first of equals: no two of them are side by side."""
+    around = np.concatenate(([np.inf], values, [np.inf]))
+    lowest: NDArray[np.bool_] = (values < around[:-2]) & (values <= around[2:])
+    return lowest
 
 
 def _light(means: Sequence[float], allowed: float) -> int:

@@ -23,6 +23,7 @@ from understudy.schema.times import (
 )
 
 _WRITTEN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T"  # how a moment among Python objects is written as text
+_SECONDS = re.compile(r"^-?[0-9]{1,12}$")
 _WIDTH = re.compile(r"^\s*([0-9]+)\s*(second|minute|hour|day|week|month|year)s?\s*$")
 
 
@@ -58,6 +59,8 @@ class Temporal(Measured):
         except ValueError:
             example = "2024-01-31" if self.kind == "date" else "2024-01-31T08:30:00"
             raise ValueError(f"`{key}` is no {self.kind}; write it as {example}") from None
+        if _SECONDS.match(str(value)):
+            return int(value) * MICROSECONDS["second"]
         units, valid = durations(_text_array([str(value)]))
         if not valid[0]:
             raise ValueError(f"`{key}` is no duration; write seconds, or as P1DT2H30M")

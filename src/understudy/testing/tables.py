@@ -58,3 +58,27 @@ class SealedSource(CodedSource):
 
 def _copied(counts: Counts) -> Counts:
     return counts.copy() if isinstance(counts, np.ndarray) else counts
+
+
+class WordSource:
+    """Rows of one column of texts, behind the protocol by which values are bought; taken as bounded already.
+
+    Args:
+        values: how many rows have each text.
+        max_rows: k; above 1 the unit is a column named "unit".
+        rows_public: the declared number of rows.
+    """
+
+    def __init__(self, values: Mapping[str, int], *, max_rows: int = 1, rows_public: int | None = None) -> None:
+        self.domain = Domain({})
+        self.unit = PrivacyUnit() if max_rows == 1 else PrivacyUnit("unit", max_rows)
+        self.rows_public = rows_public
+        self._values = dict(values)
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """There are no coded columns."""
+        return iter(())
+
+    def values(self, column: str) -> dict[str, int]:
+        """Exact numbers of rows by text."""
+        return {text: count for text, count in self._values.items() if count}

@@ -7,6 +7,8 @@ run: 1.3 claimed standard deviations of the likelihood-ratio statistic, where a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +18,9 @@ from understudy.mechanism.independent import Independent
 from understudy.privacy import Budget, PrivateTable, epsilon_of
 from understudy.privacy.neighbours import Neighbours
 from understudy.privacy.plan import certified_plan
+from understudy.source import Source
 from understudy.testing.audit import Trial
-from understudy.testing.tables import CodedSource
+from understudy.testing.tables import CodedSource, WordSource
 
 RUNS = 1500
 DELTA = 0.3
@@ -70,6 +73,29 @@ def dependence_trial() -> Trial:
     return _trial(happened, *_with_unit(dict.fromkeys("abc", 2), rows=400), epsilon_of(1.0, DELTA), DELTA)
 
 
+def shared_value_trial() -> Trial:
+    """A value that others have too, units of three rows: sigma 3 / sqrt(2), its noisy count moves by 3."""
+    others, budget = 60, Budget.of(rho=1.0, delta=0.1, purchase_delta=0.05)
+
+    def happened(source: WordSource) -> bool:
+        table = PrivateTable(source, budget)
+        return table.values("w", rho=Fraction(1), delta=Fraction(1, 20)).get("a", 0) >= others + 3
+
+    present, absent = (WordSource({"a": others + more}, max_rows=3) for more in (3, 0))
+    return _trial(happened, present, absent, epsilon_of(1.0, DELTA), DELTA + 0.05)
+
+
+def own_value_trial() -> Trial:
+    """A value that one unit alone has, in all of its three rows: it may be told with probability delta."""
+    budget = Budget.of(rho=1.0, delta=0.1, purchase_delta=0.05)
+
+    def happened(source: WordSource) -> bool:
+        return "own" in PrivateTable(source, budget).values("w", rho=Fraction(1), delta=Fraction(1, 20))
+
+    present, absent = (WordSource({"a": 9, "own": more}, max_rows=3) for more in (3, 0))
+    return _trial(happened, present, absent, 0.01, 0.05)
+
+
 def independent_trial(*, replace_one: bool) -> Trial:
     """A whole run of `independent`, calibrated by the exact curve: the claim is tight."""
     epsilon = 0.94
@@ -87,9 +113,7 @@ def independent_trial(*, replace_one: bool) -> Trial:
     return _trial(happened, *tables, epsilon, DELTA)
 
 
-def _trial(
-    happened: Callable[[CodedSource], bool], present: CodedSource, absent: CodedSource, epsilon: float, delta: float
-) -> Trial:
+def _trial(happened: Callable[[Any], bool], present: Source, absent: Source, epsilon: float, delta: float) -> Trial:
     return Trial(lambda: happened(present), lambda: happened(absent), epsilon, delta, RUNS)
 
 

@@ -241,7 +241,7 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
         (lambda: opened.domain, "declare it to use the schema for anything else"),
         (lambda: Schema.from_dict(ruled), "declare the column, or remove the rule"),
         (lambda: draft.require_reviewed(), "look at each with `understudy schema review`"),
-        (lambda: schema.column("z"), "the columns are n, w, d, x"),
+        (lambda: schema.column("z"), "the columns are n, w, d, h, x"),
         (lambda: schema.recoding({"n": "decade"}), "its levels are none"),
         (lambda: schema.decode({}, rng), "give one array for each column of the domain"),
         (lambda: schema.decode(codes | {"w": np.array([0, 99])}, rng), "undo any recoding first"),

@@ -1,0 +1,252 @@
+"""Mistakes in discovery made on purpose. Each must be caught by a check that the correct code passes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import understudy as us
+from understudy.errors import BudgetExceeded
+from understudy.privacy import Budget, PrivateTable, Receipt, gate, purchase, threshold
+from understudy.schema import PrivacyUnit, Schema
+from understudy.schema.discover import Words
+from understudy.schema.probe import Search
+from understudy.source import MemorySource, memory
+from understudy.testing.audit import check_claim
+from understudy.testing.spy import Spy, check_spent
+from understudy.testing.tables import CodedSource, WordSource
+from understudy.testing.trials import own_value_trial, shared_value_trial
+from understudy.testing.twin import check_twins
+
+BUDGET = Budget.of(rho=1.0, delta=0.1, purchase_delta=0.05)
+VALUES = {"a": 70, "b": 45, "c": 9, "d": 1}
+
+
+# -- the mistakes ------------------------------------------------------------------------------------------------------
+
+
+def threshold_without_delta(patch):
+    patch.setattr(threshold, "threshold_for", lambda sigma, max_rows, delta: (max_rows, delta))
+
+
+def delta_not_charged(patch):
+    original = gate.thresholded
+    patch.setattr(gate, "thresholded", lambda *given, **rest: replace(original(*given, **rest), delta=Fraction(0)))
+
+
+def one_row_per_unit_assumed(patch):
+    original = gate.thresholded
+    patch.setattr(
+        gate,
+        "thresholded",
+        lambda about, neighbours, **rest: original(about, replace(neighbours, max_rows=1), **rest),
+    )
+
+
+def rows_of_a_unit_forgotten_in_the_threshold(patch):
+    original = threshold.threshold_for
+    patch.setattr(threshold, "threshold_for", lambda sigma, max_rows, delta: original(sigma, 1, delta))
+
+
+def replacing_charged_as_adding(patch):
+    original = gate.thresholded
+    patch.setattr(
+        gate,
+        "thresholded",
+        lambda about, neighbours, **rest: original(about, replace(neighbours, replace_one=False), **rest),
+    )
+
+
+def values_below_the_threshold_are_told(patch):
+    original = PrivateTable._released
+    kept = {}
+    draw = PrivateTable._draw
+
+    def drawn(table, charge, size):
+        kept["noise"] = draw(table, charge, size)
+        return kept["noise"]
+
+    def released(table, answer):
+        if table.account.charges[-1].what != "values":
+            return original(table, answer)
+        exact = sorted(table._PrivateTable__source.values("w").items())
+        return {text: count + int(noise) for (text, count), noise in zip(exact, kept["noise"], strict=True)}
+
+    patch.setattr(PrivateTable, "_draw", drawn)
+    patch.setattr(PrivateTable, "_released", released)
+
+
+def noise_halved(patch):
+    original = PrivateTable._draw
+    patch.setattr(
+        PrivateTable, "_draw", lambda t, charge, size: original(t, replace(charge, scale=charge.scale / 2), size)
+    )
+
+
+def counts_told_without_noise(patch):
+    patch.setattr(PrivateTable, "_draw", lambda t, charge, size: np.zeros(size, np.int64))
+
+
+def rows_read_before_paying(patch):
+    original = PrivateTable._pay
+
+    def pay(table, charges):
+        table._PrivateTable__source.values("w")
+        original(table, charges)
+
+    patch.setattr(PrivateTable, "_pay", pay)
+
+
+def bounds_from_the_true_minimum_and_maximum(patch):
+    truth = {}
+    opened, facts = purchase.Shop.buy, Search.facts
+
+    def buy(shop, fits):
+        cells = next(c.cell_contents for c in shop.reopen.__closure__ if isinstance(c.cell_contents, pl.DataFrame))
+        truth["ends"] = int(cells["n"].min()), int(cells["n"].max())
+        return opened(shop, fits)
+
+    def told(search, most):
+        found = facts(search, most)
+        return {"minimum": truth["ends"][0], "maximum": truth["ends"][1] + 1} if "minimum" in found else found
+
+    patch.setattr(purchase.Shop, "buy", buy)
+    patch.setattr(Search, "facts", told)
+
+
+def values_in_the_order_of_the_rows(patch):
+    """Not the values themselves leak but the order in which the table holds them."""
+    truth = {}
+    opened, categories = purchase.Shop.buy, purchase._categories
+
+    def buy(shop, fits):
+        cells = next(c.cell_contents for c in shop.reopen.__closure__ if isinstance(c.cell_contents, pl.DataFrame))
+        truth["order"] = cells["w"].to_list()
+        return opened(shop, fits)
+
+    def listed(found, column, most):
+        values = categories(found, column, most)["categories"]
+        order = {text: i for i, text in reversed(list(enumerate(truth["order"])))}
+        return {"categories": sorted(values, key=lambda value: order.get(value, -1))}
+
+    patch.setattr(purchase.Shop, "buy", buy)
+    patch.setattr(purchase, "_categories", listed)
+
+
+def bounding_by_codes_that_depend_on_other_units(patch):
+    patch.setattr(memory, "_digests", lambda texts: np.asarray(texts.indices.fill_null(-1)))
+
+
+# -- the checks --------------------------------------------------------------------------------------------------------
+
+
+def spied(*, max_rows=1, rows_public=None):
+    with Spy() as spy:
+        table = PrivateTable(WordSource(VALUES, max_rows=max_rows, rows_public=rows_public), BUDGET)
+        for _ in range(3):
+            table.values("w", rho=Fraction(1, 3), delta=Fraction(1, 100))
+        coded = PrivateTable(CodedSource({"a": 3}, [[0], [1]], max_rows=max_rows, rows_public=rows_public), BUDGET)
+        coded.tally({"a": Fraction(1, 2)}, what={"a": "bounds"})
+    charges = (*table.account.charges, *coded.account.charges)
+    check_spent(spy, Receipt(Budget.of(rho=2.0, delta=0.1, purchase_delta=0.05), charges, table.neighbours))
+
+
+def what_cannot_be_paid_is_refused_unread():
+    class Sealed(WordSource):
+        def values(self, column):
+            raise AssertionError("rows were read")
+
+    table = PrivateTable(Sealed(VALUES), BUDGET)
+    with pytest.raises(BudgetExceeded):
+        table.values("w", rho=Fraction(2), delta=Fraction(1, 100))
+    with pytest.raises(BudgetExceeded):
+        table.values("w", rho=Fraction(1, 2), delta=Fraction(1, 10))
+
+
+def only_answers_tell_the_tables_apart(tmp_path: Path):
+    fields = [
+        {"name": "n", "type": "integer", "understudy": {"bounds": "discover"}},
+        {"name": "w", "type": "string", "understudy": {"values": "discover"}},
+    ]
+    schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    first = pl.DataFrame({"n": [3, 5, 9, 4] * 200, "w": ["b", "a", "b", "c"] * 200})
+    second = pl.DataFrame({"n": [-70, 88_000] * 30, "w": ["c", "zebra"] * 30})
+
+    def run(frame, folder):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
+            release = us.synthesize(
+                frame, schema, epsilon=9.0, delta=1e-3, mechanism="independent", output=folder / "r", dataset="d"
+            )
+            print(release.receipt.text(), release.schema.to_dict())
+
+    check_twins(run, first, second, tmp_path / "twin")
+
+
+def a_unit_moves_nobody_else():
+    rng = np.random.default_rng(5)
+    coding = Schema((Words(name="w"),), privacy_unit=PrivacyUnit("who", 2))
+    for _ in range(40):
+        who, texts = rng.integers(0, 4, 24), rng.choice(list("abcdef"), 24)
+        for gone in range(4):
+            keep = who != gone
+            tables = [pa.table({"who": who, "w": texts}), pa.table({"who": who[keep], "w": texts[keep]})]
+            whole, rest = (Counter(MemorySource(table, coding, key=b"k" * 32).values("w")) for table in tables)
+            assert all(whole[text] >= rest[text] for text in rest), "another unit's rows changed"
+
+
+KILLS = [
+    (threshold_without_delta, lambda: spied()),
+    (threshold_without_delta, lambda: check_claim(own_value_trial())),
+    (delta_not_charged, lambda: spied()),
+    (one_row_per_unit_assumed, lambda: spied(max_rows=3)),
+    (one_row_per_unit_assumed, lambda: check_claim(shared_value_trial())),
+    (rows_of_a_unit_forgotten_in_the_threshold, lambda: spied(max_rows=3)),
+    (replacing_charged_as_adding, lambda: spied(rows_public=125)),
+    (values_below_the_threshold_are_told, lambda: spied()),
+    (values_below_the_threshold_are_told, lambda: check_claim(own_value_trial())),
+    (noise_halved, lambda: spied()),
+    (noise_halved, lambda: check_claim(shared_value_trial())),
+    (counts_told_without_noise, lambda: spied()),
+    (rows_read_before_paying, what_cannot_be_paid_is_refused_unread),
+    (bounding_by_codes_that_depend_on_other_units, a_unit_moves_nobody_else),
+]
+
+
+@pytest.mark.parametrize(("mutant", "check"), KILLS, ids=[f"{kill[0].__name__}-{i}" for i, kill in enumerate(KILLS)])
+def test_mutant_is_killed(mutant, check, monkeypatch):
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        check()
+
+
+@pytest.mark.parametrize("mutant", [bounds_from_the_true_minimum_and_maximum, values_in_the_order_of_the_rows])
+def test_facts_taken_from_the_rows_are_caught_by_the_twin(mutant, monkeypatch, tmp_path):
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError):
+        only_answers_tell_the_tables_apart(tmp_path)
+
+
+@pytest.mark.parametrize("max_rows", [1, 3])
+@pytest.mark.parametrize("rows_public", [None, 125])
+def test_the_spy_agrees_with_the_receipt(max_rows, rows_public):
+    spied(max_rows=max_rows, rows_public=rows_public)
+
+
+def test_what_cannot_be_paid_is_refused_before_rows_are_read():
+    what_cannot_be_paid_is_refused_unread()
+
+
+def test_nothing_but_answers_tells_two_tables_apart(tmp_path):
+    only_answers_tell_the_tables_apart(tmp_path)
+
+
+def test_a_unit_moves_nobody_else():
+    a_unit_moves_nobody_else()
