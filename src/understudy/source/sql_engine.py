@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +21,14 @@ from understudy.schema import PrivacyUnit, Schema
 from understudy.schema.coded import Coded
 from understudy.schema.discover import Shape, Words
 from understudy.source.memory import check_names
-from understudy.source.sql_grammar import Cell, Grammar, bounding, cell_index, counting, step_code
+from understudy.source.sql_cover import covers, groups, summed
+from understudy.source.sql_grammar import Cell, Grammar, bounding, cell_index, step_code
 from understudy.source.sql_pieces import steps
 from understudy.source.unit import new_key
 from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
 
-_CLIQUES, _CELLS = 64, 1 << 22  # what one statement counts at most
-
-Counted = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+Cells: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
+Counted: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -137,11 +137,20 @@ class EngineSource:
         return self.__answers(asked)
 
     def __answers(self, asked: list[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        for group in _groups(asked, self.__domain):
-            cells = [cell_index(clique, self.__domain, self.__names) for clique in group]
-            which, cell, rows = self.__session.counted(counting(self.__session.grammar, cells, self.__table))
-            for place, clique in enumerate(group):
-                yield clique, _marginal(cell[which == place], rows[which == place], self.__domain.cells(clique))
+        for group in groups(asked, self.__domain):
+            cover_of = covers(group, self.__domain)
+            tables = self.__counted(list(dict.fromkeys(cover_of.values())))
+            for clique in group:
+                cover, table = cover_of[clique], tables[cover_of[clique]]
+                if self.__domain.cells(clique) > DENSE_CELLS:
+                    yield clique, _sparse(table, cover, clique, self.__domain)
+                else:
+                    yield clique, summed(_dense(table, self.__domain.cells(cover)), cover, clique, self.__domain)
+
+    def __counted(self, cliques: list[Clique]) -> dict[Clique, Cells]:
+        cells = [cell_index(clique, self.__domain, self.__names) for clique in cliques]
+        which, cell, rows = self.__session.counted(self.__session.grammar.counting(cells, self.__table))
+        return {clique: (cell[which == place], rows[which == place]) for place, clique in enumerate(cliques)}
 
     def values(self, column: str) -> dict[str, int]:
         """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
@@ -167,24 +176,20 @@ class EngineSource:
         raise InputError("a source holds private rows and is never written or copied; keep the release instead")
 
 
-def _groups(asked: list[Clique], domain: Domain) -> Iterator[list[Clique]]:
-    group: list[Clique] = []
-    for clique in asked:
-        if group and (len(group) == _CLIQUES or sum(map(domain.cells, (*group, clique))) > _CELLS):
-            yield group
-            group = []
-        group.append(clique)
-    if group:
-        yield group
+def _dense(table: Cells, size: int) -> NDArray[np.int64]:
+    cells, rows = table
+    dense = np.zeros(size, np.int64)
+    dense[cells] = rows
+    return dense
 
 
-def _marginal(cells: NDArray[np.int64], rows: NDArray[np.int64], size: int) -> Counts:
-    order = np.argsort(cells)
-    if size > DENSE_CELLS:
-        return SparseCounts(cells[order], rows[order], size)
-    table = np.zeros(size, np.int64)
-    table[cells] = rows
-    return table
+def _sparse(table: Cells, cover: Clique, clique: Clique, domain: Domain) -> SparseCounts:
+    """A large table is its own cover; its cells are numbered anew in the order of the clique as asked."""
+    cells, rows = table
+    places = dict(zip(cover, np.unravel_index(cells, domain.shape(cover)), strict=True))
+    index = np.ravel_multi_index([places[column] for column in clique], domain.shape(clique))
+    order = np.argsort(index)
+    return SparseCounts(index[order], rows[order], domain.cells(clique))
 
 
 def _filled(session: Session, schema: Schema, names: dict[str, str], key: bytes) -> str:

@@ -58,8 +58,8 @@ class Grammar(Protocol):
         """The digest of a text, in hexadecimal, in an order that compares bytes."""
         ...
 
-    def spread(self, cells: Sequence[str], table: str) -> str:
-        """A SELECT of (clique, cell) with one row for each row of a table and each of these expressions."""
+    def counting(self, cells: Sequence[str], table: str) -> str:
+        """A statement that counts the rows of a table by each of these expressions: (which, cell, rows)."""
         ...
 
 
@@ -83,12 +83,6 @@ def cell_index(clique: Clique, domain: Domain, names: dict[str, str]) -> str:
     for column in clique:
         index = f"({index} * {domain[column]} + {names[column]})"
     return index
-
-
-def counting(grammar: Grammar, cells: Sequence[str], table: str) -> str:
-    """One scan that counts many cliques: (clique, cell, rows)."""
-    spread = grammar.spread(cells, table)
-    return f"select clique, cell, count(*) as n from ({spread}) s group by clique, cell"  # noqa: S608
 
 
 def bounding(

@@ -141,7 +141,11 @@ class _Session:
         with our_words(_FAILED):
             with self._connection.cursor().copy(f"copy ({statement}) to stdout (format csv)") as copy:
                 text = b"".join(copy)
-            found = np.fromstring(text.strip().replace(b"\n", b","), np.int64, sep=",").reshape(-1, 3)
+            found = (
+                np.zeros((0, 3), np.int64)
+                if not text
+                else np.fromstring(text.strip().replace(b"\n", b","), np.int64, sep=",").reshape(-1, 3)
+            )
         return found[:, 0], found[:, 1], found[:, 2]
 
     def texts(self, statement: str) -> dict[str, int]:

@@ -62,10 +62,13 @@ class PostgresGrammar:
         """Needs PostgreSQL 11."""
         return f"encode(sha256(convert_to({text}, 'UTF8')), 'hex') collate \"C\""
 
-    def spread(self, cells: Sequence[str], table: str) -> str:
-        """By a lateral list of values: one scan and one hash table, whatever the cliques have in common."""
-        listed = ", ".join(f"({place}, {cell})" for place, cell in enumerate(cells))
-        return f"select v.clique, v.cell from {table} cross join lateral (values {listed}) v (clique, cell)"  # noqa: S608
+    def counting(self, cells: Sequence[str], table: str) -> str:
+        """One hash table after the other: measured to be as fast as GROUPING SETS, and it fits in any `work_mem`."""
+        counts = (
+            f"select {place} as clique, {cell} as cell, count(*) as n from {table} group by 2"  # noqa: S608
+            for place, cell in enumerate(cells)
+        )
+        return " union all ".join(counts)
 
 
 def _utc(cell: Cell) -> str:

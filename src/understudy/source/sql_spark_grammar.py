@@ -67,10 +67,11 @@ class SparkGrammar:
         """Spark's digests are lowercase hexadecimal text."""
         return f"sha2({text}, 256)"
 
-    def spread(self, cells: Sequence[str], table: str) -> str:
+    def counting(self, cells: Sequence[str], table: str) -> str:
         """By `stack`: one scan; every executor counts its own part before anything is exchanged."""
         listed = ", ".join(f"{place}, {cell}" for place, cell in enumerate(cells))
-        return f"select stack({len(cells)}, {listed}) as (clique, cell) from {table}"  # noqa: S608 - expressions are ours
+        stacked = f"select stack({len(cells)}, {listed}) as (clique, cell) from {table}"  # noqa: S608
+        return f"select clique, cell, count(*) as n from ({stacked}) group by clique, cell"  # noqa: S608
 
 
 def _utc(cell: Cell) -> str:
