@@ -1,0 +1,316 @@
+"""Discovery from file to release: nothing but paid answers tells tables apart, no value leaks, a killed run is kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import understudy as us
+from understudy.cli import app
+from understudy.privacy import PrivateTable, gate
+from understudy.release import partial, read_partial
+from understudy.schema import Schema, discover, probe
+from understudy.source import MemorySource
+from understudy.source import reopen as reopening
+from understudy.testing.canary import Canary
+from understudy.testing.twin import check_twins, outcome
+
+CANARY = Canary()
+WORD, NUMBER = CANARY.word, CANARY.number
+HEADER = "who,sex,age,income,born,free\n"
+SCHEMA = """
+fields:
+  - {name: who, type: string, understudy: {kind: id}}
+  - {name: sex, type: string, understudy: {values: discover, missing: {"?": null}}}
+  - {name: age, type: integer, understudy: {bounds: discover, bins: discover}}
+  - {name: income, type: number, constraints: {minimum: 0, maximum: 1000}, understudy: {bins: discover}}
+  - {name: born, type: date, understudy: {bounds: discover}}
+  - {name: free, type: discover}
+understudy:
+  privacy_unit: {column: who, max_rows: 2}
+"""
+FIRST = HEADER + "".join(f"p{i},{'fm'[i % 2]},{30 + i % 20},{i}.5,19{50 + i % 40}-01-01,{i % 7}\n" for i in range(300))
+WILD = HEADER + "x,zebra,1e308,inf,9999-99-99,\n,,,,,\ny,?,-5,nan,0001-01-01,word\n" * 40 + "z,a,b,c,d,e\n" * 3
+
+
+def commands(*lines):
+    for arguments in lines:
+        with pytest.MonkeyPatch.context() as patch:
+            words = [str(argument) for argument in arguments]
+            patch.setattr(sys, "argv", ["understudy", *words])
+            with pytest.raises(SystemExit) as left:
+                app(words)
+            print("exit", left.value.code)
+
+
+def whole_road(text, folder: Path, *options):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
+        patch.setattr("tempfile.tempdir", str(folder))
+        table, schema, release = folder / "t.csv", folder / "s.yaml", folder / "t.release"
+        table.write_text(text)
+        schema.write_text(SCHEMA)
+        try:
+            commands(
+                ("synthesize", table, "-s", schema, "-o", release, "--discovery-share", "0.5", *options),
+                ("inspect", release),
+                ("sample", release, "--seed", 3, "-n", 20, "-o", folder / "rows.csv"),
+                ("book", "t"),
+            )
+        finally:
+            table.unlink()
+
+
+@pytest.mark.parametrize("second", [WILD, HEADER], ids=["wild", "empty"])
+@pytest.mark.parametrize(
+    "options", [("--epsilon", "20", "--delta", "1e-3"), ("--rho", "9", "--delta", "1e-3", "--json")]
+)
+def test_two_tables_are_told_apart_by_paid_answers_alone(tmp_path, options, second):
+    left = check_twins(
+        lambda text, folder: whole_road(text, folder, "-m", "independent", *options), FIRST, second, tmp_path / "twin"
+    )
+    assert left["stdout"].count(b"exit 0") == 4
+    assert {"t.release", "rows.csv", "book/t.jsonl"} <= set(left)
+
+
+def boom(*args, **kwargs):
+    raise RuntimeError("boom")
+
+
+FAILURES = {
+    "open": (reopening, "open_source"),
+    "count": (MemorySource, "counts"),
+    "values": (MemorySource, "values"),
+    "search": (probe.Search, "learn"),
+    "bought": (partial.PartialWriter, "bought"),
+}
+
+
+@pytest.mark.parametrize("stage", FAILURES)
+def test_failing_purchases_tell_two_tables_apart_by_paid_answers_alone(tmp_path, monkeypatch, stage):
+    monkeypatch.setattr(*FAILURES[stage], boom)
+    left = check_twins(
+        lambda text, folder: whole_road(text, folder, "--epsilon", "20", "--delta", "1e-3"), FIRST, WILD, tmp_path / "t"
+    )
+    assert ("t.release.partial" in left) == (stage != "open")
+    assert b"exit 7" in left["stdout"] or stage == "open"
+
+
+# -- canaries --
+
+CELLS = [f"{WORD}", f"{NUMBER}", f"{NUMBER}.5", f"{WORD} {NUMBER}", f"20{WORD}"]
+
+
+def canary_frames(folder):
+    rows = dict.fromkeys(HEADER.strip().split(","), CELLS)
+    path = folder / "in" / "t.csv"
+    path.write_text(HEADER + "".join(",".join([cell] * 6) + "\n" for cell in CELLS))
+    yield path
+    pq.write_table(pa.table(rows), folder / "in" / "t.parquet")
+    yield folder / "in" / "t.parquet"
+    yield pd.DataFrame(rows).astype(object)
+    yield pl.DataFrame(rows).with_columns(age=pl.Series([NUMBER] * 5), income=pl.Series([float(NUMBER)] * 5))
+
+
+def canary_run(folder):
+    (folder / "in").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
+        patch.setattr("tempfile.tempdir", str(folder))
+        (folder / "s.yaml").write_text(SCHEMA)
+        for i, frame in enumerate(canary_frames(folder)):
+            release = us.synthesize(
+                frame, folder / "s.yaml", epsilon=1.0, delta=1e-6, mechanism="independent", output=folder / f"r{i}"
+            )
+            print(
+                release, release.receipt.text(), release.schema.to_dict(), release.sample(20, as_="arrow").to_pydict()
+            )
+
+
+def check_outcome(left):
+    CANARY.check_absent((name, content) for name, content in left.items() if not name.startswith("in/"))
+
+
+def test_a_value_of_few_rows_is_in_no_output(tmp_path):
+    left = outcome(canary_run, tmp_path / "run")
+    assert left["ending"] == b"done"
+    assert {"r0", "r1", "r2", "r3"} <= set(left)
+    check_outcome(left)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        (reopening, "open_source"), (MemorySource, "counts"), (MemorySource, "values"), (discover.Words, "texts"),
+        (probe.Search, "learn"), (PrivateTable, "_draw"), (PrivateTable, "_released"), (gate, "thresholded"),
+        (partial.PartialWriter, "bought"), (Schema, "encode"),
+    ],
+    ids=lambda target: target[1],
+)  # fmt: skip
+def test_no_failure_while_buying_tells_a_value(tmp_path, monkeypatch, target):
+    def fail(*args, **kwargs):
+        error = ValueError(f"could not convert {WORD} {NUMBER}")
+        error.add_note(WORD)
+        raise error
+
+    monkeypatch.setattr(*target, fail)
+    left = outcome(canary_run, tmp_path / "run")
+    check_outcome(left)
+    assert left["ending"] != b"done"
+
+
+def test_a_value_of_many_rows_is_told(tmp_path, monkeypatch):
+    """What the canary test above would find."""
+    monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path))
+    frame = pd.DataFrame({"who": range(900), "sex": [WORD] * 900, "age": 30, "income": 1, "born": "", "free": ""})
+    (tmp_path / "s.yaml").write_text(SCHEMA)
+    release = us.synthesize(frame, tmp_path / "s.yaml", epsilon=20.0, delta=1e-3, mechanism="independent")
+    assert CANARY.found(str(release.schema.to_dict()).encode())
+
+
+# -- killed runs --
+
+RUN = """
+import os, signal, sys
+from understudy.release.partial import PartialWriter
+from understudy.cli import main
+
+method, times, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+original, calls = getattr(PartialWriter, method), []
+
+def wrapped(*args, **kwargs):
+    result = original(*args, **kwargs)
+    calls.append(1)
+    if len(calls) == times:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+setattr(PartialWriter, method, wrapped)
+sys.argv = ["understudy", "synthesize", f"{folder}/t.csv", "-s", f"{folder}/s.yaml", "--epsilon", "20",
+            "--delta", "1e-3", "-m", "independent", "-o", f"{folder}/r.release", "-q"]
+main()
+"""
+
+
+@pytest.fixture
+def killed(tmp_path):
+    (tmp_path / "t.csv").write_text(FIRST)
+    (tmp_path / "s.yaml").write_text(SCHEMA)
+    (tmp_path / "run.py").write_text(RUN)
+
+    def start(method, times):
+        arguments = [sys.executable, str(tmp_path / "run.py"), method, str(times), str(tmp_path)]
+        environment = {**os.environ, "UNDERSTUDY_BOOK": str(tmp_path / "book")}
+        done = subprocess.run(arguments, env=environment, check=False, capture_output=True)
+        assert done.returncode == -signal.SIGKILL, done.stderr
+        return tmp_path / "r.release.partial"
+
+    return start
+
+
+def test_a_run_killed_after_its_purchases_is_finished_with_the_schema_that_was_bought(killed, tmp_path):
+    kept = killed("measured", 2)
+    held = read_partial(kept)
+    assert {charge.what for charge in held.charges} == {"type", "bounds", "bins", "values", "measure"}
+    release = us.resume(kept, output=tmp_path / "r.release")
+    assert not release.schema.open
+    assert release.schema == Schema.from_dict(held.schema)
+    assert {release.receipt.facts[name] for name in ("sex", "age", "income", "born", "free")} == {"bought"}
+    assert "Facts taken as bought: " in release.receipt.text()
+    again = us.Release.load(tmp_path / "r.release")
+    assert again.receipt == release.receipt
+    assert again.sample(5, seed=1).num_rows == 5
+    assert us.Book(tmp_path / "book").spent("t").runs == 1
+
+
+@pytest.mark.parametrize(("method", "times"), [("charged", 1), ("charged", 3), ("bought", 1)])
+def test_a_run_killed_while_buying_says_that_its_charges_stand(killed, tmp_path, method, times):
+    kept = killed(method, times)
+    assert read_partial(kept).charges
+    with pytest.raises(us.errors.ReleaseError, match="charges were made and stand"):
+        us.resume(kept)
+    assert us.Book(tmp_path / "book").spent("t").runs == 1
+
+
+# -- schema draft --discover --
+
+
+def drafted(tmp_path, data, *options):
+    commands(("schema", "draft", data, "-o", tmp_path / "d.yaml", "--discover", *options))
+    return Schema.load(tmp_path / "d.yaml")
+
+
+def test_a_draft_of_a_text_file_takes_its_first_line_and_no_more(tmp_path, capsys):
+    data = tmp_path / "t.csv"
+    data.write_bytes(("\ufeff" + HEADER).replace(",", ";").encode() + b"\xff" * 5000)  # the rows are not even text
+    schema = drafted(tmp_path, data, "--unit", "who:3", "--type", "age=integer", "--type", "free=drop", "--json")
+    assert [column.kind for column in schema.columns] == ["id", "open", "open", "open", "open", "drop"]
+    assert [column.buys for column in schema.open] == [("type",), ("bounds", "bins"), ("type",), ("type",)]
+    assert schema.dialect.delimiter == ";"
+    assert (schema.privacy_unit.column, schema.privacy_unit.max_rows) == ("who", 3)
+    told = json.loads(capsys.readouterr().out.rpartition("exit")[0])
+    assert told["to_be_bought"] == ["sex", "age", "income", "born"]
+    schema.require_reviewed()
+
+
+def test_a_draft_of_parquet_takes_its_types(tmp_path):
+    table = pa.table(
+        {
+            "i": [1], "f": [1.5], "s": ["a"], "c": pa.array(["a"]).dictionary_encode(), "b": [True], "l": [[1]],
+            "d": pa.array([0], pa.date32()), "t": pa.array([0], pa.timestamp("us")),
+            "p": pa.array([0], pa.duration("s")),
+        }
+    )  # fmt: skip
+    pq.write_table(table, tmp_path / "t.parquet")
+    schema = drafted(tmp_path, tmp_path / "t.parquet")
+    kinds = {column.name: getattr(column, "field", {}).get("type", column.kind) for column in schema.columns}
+    assert kinds == {"i": "integer", "f": "number", "s": "string", "c": "string", "b": "boolean", "l": "drop",
+                     "d": "date", "t": "datetime", "p": "duration"}  # fmt: skip
+    assert all(column.nullable for column in schema.columns if hasattr(column, "nullable"))
+
+
+@pytest.mark.parametrize("first", ["1,2,3", "a,,c", "a,a", "", ",", "12.5,x"])
+def test_a_first_line_that_may_be_a_row_is_not_taken_for_names(tmp_path, capsys, first):
+    (tmp_path / "t.csv").write_text(f"{first}\n4,5,6\n")
+    commands(("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "d.yaml", "--discover"))
+    told = capsys.readouterr()
+    assert "exit 3" in told.out
+    assert "header" in told.err
+    assert not (tmp_path / "d.yaml").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "remedy"),
+    [
+        (["--discover", "--type", "age=money"], "use one of integer"),
+        (["--discover", "--type", "nobody=integer"], "one of the columns who"),
+        (["--type", "age=integer"], "--type goes with --discover"),
+    ],
+)
+def test_types_that_cannot_be_meant_are_refused(tmp_path, capsys, options, remedy):
+    (tmp_path / "t.csv").write_text(FIRST)
+    commands(("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "d.yaml", *options))
+    assert remedy in " ".join(capsys.readouterr().err.split())
+
+
+def test_from_a_file_to_rows_without_declaring_anything(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "book"))
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"city": rng.choice(["Bern", "Rome"], 4000), "age": rng.integers(18, 80, 4000)})
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    drafted(tmp_path, tmp_path / "t.csv")
+    release = us.synthesize(tmp_path / "t.csv", tmp_path / "d.yaml", epsilon=5.0, delta=1e-6)
+    made = release.sample(seed=1, as_="pandas")
+    assert set(made["city"].dropna()) <= {"Bern", "Rome", "other"}
+    assert abs(made["age"].mean() - frame["age"].mean()) < 3
