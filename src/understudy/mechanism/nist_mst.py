@@ -41,11 +41,12 @@ class NistMST:
         error: triples that the tree explains better than this (L1, as a part of the rows) are not added.
         threshold: codes whose noisy count is below this many standard deviations are merged.
         max_cells: larger tables are not measured.
-        calibration: "tight" (the tightest conversion from zCDP, Remark 3) or "paper" (equation 5.1, more noise).
+        calibration: "tight" (the exact curve of all measurements, or the tightest conversion from zCDP, Remark 3) or
+            "paper" (equation 5.1, more noise).
         generator: "pgm", a graphical model; or "gum", consistent tables and gradual updates of rows.
 
-    **Privacy.** Two groups of measurements; each gets half of the budget (Theorem 2). The public
-    table is the custodian's declaration, and is never charged.
+    **Privacy.** Two groups of measurements; each gets half of the budget (Theorem 2). All of them are fixed in advance,
+    only codes are merged in between. The public table is the custodian's declaration, and is never charged.
     """
 
     public: Any = field(default=None, repr=False, compare=False)
@@ -93,21 +94,30 @@ class NistMST:
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Measure the columns, merge rare values, measure the chosen marginals, finish."""
-        domain, chosen = table.domain, self._selected()
-        for clique in chosen:
-            domain.check(clique)
+        domain, power = table.domain, 1 if table.account.budget.pure else 2
+        columns, chosen = self._weights(domain, power)
         paper = _paper_sigma(table) if self.calibration == "paper" else None
         spend = rho if paper is None else min(rho, paper**-2)
-        half = spend / 2 if chosen else spend
+        rest = spend * math.fsum(weight**power for weight in chosen.values())
         progress(Step("measure", 0.0, "one-way marginals"))
-        ones = table.measure(one_way(domain), rho=half)
+        ones = table.measure(columns, rho=spend - rest, weights=columns)
         recoding = compress(domain, ones, threshold=self.threshold)
         merged = table.recoded(recoding)
         weights = self._affordable(merged.domain, chosen)
         progress(Step("measure", 0.5, "marginals chosen from the public table"))
-        later = merged.measure(weights, rho=half, weights=weights) if weights else []
+        later = merged.measure(weights, rho=rest, weights=weights) if weights else []
+        if chosen and not weights and not table.planned:  # constant columns have no tables: a second look instead
+            later = table.measure(columns, rho=rest, weights=columns)
+            recoding = compress(domain, [*ones, *later], threshold=self.threshold)
         done = self.finish(domain, [*ones, *later], recoding=recoding, total=table.rows_public, progress=progress)
         return replace(done, rounds=[_noise_report(table, ones)])
+
+    def plan(self, domain: Domain) -> dict[Clique, float]:
+        """All measurements with their weights; none for the paper's own calibration."""
+        if self.calibration == "paper":
+            return {}
+        columns, chosen = self._weights(domain, 2)
+        return columns | chosen
 
     def finish(
         self,
@@ -152,6 +162,22 @@ class NistMST:
             cliques = self._chosen(self.public)
         return {tuple(clique): weight for clique, weight in (*kept_cliques(cliques), *self._kept)}
 
+    def _weights(self, domain: Domain, power: int) -> tuple[dict[Clique, float], dict[Clique, float]]:
+        """Weights of columns and of chosen cliques, each group half of the sum of their powers, which is 1.
+
+        A single column that is forced adds its weight to that of its first look: nothing is measured twice.
+        """
+        chosen = self._selected()
+        for clique in chosen:
+            domain.check(clique)
+        part = (2 if chosen else 1) ** (-1 / power)
+        norm = math.fsum(weight**power for weight in chosen.values()) ** (1 / power)
+        columns = dict.fromkeys(one_way(domain), part * len(domain) ** (-1 / power))
+        groups = {clique: part * weight / norm for clique, weight in chosen.items()}
+        for clique in [clique for clique in groups if len(clique) == 1]:
+            columns[clique] = (columns[clique] ** power + groups.pop(clique) ** power) ** (1 / power)
+        return columns, groups
+
     def _affordable(self, domain: Domain, chosen: dict[Clique, float]) -> dict[Clique, float]:
         """Line 5, on the merged domain; forced cliques stay whatever their size, constant columns need no table."""
         forced = {clique for clique, _ in self._kept}
@@ -180,6 +206,7 @@ def _paper_sigma(table: PrivateTable) -> float | None:
 
 def _noise_report(table: PrivateTable, ones: Sequence[Measurement]) -> dict[str, float]:
     """The noise scale of the run, for sensitivity 1, beside that of equation 5.1."""
-    used = ones[0].sigma / math.sqrt(len(ones) * table.neighbours.marginal_l2_squared)
+    precision = math.fsum(one.sigma**-2 for one in ones)
+    used = 1 / math.sqrt(precision * table.neighbours.marginal_l2_squared)
     paper = _paper_sigma(table)
     return {"sigma": used} if paper is None else {"sigma": used, "equation_5_1": paper, "gain": 1 - used / paper}

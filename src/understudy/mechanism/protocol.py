@@ -50,7 +50,8 @@ class Mechanism(Protocol):
 
     **Privacy.** A mechanism touches rows only through the `PrivateTable` it is given; it draws no noise, keeps no
     account, prints nothing and opens no file. It may add `plan(domain) -> {clique: weight}` when all its measurements
-    are fixed in advance: the gate then calibrates their Gaussian noise together by the exact privacy curve.
+    are fixed in advance: the gate then calibrates their Gaussian noise together by the exact privacy curve. Codes may
+    be merged in between; an empty plan is none.
     """
 
     name: ClassVar[str]

@@ -115,10 +115,9 @@ class PrivateTable:
     def recoded(self, recoding: Recoding) -> PrivateTable:
         """The same rows with codes merged: one budget, one account; the merging happens inside the gate.
 
-        **Privacy.** Merging codes acts row by row, so sensitivities stay as they are.
+        **Privacy.** Merging codes acts row by row, so sensitivities stay as they are. In a run whose measurements were
+        fixed in advance the plan is shared: each is still made once, over whichever codes, with its own sigma.
         """
-        if self.__plan is not None:
-            raise SettingError("codes cannot be merged in a run whose measurements were fixed in advance")
         view = object.__new__(PrivateTable)
         view.__dict__.update(self.__dict__)
         view.__recoding = recoding
@@ -141,6 +140,11 @@ class PrivateTable:
         view = self.recoded(Recoding.identity())
         view.__source, view.__domain = source, source.domain
         return view
+
+    @property
+    def planned(self) -> bool:
+        """Whether all measurements were fixed in advance, so that nothing else can be asked; public."""
+        return self.__plan is not None
 
     def sigma(self, rho: float) -> float:
         """The standard deviation of the noise on each cell of one marginal measured with this share of the budget."""

@@ -195,14 +195,24 @@ class TestPlanned:
             with pytest.raises(BudgetExceeded, match="in advance"):
                 private.measure([clique], rho=1e-3)
 
-    def test_refuses_other_questions_and_merging(self):
+    def test_merged_codes_use_the_same_plan(self):
+        private = self.private()
+        private.measure([("a",)], rho=1e-3)
+        merged = private.recoded(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 0])}))
+        assert merged.planned
+        with pytest.raises(BudgetExceeded, match="in advance"):
+            merged.measure([("a",)], rho=1e-3)
+        (measured,) = merged.measure([("b",)], rho=1e-3)
+        assert (len(measured.values), measured.sigma) == (1, 4.0)
+        with pytest.raises(BudgetExceeded, match="in advance"):
+            private.measure([("b",)], rho=1e-3)
+
+    def test_refuses_other_questions(self):
         private = self.private(source=SealedSource(SIZES, ROWS))
         with pytest.raises(BudgetExceeded, match="in advance"):
             private.select([("a",)], against=AGAINST, rho=1e-6)
         with pytest.raises(BudgetExceeded, match="in advance"):
             private.dependence([("a", "b")], rho=1e-6)
-        with pytest.raises(SettingError, match="fixed in advance"):
-            private.recoded(Recoding({"a": np.array([0, 0, 1])}))
 
 
 def test_the_table_tells_nothing_of_its_rows_and_cannot_be_copied():
@@ -214,7 +224,7 @@ def test_the_table_tells_nothing_of_its_rows_and_cannot_be_copied():
     assert all(name.startswith("_PrivateTable__") for name in vars(many))
 
 
-@pytest.mark.parametrize("name", ["domain", "neighbours", "rows_public", "account", "remaining"])
+@pytest.mark.parametrize("name", ["domain", "neighbours", "rows_public", "account", "remaining", "planned"])
 def test_what_the_guarantee_rests_on_cannot_be_changed(name):
     with pytest.raises(AttributeError):
         setattr(table(), name, None)
