@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, tell
+from understudy.cli.console import Json, Quiet, progress_shown, tell
 from understudy.cli.run import summary
 from understudy.errors import OutputError, SettingError
+from understudy.preflight import check_space
 from understudy.release import Release
+from understudy.release.write import write_chunks, written_file, written_stream
+from understudy.release.write_postgres import shown_place, written_table
 from understudy.schema import Dialect
-from understudy.written import write_csv, write_rows
+from understudy.schema.column import Dropped
+from understudy.source.sql_place import refuse_password
 
 
 def sample(
     release: Annotated[Path, typer.Argument(help="A release file.")],
     rows: Annotated[int | None, typer.Option("--rows", "-n", help="How many; by default the release says.")] = None,
     seed: Annotated[int | None, typer.Option(help="The same release and seed give the same rows.")] = None,
-    output: Annotated[str, typer.Option("--output", "-o", help="A .csv or .parquet file; - is the terminal.")] = "-",
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output", "-o", help="A .csv or .parquet file, postgresql://HOST/DB?table=NAME, or - for the terminal."
+        ),
+    ] = "-",
+    where: Annotated[
+        str | None,
+        typer.Option(help='Conditions that every row satisfies: "sex=F, age=30..40, city=Bonn|Ulm".'),
+    ] = None,
     rare: Annotated[
         str | None,
         typer.Option(help="What stands for values too rare to tell apart: spread, other or hierarchy."),
@@ -29,20 +43,35 @@ def sample(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make synthetic rows from a release. Costs no privacy, however often it is done."""
+    """Make synthetic rows from a release. Costs no privacy, however often it is done.
+
+    Any number of rows is written in bounded memory; the file or table appears when all of them are in it.
+
+    understudy sample people.release --where "sex=F, age=30..40" -n 1000 -o women.csv
+    """
     loaded = Release.load(release)
     if output == "-" and as_json:
         raise SettingError("--json needs --output: rows and JSON cannot share the terminal")
-    _check_rows_output(output, force=force)
-    as_csv = not output.endswith(".parquet")
+    to_database = output.partition("://")[0] in ("postgresql", "postgres")
+    if to_database:
+        refuse_password(output)
+    else:
+        _check_rows_output(output, force=force)
+    as_text = not to_database and not output.endswith(".parquet")
     _warn_of_many(loaded, rows, quiet=quiet or as_json)
-    table = loaded.sample(rows, seed=seed, as_="arrow", rare=rare, as_written=as_csv)
+    count, chunks = loaded.stream(rows, seed=seed, rare=rare, where=where, as_written=as_text)
     if output == "-":
-        _to_terminal(table, loaded.schema.dialect)
+        _to_terminal(chunks, count, loaded.schema.dialect)
         return
-    write_rows(table, Path(output), loaded.schema.dialect)
-    words = f"Rows: {output} ({table.num_rows} synthetic rows of {table.num_columns} columns)"
-    tell(words, {"rows": table.num_rows, "output": output, "seed": seed}, quiet=quiet, as_json=as_json)
+    if not to_database:
+        check_space(Path(output).parent, count * len(loaded.schema.coded) // 8)
+    place = written_table(output, force=force) if to_database else written_file(Path(output), loaded.schema.dialect)
+    with progress_shown(quiet=quiet or as_json) as progress, place as opened:
+        write_chunks(chunks, opened, count, progress=progress)
+    named = shown_place(output) if to_database else output
+    columns = sum(not isinstance(column, Dropped) for column in loaded.schema.columns)
+    words = f"Rows: {named} ({count} synthetic rows of {columns} columns)"
+    tell(words, {"rows": count, "output": named, "seed": seed}, quiet=quiet, as_json=as_json)
 
 
 def inspect(
@@ -59,6 +88,7 @@ def inspect(
         "",
         loaded.receipt.text(),
         "",
+        *([] if loaded.quality is None else [f"Workload error: {loaded.quality.text()}."]),
         *(f"Too rare to tell apart in {column}: {_some(values)}." for column, values in loaded.merged.items()),
         "Measured:",
         *(f"  {' x '.join(m['clique'])}: {m['cells']} cells, sigma {m['sigma']:.4g}" for m in measured),
@@ -73,9 +103,9 @@ def _some(values: list[Any]) -> str:
     return ", ".join(str(value) for value in values[:8]) + more
 
 
-def _to_terminal(table: Any, dialect: Dialect) -> None:
+def _to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> None:
     try:
-        write_csv(table, sys.stdout.buffer, dialect)
+        write_chunks(chunks, written_stream(sys.stdout.buffer, dialect), count)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -83,7 +113,6 @@ def _to_terminal(table: Any, dialect: Dialect) -> None:
         raise OutputError(f"the rows could not be written ({error.strerror or 'input/output error'})") from None
 
 
-        *([] if loaded.quality is None else [f"Workload error: {loaded.quality.text()}."]),
 def _warn_of_many(release: Release, rows: int | None, *, quiet: bool) -> None:
     most = None if rows is None or quiet else release.most_rows
     if most is not None and rows is not None and rows > most:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from os import PathLike
@@ -29,6 +29,8 @@ from understudy.release.replicates import replicates
 from understudy.release.rows import Maker
 from understudy.schema import Recoding, Schema
 from understudy.schema.frames import to_frame
+
+_MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
 
 Frame = Literal["arrow", "pandas", "polars"]
 
@@ -135,14 +137,41 @@ class Release:
             SettingError: when rows or seed is negative, the frame library or a rule is unknown, or no row can satisfy
                 the conditions.
         """
-        layout = self.schema.layout_of_file() if as_written else self.layout
         if as_ not in (None, "arrow", "pandas", "polars"):
             raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas' or 'polars'")
-        maker = Maker(self, where=where, rare=rare, layout=layout)
-        rows = maker.expected(self.default_rows) if rows is None else rows
-        rows, seed = _whole("rows", rows), None if seed is None else _whole("seed", seed)
+        maker, rows, seed = self._maker(rows, seed, where, rare, as_written)
         _check_size(rows, len(self.schema.columns))
         return to_frame(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
+
+    def stream(
+        self,
+        rows: int | None = None,
+        *,
+        seed: int | None = None,
+        rare: str | Mapping[str, str] | None = None,
+        where: str | Mapping[str, Any] | None = None,
+        as_written: bool = False,
+    ) -> tuple[int, Iterator[Any]]:
+        """Synthetic rows without holding all of them: how many there will be, and arrow tables of about a million each.
+
+        The arguments are those of `sample`. Up to 2^20 rows are the rows that `sample` makes with the same seed; more
+        are made in chunks, each drawn by itself from the same model, and are the same for the same seed.
+
+        **Privacy.** Post-processing: costs nothing.
+
+        Raises:
+            SettingError: as `sample`.
+        """
+        maker, rows, seed = self._maker(rows, seed, where, rare, as_written)
+        if rows > _MOST_ROWS:
+            raise SettingError(f"{rows} rows are too many to write; say how many are wanted (rows=, -n)")
+        return rows, maker.chunks(rows, seed)
+
+    def _maker(self, rows: Any, seed: Any, where: Any, rare: Any, as_written: bool) -> tuple[Maker, int, int | None]:
+        layout = self.schema.layout_of_file() if as_written else self.layout
+        maker = Maker(self, where=where, rare=rare, layout=layout)
+        rows = maker.expected(self.default_rows) if rows is None else rows
+        return maker, _whole("rows", rows), None if seed is None else _whole("seed", seed)
 
     @property
     def merged(self) -> dict[str, list[Any]]:
@@ -231,6 +260,7 @@ class Release:
             "recoding": self.recoding.to_dict(),
             "rounds": pack(list(self.rounds), arrays, "rounds"),
             "default_rows": self.default_rows,
+            **({} if self.quality is None else {"quality": self.quality.to_dict()}),
             "measurements": pack([measurement_data(m) for m in self.measurements], arrays, "measurements"),
             "model": {"kind": self.model.kind, "arrays": pack(self.model.to_arrays(), arrays, "model")},
         }
@@ -256,7 +286,6 @@ class Release:
         schema = Schema.from_dict(manifest["schema"])
         recoding = Recoding.from_dict(manifest["recoding"])
         domain = recoding.recode(schema.domain)
-            **({} if self.quality is None else {"quality": self.quality.to_dict()}),
         kind = manifest["model"]["kind"]
         if kind not in MODELS:
             raise ReleaseError(f"the release holds a model of kind {kind!r}, which this version does not know")
@@ -274,6 +303,7 @@ class Release:
             recoding=recoding,
             rounds=unpack(manifest["rounds"], arrays),
             default_rows=rows,
+            quality=Quality(**manifest["quality"]) if "quality" in manifest else None,
         )
 
 
@@ -289,4 +319,3 @@ def _check_size(rows: int, columns: int) -> None:
 
     if rows * columns * 8 > max(psutil.virtual_memory().available, 1 << 28):
         raise SettingError(f"{rows} rows do not fit in memory; say how many are wanted (rows=, on the command line -n)")
-            quality=Quality(**manifest["quality"]) if "quality" in manifest else None,

@@ -107,6 +107,8 @@ def _value(column: Coded, value: Any) -> NDArray[np.float64]:
     entries = [entry for entry in column.table() if entry.part == column.name]
     named = {entry.code for entry in entries if entry.what in ("value", "missing") and _same(entry.value, value)}
     named |= {entry.code for entry in entries if entry.label is not None and entry.label == str(value)}
+    if not named and column.shows_other and column.other_code is not None and str(value) == str(column.other_value()):
+        named = {column.other_code}
     if named:
         part[list(named)] = 1.0
     elif isinstance(column, Measured):

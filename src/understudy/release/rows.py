@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from understudy.schema.honour import Cells, breaking
 if TYPE_CHECKING:
     from understudy.release.artefact import Release
 
+CHUNK_ROWS = 1 << 20
+"""How many rows are made at a time where rows are streamed; part of what a seed means."""
 _TRIES = 40  # of drawing values inside bins and merged codes for rows that break a rule
 _ROUNDS = 100  # of drawing other rows instead of those that are left
 
@@ -100,6 +102,22 @@ class Maker:
             )
         whole = table if len(pieces) == 1 else pa.concat_tables(pieces).take(pa.array(place))
         return self._numbered(whole, first, first + count - 1 if last is None else last)
+
+    def chunks(self, count: int, seed: int | None) -> Iterator[Any]:
+        """The rows in arrow tables of at most `CHUNK_ROWS`; up to that many are the rows of `rows` with that seed.
+
+        Each chunk is drawn by itself: within it counts are as expected up to rounding. Rounding is right on average and
+        independent between chunks, so over k chunks a count is off by about sqrt(k) / 2 rows at most, where independent
+        rows would be off by the square root of the count.
+        """
+        if count <= CHUNK_ROWS:
+            yield self.rows(count, np.random.default_rng(seed))
+            return
+        parts = -(-count // CHUNK_ROWS)
+        for index, child in enumerate(np.random.SeedSequence(seed).spawn(parts)):
+            start = index * CHUNK_ROWS
+            size = min(CHUNK_ROWS, count - start)
+            yield self.rows(size, np.random.default_rng(child), first=start + 1, last=count)
 
     def _attempt(self, merged: Codes, rng: np.random.Generator) -> tuple[Any, NDArray[np.int64]]:
         """Rows of merged codes, and the places of those that break a rule or miss the condition."""

@@ -171,7 +171,7 @@ def test_sample_prints_csv_and_answers_scripts(folder, call, release):
         (("--seed", "-3"), 3, "whole number of at least 0"),
         (("-n", "many"), 2, "Invalid value"),
         (("-o", "no/rows.csv"), 8, "make it first"),
-        (("-n", "999999999999999"), 3, "do not fit in memory"),
+        (("-n", "999999999999999"), 3, "too many to write; say how many"),
     ],
 )
 def test_sample_refuses(folder, call, release, monkeypatch, extra, code, words):
@@ -179,6 +179,17 @@ def test_sample_refuses(folder, call, release, monkeypatch, extra, code, words):
     left, out, err = call("sample", release, *extra)
     assert (left, out) == (code, "")
     assert words in err
+
+
+def test_sample_makes_rows_that_satisfy_conditions(folder, call, release):
+    code, out, _ = call("sample", release, "-n", 50, "--where", "a=1", "-o", folder / "some.csv")
+    assert code == 0, out
+    cells = (folder / "some.csv").read_text().split()
+    assert len(cells) == 51
+    assert {row.split(",")[0].strip('"') for row in cells[1:]} == {"1"}
+    code, _, err = call("sample", release, "--where", "shoe=1")
+    assert code == 3
+    assert "there is no column 'shoe'" in err
 
 
 def test_sample_replaces_only_when_told(folder, call, release):
@@ -195,7 +206,7 @@ def test_rows_that_cannot_be_written_leave_nothing_behind(folder, call, release,
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("understudy.written.write_csv", full)
+    monkeypatch.setattr("understudy.release.write._Csv.write", full)
     before = sorted(folder.iterdir())
     code, _, err = call("sample", release, "-o", folder / "rows.csv")
     assert code == 8

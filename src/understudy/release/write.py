@@ -1,0 +1,136 @@
+"""Rows written as they are made: to files and terminals, chunk by chunk, completely or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from understudy.errors import OutputError
+from understudy.progress import Progress, Step, silent
+from understudy.schema import Dialect
+
+
+class Sink(Protocol):
+    """Something that takes chunks of rows, all of the same columns."""
+
+    def write(self, table: Any) -> None:
+        """Take a chunk."""
+        ...
+
+    def close(self) -> None:
+        """No more chunks."""
+        ...
+
+
+Opened = Callable[[Any], Sink]
+"""Opens a sink for rows of an arrow schema."""
+
+
+def write_chunks(chunks: Iterable[Any], opened: Opened, rows: int, *, progress: Progress = silent) -> int:
+    """Write chunks while the next one is made; at most three are held at a time.
+
+    Args:
+        chunks: arrow tables of the same columns.
+        opened: opens what they are written to.
+        rows: how many there will be, for the progress.
+        progress: told after each chunk.
+
+    Returns:
+        How many rows were written.
+    """
+    sink: Sink | None = None
+    waiting: Future[None] | None = None
+    done = 0
+    with ThreadPoolExecutor(1) as writer:
+        try:
+            for chunk in chunks:
+                sink = sink or opened(chunk.schema)
+                if waiting is not None:
+                    waiting.result()
+                waiting = writer.submit(sink.write, chunk)
+                done += chunk.num_rows
+                progress(Step("write", min(1.0, done / max(rows, 1)), f"{done} of {rows} rows"))
+            if waiting is not None:
+                waiting.result()
+        except BaseException:
+            with suppress(Exception):  # the first error is the one to tell
+                wait([waiting] if waiting is not None else [])
+                if sink is not None:
+                    sink.close()
+            raise
+    if sink is not None:
+        sink.close()
+    return done
+
+
+@contextmanager
+def written_file(path: Path, dialect: Dialect) -> Iterator[Opened]:
+    """A CSV or Parquet file (by its ending) that appears under its name once everything is in it.
+
+    Until then it has a hidden name beside it; an error or an interrupt removes it, and what a killed run left is
+    removed by the next one to the same name.
+
+    Raises:
+        OutputError: when it cannot be written.
+    """
+    _remove_stale(path)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield lambda columns: _Parquet(draft, columns) if path.suffix == ".parquet" else _Csv(draft, columns, dialect)
+        draft.replace(path)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def written_stream(file: BinaryIO, dialect: Dialect) -> Opened:
+    """CSV on an open binary stream, such as the terminal's."""
+    return lambda columns: _Csv(file, columns, dialect)
+
+
+class _Parquet:
+    def __init__(self, path: Path, columns: Any) -> None:
+        import pyarrow.parquet as pq
+
+        self._writer = pq.ParquetWriter(path, columns)
+
+    def write(self, table: Any) -> None:
+        self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Csv:
+    def __init__(self, place: Path | BinaryIO, columns: Any, dialect: Dialect) -> None:
+        from pyarrow import csv
+
+        options = csv.WriteOptions(include_header=dialect.header, delimiter=dialect.delimiter)
+        self._file = place.open("wb") if isinstance(place, Path) else None
+        self._writer = csv.CSVWriter(self._file or place, columns, write_options=options)
+
+    def write(self, table: Any) -> None:
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        self._writer.close()
+        if self._file is not None:
+            self._file.close()
+
+
+def _remove_stale(path: Path) -> None:
+    """Drafts of processes that are no more."""
+    import psutil
+
+    for draft in path.parent.glob(f".{path.name}.*.tmp"):
+        owner = draft.name.removesuffix(".tmp").rpartition(".")[2]
+        if owner.isdigit() and int(owner) != os.getpid() and not psutil.pid_exists(int(owner)):
+            with suppress(OSError):
+                draft.unlink()

@@ -1,0 +1,136 @@
+"""Rows written back to PostgreSQL: a typed table, filled by COPY in one transaction.
+
+**Privacy.** Rows are synthetic; the address may hold a password, so it is never quoted, nor are the server's messages.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from understudy.errors import OutputError, SettingError, UnderstudyError
+from understudy.release.write import Opened
+from understudy.source.sql_errors import engine
+from understudy.source.sql_place import database
+
+
+@contextmanager
+def written_table(url: str, *, force: bool = False) -> Iterator[Opened]:
+    """A new table of a PostgreSQL database that others see once all rows are in it.
+
+    Args:
+        url: ``postgresql://host/db?table=people``; user and password come from the environment, ``~/.pgpass`` or a
+            service file where they are left out.
+        force: replace a table of that name.
+
+    Raises:
+        OutputError: when the table is there already, or cannot be written.
+        SettingError: when the driver is not installed, or the URL names no table.
+    """
+    try:
+        place = database(url, query=False)
+    except SettingError:
+        raise SettingError("say which table to write: ?table=NAME at the end of the URL") from None
+    name = place.table or ""
+    psycopg = engine("psycopg")
+    with _our_words("the database cannot be reached or refuses the login; check host, database, user and password"):
+        connection = psycopg.connect(place.address, application_name="understudy", client_encoding="utf8")
+    try:
+        _refuse_taken(connection, psycopg, name, force=force)
+        yield lambda columns: _Table(connection, psycopg, name, columns, force=force)
+        with _our_words(f"table {name} could not be written; did the server stop, or run out of room?"):
+            connection.commit()
+    finally:
+        with suppress(Exception):
+            connection.close()  # without a commit nothing of it stays
+
+
+def shown_place(url: str) -> str:
+    """The address without anything secret: the database's table alone."""
+    parts = urlsplit(url)
+    return f"{parts.path.lstrip('/') or 'the database'}, table {dict(parse_qsl(parts.query)).get('table', '')}"
+
+
+class _Table:
+    def __init__(self, connection: Any, psycopg: Any, name: str, columns: Any, *, force: bool) -> None:
+        self._connection, self._name = connection, name
+        sql = psycopg.sql
+        table = _identifier(sql, name)
+        fields = [sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_type(field.type))) for field in columns]
+        with _our_words(f"table {name} could not be made; may this user create tables there?"):
+            if force:
+                connection.execute(sql.SQL("drop table if exists {}").format(table))
+            connection.execute(sql.SQL("create table {} ({})").format(table, sql.SQL(", ").join(fields)))
+        self._copy = sql.SQL("copy {} from stdin (format csv)").format(table)
+
+    def write(self, table: Any) -> None:
+        from pyarrow import csv
+
+        text = io.BytesIO()
+        csv.write_csv(_plain(table), text, csv.WriteOptions(include_header=False))
+        with (
+            _our_words(f"table {self._name} could not be filled; did the server stop, or run out of room?"),
+            self._connection.cursor().copy(self._copy) as copy,
+        ):
+            copy.write(text.getbuffer())
+
+    def close(self) -> None:
+        """The transaction is ended by whoever opened it."""
+
+
+def _refuse_taken(connection: Any, psycopg: Any, name: str, *, force: bool) -> None:
+    words = f"the name {name!r} cannot be looked up; write it as NAME or SCHEMA.NAME"
+    with _our_words(words):
+        quoted = _identifier(psycopg.sql, name).as_string(connection)
+        taken = connection.execute("select to_regclass(%s)", (quoted,)).fetchone()[0]
+    if taken is not None and not force:
+        raise OutputError(f"table {name} is there already; choose another name or add --force")
+
+
+def _identifier(sql: Any, name: str) -> Any:
+    return sql.Identifier(*name.split("."))
+
+
+def _type(kind: Any) -> str:
+    import pyarrow as pa
+
+    names = {
+        **dict.fromkeys((pa.int8(), pa.int16(), pa.uint8()), "smallint"),
+        **dict.fromkeys((pa.int32(), pa.uint16()), "integer"),
+        **dict.fromkeys((pa.int64(), pa.uint32()), "bigint"),
+        pa.uint64(): "numeric(20)",
+        pa.float32(): "real",
+        pa.float64(): "double precision",
+        pa.bool_(): "boolean",
+        pa.date32(): "date",
+    }
+    if pa.types.is_timestamp(kind):
+        return "timestamp" if kind.tz is None else "timestamptz"
+    return "interval" if pa.types.is_duration(kind) else names.get(kind, "text")
+
+
+def _plain(table: Any) -> Any:
+    """Columns in types that CSV can write: lengths of time in words."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for index, field in enumerate(table.schema):
+        if pa.types.is_duration(field.type):
+            length = table[index].cast(pa.duration("us")).cast(pa.int64()).cast(pa.string())
+            table = table.set_column(index, field.name, pc.binary_join_element_wise(length, "microseconds", " "))
+        elif pa.types.is_dictionary(field.type):
+            table = table.set_column(index, field.name, table[index].cast(field.type.value_type))
+    return table
+
+
+@contextmanager
+def _our_words(message: str) -> Iterator[None]:
+    try:
+        yield
+    except UnderstudyError:
+        raise
+    except Exception:
+        raise OutputError(message) from None
