@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from understudy.cli import answer, book, demo, evaluate, group, journey, plan, reference, release, report, run, schema
+from understudy.cli import (
+    answer,
+    book,
+    bundle,
+    demo,
+    evaluate,
+    group,
+    journey,
+    plan,
+    reference,
+    release,
+    report,
+    run,
+    schema,
+)
 
 app = group()
 app.command()(plan.plan)
@@ -18,6 +32,7 @@ app.command()(run.mechanisms)
 app.command()(book.book)
 app.command()(evaluate.evaluate)
 app.command()(report.report)
+app.command()(bundle.bundle)
 app.command()(demo.demo)
 app.command(hidden=True)(reference.reference)
 app.add_typer(schema.app, name="schema")

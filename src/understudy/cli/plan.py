@@ -76,8 +76,8 @@ def _words(made: Plan) -> str:
 
 
 _NOTES = (
-    "Errors are those of the cells of measured tables, by simulation on made-up tables of this shape; they hold within",
-    "about 20 %. A pair that is not measured is only as right as what follows from the others: no plan can tell that.",
+    "Errors are of the cells of measured tables, by simulation on made-up tables of this shape: mostly within",
+    "about 20 %. A pair that is not measured is only as right as the others make it: no plan can tell that.",
     "The smallest group is three standard deviations of the noise: a smaller one cannot be told from none.",
 )
 

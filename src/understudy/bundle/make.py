@@ -1,0 +1,187 @@
+"""The bundle: everything an analyst gets, written into a folder of its own, completely or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from understudy.bundle.codebook import codebook_csv, codebook_html, described
+from understudy.bundle.office import check_office, write_office
+from understudy.bundle.package import data_package
+from understudy.bundle.readme import readme
+from understudy.bundle.rows import check_folder, checked_seed, plain, sampled, write_csv, write_parquet
+from understudy.errors import OutputError, SettingError
+from understudy.progress import Progress, Step, silent
+from understudy.release import Release
+from understudy.report import public_report
+
+FORMATS = ("csv", "parquet", "dta", "sav")
+"""What rows can be written as; the last two need the extra `[office]`."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What was written.
+
+    Attributes:
+        folder: where.
+        files: the files in it, by name.
+        rows: how many rows.
+        seed: with which they were made.
+        quoted: by column, values of the CSV that got an apostrophe because a spreadsheet would run them.
+        renamed: by file, columns that go by another name there.
+    """
+
+    folder: Path
+    files: tuple[str, ...]
+    rows: int
+    seed: int
+    quoted: Mapping[str, Sequence[str]]
+    renamed: Mapping[str, Mapping[str, str]]
+
+
+def make_bundle(
+    release: Release,
+    folder: Path,
+    *,
+    rows: int | None = None,
+    seed: int | None = None,
+    formats: Sequence[str] = ("csv", "parquet"),
+    mark: bool = False,
+    replicates: int = 0,
+    progress: Progress = silent,
+) -> Bundle:
+    """Write what analysts get: rows, `datapackage.json`, a codebook, the public report, a README and the release.
+
+    **Privacy.** Made of the release alone: post-processing, free however often it is done.
+
+    Args:
+        release: the release.
+        folder: a folder that does not exist yet, or is empty.
+        rows: how many rows; by default as `Release.sample`.
+        seed: for the rows; drawn and told in the README when not given.
+        formats: of `FORMATS`.
+        mark: add a column `synthetic` that is 1 in every row.
+        replicates: how many replicate tables to add for standard errors; none, or at least 2.
+        progress: told about each step.
+
+    Raises:
+        SettingError: for an unknown format, or a column called `synthetic` where a mark is wanted.
+        OutputError: when the folder is not empty or cannot be written; nothing is left behind then.
+        InputError: when something has to be installed first.
+    """
+    wanted = _checked(formats, replicates)
+    check_folder(folder)
+    seed = checked_seed(seed)
+    draft = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    try:
+        draft.mkdir()
+        made = _filled(draft, plain(release), wanted, rows, seed, mark=mark, replicates=replicates, progress=progress)
+        if folder.is_dir():
+            folder.rmdir()
+        draft.replace(folder)
+    except OSError as error:
+        raise OutputError(f"{folder} could not be written ({error.strerror or 'input/output error'})") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return Bundle(folder, tuple(names), made["rows"], seed, made["quoted"], made["renamed"])
+
+
+def _checked(formats: Sequence[str], replicates: int) -> list[str]:
+    wanted = [name for name in FORMATS if name in formats]
+    if unknown := [name for name in formats if name not in FORMATS]:
+        raise SettingError(f"--format: {unknown[0]!r} is unknown; the choices are {', '.join(FORMATS)}")
+    if not wanted:
+        raise SettingError(f"--format: name at least one of {', '.join(FORMATS)}")
+    if replicates < 0 or replicates == 1:
+        raise SettingError("--replicates: give at least 2, better 20 or more; 0 makes none")
+    if {"dta", "sav"} & set(wanted):
+        check_office()
+    return wanted
+
+
+def _filled(
+    folder: Path,
+    release: Release,
+    formats: Sequence[str],
+    rows: int | None,
+    seed: int,
+    *,
+    mark: bool,
+    replicates: int,
+    progress: Progress,
+) -> dict[str, Any]:
+    files, facts = _rows(folder, release, formats, rows, seed, mark=mark, progress=progress)
+    count = facts["rows"]
+    progress(Step("write", 0.7, "codebook and report"))
+    columns = described(release)
+    _text(folder / "codebook.csv", codebook_csv(columns))
+    _text(folder / "codebook.html", codebook_html(release, columns, count))
+    _text(folder / "report.html", public_report(release))
+    package = data_package(release, files, count, mark=mark)
+    _text(folder / "datapackage.json", json.dumps(package, indent=2, ensure_ascii=False) + "\n")
+    release.save(folder / "stand-in.release")
+    if replicates:
+        _replicates(folder / "replicates", release, replicates, count, seed, progress)
+    page = readme(release, files=[path.name for path in files], seed=seed, replicates=replicates, **facts)
+    _text(folder / "README.md", page)
+    return facts
+
+
+def _rows(
+    folder: Path,
+    release: Release,
+    formats: Sequence[str],
+    rows: int | None,
+    seed: int,
+    *,
+    mark: bool,
+    progress: Progress,
+) -> tuple[list[Path], dict[str, Any]]:
+    """The rows in each format, one table at a time in memory."""
+    facts: dict[str, Any] = {"quoted": {}, "renamed": {}}
+    files = [folder / f"rows.{kind}" for kind in formats]
+    if "csv" in formats:
+        progress(Step("write", 0.1, "rows.csv"))
+        text = sampled(release, rows, seed, mark=mark, as_text=True)
+        facts["rows"] = text.num_rows
+        facts["quoted"] = write_csv(text, folder / "rows.csv")
+        del text
+    others = [path for path in files if path.suffix != ".csv"]
+    if others:
+        typed = sampled(release, rows, seed, mark=mark, as_text=False)
+        facts["rows"] = typed.num_rows
+        for path in others:
+            progress(Step("write", 0.4, path.name))
+            if path.suffix == ".parquet":
+                write_parquet(typed, path, release)
+            elif names := write_office(typed, path, release):
+                facts["renamed"][path.name] = names
+    return files, facts
+
+
+def _replicates(folder: Path, release: Release, count: int, rows: int, seed: int, progress: Progress) -> None:
+    from understudy.release.replicates import replicates
+
+    folder.mkdir()
+    for number, table in enumerate(replicates(release, count, rows=rows, seed=seed), 1):
+        progress(Step("write", 0.8 + 0.2 * number / count, f"replicate {number} of {count}"))
+        write_parquet(_arrow(table), folder / f"rows-{number:03}.parquet", release)
+
+
+def _arrow(table: Any) -> Any:
+    import pyarrow as pa
+
+    if isinstance(table, pa.Table):
+        return table
+    return table.to_arrow() if hasattr(table, "to_arrow") else pa.Table.from_pandas(table, preserve_index=False)
+
+
+def _text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8", newline="\n")
