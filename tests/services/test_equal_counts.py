@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,10 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 import pytest
 
+from understudy.schema import PrivacyUnit
+from understudy.schema.discover import Words
 from understudy.source import MemorySource, open_source
+from understudy.source.sql import Located
 
 KEY = bytes(range(32))
 POSTGRES_TYPES = {
@@ -127,7 +131,58 @@ def spark_people(spark: Any, messy: Any, tmp_path_factory: pytest.TempPathFactor
 
 # pyspark leaves its own sockets to the garbage collector
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_spark(spark_people: Any, messy_schema: Any, wanted: Any, counts_of: Any) -> None:
-    source = open_source(spark_people, messy_schema, key=KEY)
-    assert counts_of(source) == wanted["unit"]
-    source.close()
+def test_spark(
+    spark_people: Any, messy_schema: Any, wanted: Any, counts_of: Any, words: Any, wanted_words: Any
+) -> None:
+    table = Located(spark_people)
+    assert counts_of(table.coded(messy_schema, key=KEY)) == wanted["unit"]
+    found = _values(table.coded(words, key=KEY), words)
+    for column in wanted_words:
+        assert found[column] == wanted_words[column], column
+    table.close()
+
+
+@pytest.fixture(scope="session")
+def words(messy_schema: Any) -> Any:
+    """Columns whose values are being bought."""
+    names = ("sex", "note", "region", "ratio", "money", "born", "seen", "logged", "flag")
+    return replace(messy_schema, columns=tuple(Words(name=name, tokens=("null", "N/A")) for name in names))
+
+
+@pytest.fixture(scope="session")
+def wanted_words(messy: Any, words: Any) -> Any:
+    found = _values(MemorySource(messy, words, key=KEY), words)
+    assert all(len(counts) > 1 for counts in found.values())
+    return found
+
+
+def _values(source: Any, schema: Any) -> dict[str, dict[str, int]]:
+    return {column.name: source.values(column.name) for column in schema.words}
+
+
+def test_values_of_parquet(messy: Any, words: Any, wanted_words: Any, tmp_path: Path) -> None:
+    pq.write_table(messy, tmp_path / "people.parquet")
+    assert _values(open_source(tmp_path, words, key=KEY), words) == wanted_words
+
+
+def test_values_of_postgres(people: Any, words: Any, wanted_words: Any, password: None) -> None:
+    found = _values(open_source(f"{people.url}?table=people", words, key=KEY), words)
+    for column in wanted_words:
+        assert found[column] == wanted_words[column], column
+
+
+@pytest.mark.parametrize("unit", ["region", "ratio", "money", "born", "seen", "logged", "flag"])
+def test_units_of_any_type(
+    messy: Any, people: Any, row_schema: Any, counts_of: Any, unit: str, password: None, tmp_path: Path
+) -> None:
+    """A unit has one text in every engine, whatever the type of its column."""
+    kept = tuple(column for column in row_schema.columns if column.name in ("sex", "age"))
+    schema = replace(row_schema, columns=kept, privacy_unit=PrivacyUnit(unit, 3))
+    pq.write_table(messy, tmp_path / "people.parquet")
+    places = (tmp_path, f"{people.url}?table=people")
+    cliques = [("sex", "age")]
+    wanted, *found = (
+        [table.tolist() for _, table in source.counts(cliques)]
+        for source in (MemorySource(messy, schema, key=KEY), *(open_source(place, schema, key=KEY) for place in places))
+    )
+    assert found == [wanted, wanted]

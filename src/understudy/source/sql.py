@@ -43,9 +43,17 @@ class Located:
         Raises:
             InputError: when the table cannot be used, saying why and what to do.
         """
+        return self.fixed(schema).coded(schema, key=key)
+
+    def fixed(self, schema: Schema) -> Snapshot:
+        """The rows at the moment when this, or `coded`, was first called; `schema` names every column ever read.
+
+        Raises:
+            InputError: when the table cannot be used, saying why and what to do.
+        """
         if self._snapshot is None:
             self._snapshot = open_snapshot(self._data, schema, query=self._query, temp_dir=self._temp_dir)
-        return self._snapshot.coded(schema, key=key)
+        return self._snapshot
 
     @property
     def files(self) -> list[Path]:

@@ -40,16 +40,17 @@ class PostgresGrammar:
 
     def text(self, cell: Cell) -> str:
         """The text that arrow would write, compared byte by byte."""
-        plain = f"{cell.sql}::text"
+        plain = f"({self.ordered(cell)})::text"
         if cell.own in ("timestamp", "timestamptz"):
-            plain = f"to_char({_utc(cell)}, 'YYYY-MM-DD HH24:MI:SS.US')"
+            zone = "Z" if cell.own == "timestamptz" else ""
+            plain = f"to_char({_utc(cell)}, 'YYYY-MM-DD HH24:MI:SS.US{zone}')"
         return f'(case when {self.is_null(cell)} then null else {plain} end) collate "C"'
 
     def unit(self, cell: Cell) -> str:
         """Canonical text by type; blanks around text are dropped, and nothing left is no unit."""
         x, null = cell.sql, self.is_null(cell)
         written = {
-            "float4": _float_unit(x),
+            "float4": _float_unit(f"({x}::float8)"),
             "float8": _float_unit(x),
             "numeric": f"case when {x}::text like '%nfinity' then lower({x}::text) else trim_scale({x})::text end",
             "bytea": f"encode({x}, 'hex')",

@@ -42,16 +42,17 @@ class SparkGrammar:
 
     def text(self, cell: Cell) -> str:
         """The text that arrow would write, compared byte by byte."""
-        plain = f"cast({cell.sql} as string)"
+        plain = f"cast({self.ordered(cell) if str(cell.kind) == 'double' else cell.sql} as string)"
         if str(cell.kind).startswith("timestamp"):
-            plain = f"date_format({_utc(cell)}, 'yyyy-MM-dd HH:mm:ss.SSSSSS')"
+            zone = " || 'Z'" if cell.kind.tz else ""
+            plain = f"date_format({_utc(cell)}, 'yyyy-MM-dd HH:mm:ss.SSSSSS'){zone}"
         elif cell.own == "binary":
             plain = f"lower(hex({cell.sql}))"
         return f"collate(case when {self.is_null(cell)} then null else {plain} end, 'UTF8_BINARY')"
 
     def unit(self, cell: Cell) -> str:
         """Canonical text by type; blanks around text are dropped, and nothing left is no unit."""
-        text, x = self.text(cell), cell.sql
+        text, x = self.text(cell), self.ordered(cell)
         if str(cell.kind) == "double":
             whole = f"{x} = floor({x}) and abs({x}) < 9007199254740992"
             named = f"case {text} when 'Infinity' then 'inf' when '-Infinity' then '-inf' else {text} end"
@@ -60,7 +61,7 @@ class SparkGrammar:
         elif cell.own.startswith("decimal"):
             text = f"case when instr({text}, '.') > 0 then regexp_replace({text}, '[.]?0+$', '') else {text} end"
         elif str(cell.kind).startswith("timestamp"):
-            text = f"regexp_replace({text}, '[.]000000$', '')"
+            text = f"regexp_replace({text}, '([.]000000)?Z?$', '')"
         return f"nullif(trim(both ' ' from {text}), '')"
 
     def sha256(self, text: str) -> str:
