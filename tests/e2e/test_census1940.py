@@ -28,7 +28,7 @@ def states(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("mechanism", ["mst", "nist-mst"])
+@pytest.mark.parametrize("mechanism", [pytest.param("mst", marks=pytest.mark.slow), "nist-mst"])
 def test_the_contest_runs_from_the_command_line(states, tmp_path, mechanism):
     options = [part for clique in FORCED for part in ("--keep", clique)]
     if mechanism == "nist-mst":
