@@ -109,7 +109,7 @@ def files_of(text: str) -> list[Path]:
         names = [path]
     kinds = {file.name.lower().endswith(PARQUET) for file in names}
     if not names:
-        raise InputError(f"{text}: no .parquet or .csv file there; check the folder or pattern")
+        raise InputError(f"{text}: no such table: this directory or pattern holds no .parquet or .csv file; check it")
     if len(kinds) > 1:
         raise InputError(f"{text}: both Parquet and CSV files there; give a pattern that takes one kind")
     return names
