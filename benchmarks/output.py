@@ -54,7 +54,8 @@ def main() -> None:
     seconds = time.perf_counter() - start
     size = path.stat().st_size / 2**20
     path.unlink()
-    print(f"{rows} rows x {COLUMNS} columns to {path.suffix}: {seconds:.1f} s, {rows / seconds / 1e6:.2f} million rows/s")
+    speed = rows / seconds / 1e6
+    print(f"{rows} rows x {COLUMNS} columns to {path.suffix}: {seconds:.1f} s, {speed:.2f} million rows/s")
     print(f"file {size:.0f} MiB; peak memory {peak_mib():.0f} MiB ({before:.0f} MiB before the first row)")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
@@ -45,7 +45,7 @@ class Forbidden:
 
 
 class Domain(Mapping[str, int]):
-    """Columns with the number of codes of each, ``0 .. size-1``, and the combinations of codes that cannot occur.
+    """Columns with the number of codes of each, ``0 .. size-1``; what cannot occur together, and hierarchies of codes.
 
     Two domains are equal when their columns and sizes are: what is forbidden says what a model may do, not what the
     domain is.
@@ -55,9 +55,14 @@ class Domain(Mapping[str, int]):
     ((2, 85), 170)
     """
 
-    __slots__ = ("_rules", "_sizes")
+    __slots__ = ("_levels", "_rules", "_sizes")
 
-    def __init__(self, sizes: Mapping[str, int], rules: Iterable[Forbidden] = ()) -> None:
+    def __init__(
+        self,
+        sizes: Mapping[str, int],
+        rules: Iterable[Forbidden] = (),
+        levels: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
+    ) -> None:
         for column, size in sizes.items():
             if not isinstance(column, str) or not column:
                 raise SchemaError("a domain's columns are non-empty strings; rename the column")
@@ -65,6 +70,7 @@ class Domain(Mapping[str, int]):
                 raise SchemaError(f"column {column!r}: a size must be a whole number of at least 1")
         self._sizes = {column: int(size) for column, size in sizes.items()}
         self._rules = tuple(rules)
+        self._levels = {column: tuple(arrays) for column, arrays in (levels or {}).items()}
 
     def __getitem__(self, column: str) -> int:
         return self._sizes[column]
@@ -117,9 +123,13 @@ class Domain(Mapping[str, int]):
         inside = [rule for rule in self._rules if set(rule.clique) <= set(columns)]
         return Domain({column: self._sizes[column] for column in columns}, inside)
 
+    def levels(self, column: str) -> tuple[NDArray[np.int64], ...]:
+        """A column's declared hierarchy, finest level first: by code its group. Empty where none is declared."""
+        return self._levels.get(column, ())
+
     def ruled(self, rules: Iterable[Forbidden]) -> Domain:
         """The same domain with more that cannot occur."""
-        return Domain(self._sizes, (*self._rules, *rules))
+        return Domain(self._sizes, (*self._rules, *rules), self._levels)
 
     def canonical(self, clique: Iterable[str]) -> Clique:
         """The same columns in the domain's order: one name for each set of columns."""

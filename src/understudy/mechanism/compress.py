@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,8 +15,15 @@ from understudy.query import Scaling
 from understudy.schema import Recoding
 
 
+_MANY = 1000
+"""From so many codes on, the threshold is at least what the largest noise among them is likely to reach."""
+
+
 def compress(domain: Domain, one_ways: Sequence[Measurement], *, threshold: float = 3.0) -> Recoding:
     """Merge the codes of a column whose noisy count is below `threshold` standard deviations into one code at its end.
+
+    In a column with a hierarchy, rare codes of one group are merged first: where they are many enough together they
+    stay one code, and only what is still too rare goes up to the next level, at last into one code for all.
 
     A column with no such code, or with only one, is left alone (one code merged with itself would only move); a column
     that was not measured too. A column with no other code becomes a single code. Several measurements of a column are
@@ -26,7 +34,8 @@ def compress(domain: Domain, one_ways: Sequence[Measurement], *, threshold: floa
     Args:
         domain: the columns as they were measured.
         one_ways: measurements of single columns with the identity query; others are ignored.
-        threshold: how many standard deviations a count must reach to be kept.
+        threshold: how many standard deviations a count must reach to be kept; more in columns of 1000 codes and more,
+            sqrt(2 log codes), unless it is 0.
 
     Raises:
         SettingError: when the threshold is negative or not a number.
@@ -39,9 +48,10 @@ def compress(domain: Domain, one_ways: Sequence[Measurement], *, threshold: floa
         raise SettingError("threshold: give a number of standard deviations, 0 or more; 0 merges negative counts only")
     maps = {}
     for column, (counts, sigma) in _means(domain, one_ways).items():
-        rare = counts < threshold * sigma
+        enough = _demanded(threshold, len(counts)) * sigma
+        rare = counts < enough
         if rare.sum() > 1:
-            maps[column] = _merged(rare)
+            maps[column] = _merged(rare, counts, enough, domain.levels(column))
     return Recoding(maps)
 
 
@@ -115,10 +125,28 @@ def _mean(tables: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:
     return mean, float(precision.sum() ** -0.5)
 
 
-def _merged(rare: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _demanded(threshold: float, codes: int) -> float:
+    """The threshold, raised in columns of very many codes: the noise alone takes thousands of empty ones past it."""
+    return max(threshold, math.sqrt(2 * math.log(codes))) if threshold and codes >= _MANY else threshold
+
+
+def _merged(
+    rare: NDArray[np.bool_], counts: NDArray[np.float64], enough: float, levels: Sequence[NDArray[np.int64]]
+) -> NDArray[np.int64]:
+    """Kept codes in order, then groups of the hierarchy that reach enough rows together, then one code for the rest."""
     kept = np.flatnonzero(~rare)
-    array = np.full(len(rare), len(kept), dtype=np.int64)
+    array = np.full(len(rare), -1, dtype=np.int64)
     array[kept] = np.arange(len(kept))
+    size = len(kept)
+    for groups in levels:
+        left = np.flatnonzero(array < 0)
+        names, place, members = np.unique(groups[left], return_inverse=True, return_counts=True)
+        reached = np.bincount(place, counts[left], minlength=len(names)) >= enough * np.sqrt(members)
+        reached &= members > 1
+        number = np.cumsum(reached) - 1 + size
+        array[left] = np.where(reached[place], number[place], -1)
+        size += int(reached.sum())
+    array[array < 0] = size
     return array
 
 

@@ -22,6 +22,9 @@ Rare = Literal["spread", "other", "hierarchy"]
 
 RULES = ("spread", "other", "hierarchy")
 
+_DEFAULT = "groups"
+"""In a column with levels: groups of the hierarchy are spread, everything else is "other"."""
+
 
 @dataclass(frozen=True, eq=False)
 class Members:
@@ -109,7 +112,8 @@ def members_of(
     * "hierarchy": a group of the column's first declared level in proportion to the noisy counts of its rare values,
       then any of these values.
 
-    By default "other" where the column's values can say so, else "spread": a number cannot.
+    By default "other" where the column's values can say so, else "spread": a number cannot. Values that were merged
+    because they are one group of the column's hierarchy are spread: the group is known, and refined here.
 
     **Privacy.** Post-processing of released measurements.
 
@@ -177,7 +181,8 @@ def _rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, str] | N
 def _rule(name: str, column: Coded | None, wanted: str | None) -> str:
     other = column is not None and column.other_code is not None
     if wanted is None:
-        return "other" if other and column is not None and column.shows_other else "spread"
+        shown = other and column is not None and column.shows_other
+        return "spread" if not shown else _DEFAULT if column is not None and column.levels else "other"
     if wanted not in RULES:
         raise SettingError(f"rare: {wanted!r} is unknown; use {', '.join(RULES)}")
     if wanted == "other" and not other:
@@ -193,7 +198,8 @@ def _members(name: str, rule: str, recoding: Recoding, schema: Schema, measureme
     counts, sigma = _counts(name, size, measurements)
     codes, chances = [], []
     for group in recoding.merged(name):
-        if len(group) > 1 and rule == "other" and column is not None and column.other_code is not None:
+        apart = rule == "other" or (rule == _DEFAULT and not _one_group(column, group))
+        if len(group) > 1 and apart and column is not None and column.other_code is not None:
             group, share = [column.other_code], np.ones(1)
         elif len(group) > 1 and rule == "hierarchy" and column is not None:
             level = next(iter(column.generalisations.values())).groups[group]
@@ -204,6 +210,11 @@ def _members(name: str, rule: str, recoding: Recoding, schema: Schema, measureme
         chances.append(share)
     starts = np.cumsum([0, *map(len, codes)])[:-1]
     return Members(np.concatenate(codes), np.concatenate(chances), starts, size)
+
+
+def _one_group(column: Coded | None, group: list[int]) -> bool:
+    levels = [] if column is None else [level.groups[group] for level in column.generalisations.values()]
+    return any(bool((level == level[0]).all()) for level in levels)
 
 
 def _counts(name: str, size: int, measurements: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:

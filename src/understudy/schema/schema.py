@@ -113,7 +113,8 @@ class Schema:
                 f"column {self.open[0].name!r}: `{self.open[0].buys[0]}: discover` is bought by `synthesize`, with a "
                 "share of its budget; declare it to use the schema for anything else"
             )
-        sizes = Domain({part: size for column in self.coded for part, size in column.parts.items()})
+        levels = {c.name: [level.groups for level in c.generalisations.values()] for c in self.coded if c.levels}
+        sizes = Domain({part: size for column in self.coded for part, size in column.parts.items()}, levels=levels)
         return sizes.ruled(forbidden_cells(self, sizes))
 
     @property

@@ -1,0 +1,118 @@
+"""A column of 100,000 values in every mechanism: merged by noisy counts and hierarchy, refined when rows are made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import understudy as us
+from understudy.domain import Domain
+from understudy.errors import SettingError
+from understudy.measurement import Measurement
+from understudy.mechanism.compress import compress
+from understudy.privacy.randomness import insecure
+from understudy.schema import Schema
+
+SIZE, GROUPS = 100_000, 50
+CODES = [f"{i:05d}" for i in range(SIZE)]
+
+
+def schema_of(*, levels):
+    groups = {f"g{g}": CODES[g::GROUPS] for g in range(GROUPS)}
+    ours = {"levels": [{"name": "group", "groups": groups}]} if levels else {}
+    return Schema.from_dict(
+        {
+            "fields": [
+                {"name": "code", "type": "string", "categories": CODES, "understudy": ours},
+                {"name": "sex", "type": "string", "categories": ["F", "M"]},
+                {"name": "region", "type": "string", "categories": [f"r{i}" for i in range(10)]},
+            ],
+            "understudy": {"privacy_unit": "row"},
+        }
+    )
+
+
+def people(rows=40_000):
+    """A third of the rows have one of a few common codes, the others any; the region follows the code's group."""
+    rng = np.random.default_rng(0)
+    code = np.where(rng.random(rows) < 0.33, rng.integers(0, 20, rows), rng.integers(0, SIZE, rows))
+    region = np.where(rng.random(rows) < 0.9, code % GROUPS // 5, rng.integers(0, 10, rows))
+    return pd.DataFrame(
+        {
+            "code": [CODES[i] for i in code],
+            "sex": np.where(rng.random(rows) < 0.2 + 0.6 * (code % GROUPS < 25), "F", "M"),
+            "region": [f"r{i}" for i in region],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def plain():
+    return schema_of(levels=False)
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    return schema_of(levels=True)
+
+
+def made(mechanism, schema, *, epsilon=2, **settings):
+    with insecure(7):
+        return us.synthesize(people(), schema, epsilon=epsilon, delta=1e-6, mechanism=mechanism, **settings)
+
+
+@pytest.mark.parametrize("mechanism", ["mst", "aim", "privsyn", "independent", "gaussian", "mwem"])
+def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
+    settings = {"aim": {"rounds": 2}, "mwem": {"workload": "all-2way"}, "gaussian": {"max_cells": 1000}}
+    release = made(mechanism, plain, **settings.get(mechanism, {}))
+    rows = release.sample(20_000, seed=1)
+    assert len(rows) == 20_000
+    common = set(CODES[:20])
+    if mechanism != "mwem":  # its rounds may never look at the column
+        assert 0.2 < rows["code"].isin(common).mean() < 0.45
+
+
+@pytest.mark.parametrize("mechanism", ["mst", "aim", "privsyn"])
+def test_the_hierarchy_carries_what_rare_values_share(mechanism, plain, grouped):
+    def agreement(schema):
+        settings = {"rounds": 2} if mechanism == "aim" else {}
+        rows = made(mechanism, schema, epsilon=10, **settings).sample(40_000, seed=1)
+        rare = rows[rows["code"].str.fullmatch("[0-9]{5}") & ~rows["code"].isin(CODES[:20])]
+        region = rare["code"].astype(int) % GROUPS // 5
+        return float((rare["region"] == "r" + region.astype(str)).sum()) / len(rows)
+
+    with_levels, without = agreement(grouped), agreement(plain)
+    assert with_levels > 0.3  # the truth is 0.61
+    assert with_levels > without + 0.2
+
+
+def test_rare_codes_go_up_the_hierarchy_as_far_as_they_must():
+    counts = Measurement(("c",), np.array([90, 3, 3, 1, 0, 2, 1, 0]), 1.0)
+    fine, coarse = np.array([0, 1, 1, 2, 2, 3, 3, 3]), np.array([0, 0, 0, 1, 1, 1, 1, 1])
+    domain = Domain({"c": 8}, levels={"c": [fine, coarse]})
+    assert compress(domain, [counts], threshold=4).merged("c") == [[0], [1, 2], [3, 4, 5, 6, 7]]
+    lonely = Domain({"c": 8}, levels={"c": [fine]})
+    assert compress(lonely, [counts], threshold=2).merged("c")[:1] == [[0]]
+    assert compress(Domain({"c": 8}), [counts], threshold=4).merged("c") == [[0], [1, 2, 3, 4, 5, 6, 7]]
+
+
+def test_a_group_of_the_hierarchy_is_refined_and_the_rest_is_other(grouped):
+    rows = made("mst", grouped, epsilon=10).sample(20_000, seed=2)
+    assert (rows["code"] == "other").mean() < 0.2
+    assert rows["code"].nunique() > 5000
+
+
+def test_what_needs_too_much_memory_is_refused_before_anything_is_spent(plain, tmp_path):
+    content = plain.to_dict()
+    content["fields"].append({**content["fields"][0], "name": "second"})
+    wide = Schema.from_dict(content)
+    frame = people(10).assign(second="00001")
+    for settings in (
+        {"mechanism": "mst", "keep": [("code", "second")]},
+        {"mechanism": "gaussian", "max_cells": 10**11, "workload": "all-2way"},
+        {"mechanism": "aim", "max_cells": 10**11, "workload": "all-2way"},
+    ):
+        with pytest.raises(SettingError, match=r"too large|may need"):
+            us.synthesize(frame, wide, epsilon=1, delta=1e-6, output=tmp_path / "r.release", **settings)
+        assert not list(tmp_path.iterdir())
