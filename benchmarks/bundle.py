@@ -52,10 +52,8 @@ def one(release: str, folder: str, formats: str, count: int) -> None:
     seconds, cpu = time.perf_counter() - started, time.process_time() - worked
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     limit, most = LIMITS[formats]
-    print(
-        f"{count} rows, {formats}: {seconds:.1f} s (limit {limit}), {cpu:.1f} s CPU, peak {peak:.2f} GiB (limit {most})",
-        flush=True,
-    )
+    words = f"{count} rows, {formats}: {seconds:.1f} s (limit {limit}), {cpu:.1f} s CPU"
+    print(f"{words}, peak {peak:.2f} GiB (limit {most})", flush=True)
 
 
 def main() -> None:

@@ -45,12 +45,12 @@ def _resource(release: Release, path: Path, rows: int, *, mark: bool) -> dict[st
         "mediatype": _MEDIA[path.suffix],
         "bytes": path.stat().st_size,
         "hash": f"sha256:{_digest(path)}",
-        "rows": rows,
     }
     if path.suffix != ".csv":
         return facts
     return facts | {
         "type": "table",
+        "rows": rows,
         "encoding": "utf-8",
         "dialect": {"delimiter": ",", "quoteChar": '"', "header": True},
         "schema": table_schema(release, mark=mark),

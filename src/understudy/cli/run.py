@@ -26,7 +26,7 @@ def synthesize(
     data: Annotated[
         str,
         typer.Argument(
-            help="The sensitive table: a .csv or .parquet, a folder or 'pattern' of them, or a database URL."
+            help="The sensitive table: .csv, .parquet, .sav, .dta, .xlsx; a folder or 'pattern'; a database URL."
         ),
     ],
     schema: Annotated[Path, typer.Option("--schema", "-s", help="What is public about its columns.")],

@@ -25,7 +25,7 @@ _Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 
 @app.command()
 def draft(
-    data: Annotated[Path, typer.Argument(help="The private table: CSV (also gzipped) or Parquet.")],
+    data: Annotated[Path, typer.Argument(help="The private table: CSV (also gzipped), Parquet, .sav, .dta or .xlsx.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the draft (.yaml or .json).")],
     unit: Annotated[
         str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K for at most K rows of each value.")
@@ -56,15 +56,13 @@ def draft(
 
     table, names, dialect = _whole_table(data)
     proposal = propose(table, names, dialect)
-    content = proposal.content
+    content, notes = _with_labels(proposal.content, proposal.notes, data)
     if unit is not None:
         content["understudy"]["privacy_unit"] = _unit(unit)
         content["fields"] = [_as_unit(field, unit) for field in content["fields"]]
     Schema.from_dict(content)
     path = marked(output)
-    _write(
-        path, _annotated(content, proposal.notes) if path.suffix != ".json" else _json(content | {"description": MARK})
-    )
+    _write(path, _annotated(content, notes) if path.suffix != ".json" else _json(content | {"description": MARK}))
     questions = () if unit is not None else proposal.questions
     lines = [f"{MARK}", f"Draft of {len(names)} columns: {path}", *questions]
     lines += [f"Next: understudy schema review {path}"]
@@ -157,7 +155,9 @@ def check(
 
 @app.command("import")
 def import_(
-    source: Annotated[Path, typer.Argument(help="A data dictionary (CSV, XLSX), SDV metadata or SmartNoise metadata.")],
+    source: Annotated[
+        Path, typer.Argument(help="A dictionary (CSV, XLSX), a .sav or .dta, SDV or SmartNoise metadata.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the schema (.yaml or .json).")],
     form: Annotated[
         Literal["dictionary", "sdv", "smartnoise"] | None,
@@ -207,13 +207,35 @@ def _whole_table(path: Path) -> tuple[Any, list[str], Any]:
     from understudy.schema import Dialect
     from understudy.schema.categorical import Categorical
     from understudy.schema.sniff import sniff
+    from understudy.source.office import is_office, office_variables
     from understudy.source.read import read_table
 
-    dialect, names = (Dialect(), _parquet_names(path)) if path.suffix.lower() in (".parquet", ".pq") else sniff(path)
+    if is_office(path):
+        dialect, names = Dialect(), [variable.name for variable in office_variables(path)]
+    elif path.suffix.lower() in (".parquet", ".pq"):
+        dialect, names = Dialect(), _parquet_names(path)
+    else:
+        dialect, names = sniff(path)
     if len(set(names)) != len(names):
         raise SchemaError(f"{path}: two columns have the same name; rename one of them in the file")
     columns = tuple(Categorical(name=name, values=("",)) for name in names)
     return read_table(path, Schema(columns, dialect=dialect)), names, dialect
+
+
+def _with_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """A draft with the labels of an SPSS or Stata file; their values are the file's dictionary, not what rows hold."""
+    from understudy.source.labelled import labelled_field
+    from understudy.source.office import is_office, office_variables
+
+    if not is_office(path):
+        return content, notes
+    known = {variable.name: variable for variable in office_variables(path)}
+    fields = [labelled_field(field, known[field["name"]]) for field in content["fields"]]
+    said = {
+        field["name"]: "values and labels of the file's own dictionary" for field in fields if "categories" in field
+    }
+    told = {name: words for name, words in said.items() if known[name].values}
+    return content | {"fields": fields}, notes | told
 
 
 def _parquet_names(path: Path) -> list[str]:
@@ -247,6 +269,11 @@ def _imported(source: Path, form: str | None) -> Any:
     form = form or {".json": "sdv", ".yaml": "smartnoise", ".yml": "smartnoise"}.get(
         source.suffix.lower(), "dictionary"
     )
+    if form == "dictionary" and source.suffix.lower() in (".sav", ".zsav", ".dta"):
+        from understudy.source.labelled import import_variables
+        from understudy.source.office import office_variables
+
+        return import_variables(office_variables(source))
     if form == "dictionary":
         return read_dictionary(source)
     import yaml

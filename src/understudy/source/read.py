@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.schema import Schema
 from understudy.source.memory import MemorySource, check_names
+from understudy.source.office import OFFICE, office_variables, read_office
 from understudy.source.protocol import Source
 from understudy.source.sql_place import CSV, PARQUET, home_of
 from understudy.source.sql_temp import Place
@@ -58,6 +59,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
 
     CSV cells stay text, so that leading zeros survive: the schema gives them meaning. CSV may be gzipped and may begin
     with a byte-order mark; its separator, quote and encoding are the schema's ``dialect``. Parquet keeps its types.
+    SPSS, Stata and Excel files are read as `understudy.source.office` says.
 
     Raises:
         InputError: for a file that is missing, unreadable, empty, damaged, ragged or in another encoding.
@@ -65,8 +67,9 @@ def read_table(path: _Path, schema: Schema) -> Any:
     """
     file = Path(path)
     name = file.name.lower()
-    if not name.endswith(CSV + PARQUET):
-        raise InputError(f"{file}: unknown kind of file; give .csv, .tsv, .txt or .data (also with .gz), or .parquet")
+    if not name.endswith(CSV + PARQUET + OFFICE):
+        known = ".csv, .tsv, .txt or .data (also with .gz), .parquet, .sav, .dta or .xlsx"
+        raise InputError(f"{file}: unknown kind of file; give {known}")
     try:
         size = file.stat().st_size
     except (OSError, ValueError):
@@ -75,6 +78,9 @@ def read_table(path: _Path, schema: Schema) -> Any:
         raise InputError(f"{file}: is a directory; give one file")
     if size == 0:
         raise InputError(f"{file}: the file is empty; export the table again, with its header")
+    if name.endswith(OFFICE):
+        check_names([variable.name for variable in office_variables(file)], schema)
+        return read_office(file, schema.needs, decimal=schema.dialect.decimal)
     return _read_csv(file, schema) if name.endswith(CSV) else _read_parquet(file, schema)
 
 
