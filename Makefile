@@ -3,7 +3,7 @@ PYTHON ?= python3
 DATA ?= ../shared/data
 BIN := .venv/bin
 
-.PHONY: demo test test-slow check bench docs clean
+.PHONY: demo test test-slow test-services check bench docs clean
 
 demo: .venv/demo.stamp ## make a stand-in for a real table and say where it is
 	$(BIN)/understudy demo --output demo-out
@@ -13,6 +13,9 @@ test: .venv/dev.stamp check ## lint, types, layers and every test (under 10 minu
 
 test-slow: .venv/dev.stamp ## the suites that take minutes each
 	$(BIN)/python -m pytest -m slow
+
+test-services: .venv/dev.stamp ## the tests on PostgreSQL, Spark and DuckDB; what is not installed is a failure here
+	UNDERSTUDY_SERVICES=required $(BIN)/python -m pytest tests/services
 
 check: .venv/dev.stamp ## ruff, strict mypy and the layers contract
 	$(BIN)/ruff check .
