@@ -219,25 +219,6 @@ def exponentials(T: Any, out: Any, bits: Any, scratch: Any) -> None:
 
 
 @njit(cache=True, fastmath=_FAST)
-def descend(x: Any, kept: Any, answers: Any, targets: Any, metric: Any, step: float, momentum: float, out: Any) -> None:
-    """One accelerated step: `kept` becomes the plain step from `x`, `out` goes beyond it by the momentum."""
-    for j in range(x.size):
-        moved = x[j] - step * metric[j] * (answers[j] - targets[j])
-        out[j] = moved + momentum * (moved - kept[j])
-        kept[j] = moved
-
-
-@njit(cache=True, fastmath=_FAST)
-def half_squares(metric: Any, answers: Any, targets: Any) -> Any:
-    """Half the weighted sum of squared residuals."""
-    total = 0.0
-    for j in range(metric.size):
-        r = answers[j] - targets[j]
-        total += metric[j] * r * r
-    return 0.5 * total
-
-
-@njit(cache=True, fastmath=_FAST)
 def products(A: Any, B: Any, out: Any) -> None:
     """A batch of matrix products, added to `out`; on one thread, so that the sums are the same every time."""
     for n in range(A.shape[0]):

@@ -1,10 +1,10 @@
 """Accelerated mirror descent on the potentials, first in softened metrics when the signal is strong.
 
 Moving the potentials against `weights * (answers - targets)` is mirror descent on the loss, and at the same time
-gradient descent on the likelihood in the metric of the weights; Nesterov's momentum accelerates it. Its step is
-limited by the largest cells (count times weight), its progress by the smallest. With a strong signal these are 1e4
-apart, so the first stages use a metric that caps count times weight: the many small cells settle in long steps.
-The true metric then corrects the few large ones, which is what it is fast at.
+gradient descent on the likelihood in the metric of the weights; the momenta of the optimised gradient method (Kim and
+Fessler) accelerate it. Its step is limited by the largest cells (count times weight), its progress by the smallest.
+With a strong signal these are 1e4 apart, so the first stages use a metric that caps count times weight: the many
+small cells settle in long steps. The true metric then corrects the few large ones, its stiffest directions shortened.
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from understudy.model.metric import metric_at
 from understudy.model.problem import Problem, Vector
 from understudy.model.report import FitReport
 
-_STRONG = 1e8  # curvature times rows, about (rows / sigma)^2, from which the softened stages pay
-_STAGES = ((1 / 28_000, 60), (1 / 2_800, 100), (1 / 470, 100))  # cap relative to the curvature, iterations
-_POWER_STEPS = 6
-_WINDOW = 20
+_SOFTENED = ((1 / 30_000, 60), (1 / 4_000, 70), (1 / 600, 60))  # cap relative to the curvature, iterations
+_SMALLEST_CAP = 0.1  # of count times weight: below it there is nothing to soften
+_DIRECTIONS = 12  # stiff ones that are shortened
+_SHRINK, _YOUNG = 0.7, 10  # the step, when the loss rises within so many iterations of a restart
+_WINDOW = 10
 _PATIENCE = 10.0  # windows to come that may gain as much as the last: momentum is slow to build after a warm start
 _MOST_CALLS = 20_000
 _SMALLEST_STEP = 1e-9
@@ -38,20 +40,16 @@ def minimise(
     """
     deadline = None if max_seconds is None else time.perf_counter() + max_seconds
     descent = _Descent(problem, tolerance, deadline, watch)
-    stiffness = descent.curvature(problem.weights)
-    if stiffness * problem.total > _STRONG:
-        for cap, iterations in _STAGES:
-            large = np.maximum(descent.answers, problem.targets)
-            softened = problem.weights / (1.0 + np.maximum(large, 0.0) * problem.weights / (cap * stiffness))
-            descent.run(softened, iterations)
-    descent.run(problem.weights, _MOST_CALLS)
+    if problem.start is problem.cold:
+        descent.soften()
+    descent.settle()
     if descent.stuck():
         descent.restart()
-        descent.run(problem.weights, _MOST_CALLS)
+        descent.settle()
     if descent.underflowed() and not descent.warning:
         problem.logs = True
         descent.refresh()
-        descent.run(problem.weights, _MOST_CALLS)
+        descent.settle()
     if descent.stuck() and not descent.warning:
         descent.warning = "a better fit exists that the descent did not find"
     return descent.x, descent.report()
@@ -67,6 +65,7 @@ class _Descent:
     watch: Callable[[int, float], None]
     warning: str = ""
     converged: bool = False
+    shifted: bool = False
     gap: float = np.inf
     begun: float = field(default_factory=time.perf_counter)
 
@@ -81,67 +80,68 @@ class _Descent:
         """The answers at `x`, computed again."""
         self.problem.answers(self.x, self.answers)
 
-    def run(self, metric: Vector, iterations: int) -> None:
+    def soften(self) -> None:
+        """Stages in metrics that cap count times weight, from the smallest cap up."""
+        weights, targets = self.problem.weights, self.problem.targets
+        stiffness = metric_at(self.problem, self.x, self.answers, weights, 0).curvature
+        for share, iterations in _SOFTENED:
+            cap = share * stiffness
+            if cap >= _SMALLEST_CAP:
+                large = np.maximum(np.maximum(self.answers, targets), 0.0)
+                self.run(weights / (1.0 + large * weights / cap), iterations, 0)
+
+    def settle(self) -> None:
+        """Descend in the true metric: with the stiff directions shortened, and without if that moved the minimum."""
+        self.run(self.problem.weights, _MOST_CALLS, _DIRECTIONS)
+        if self.shifted and not self.warning:
+            self.run(self.problem.weights, _MOST_CALLS, 0)
+
+    def run(self, weights: Vector, iterations: int, directions: int) -> None:
         """Accelerated descent in one metric, until its own loss stops falling or the iterations are used up."""
-        from understudy.model.kernels import descend, half_squares
+        from understudy.model.descent_kernels import descend
 
         targets = self.problem.targets
-        final = metric is self.problem.weights
-        step = first_step = 1.0 / self.curvature(metric)
+        final = weights is self.problem.weights
+        metric = metric_at(self.problem, self.x, self.answers, weights, directions)
+        step = first_step = 1.0 / metric.curvature
         constant = self.problem.constant
-        loss = constant + half_squares(metric, self.answers, targets)
-        history, momentum_age, self.converged = [loss], 0, False
+        parts = metric.parts(self.answers, targets)
+        less = metric.shortened * parts
+        loss = constant + metric.loss(self.answers, targets, parts)
+        history, age, momentum = [loss], 0, 1.0
+        self.converged = self.shifted = False
         np.copyto(self.kept, self.x)
         for _ in range(iterations):
             if self._must_stop():
                 return
-            momentum_age += 1
-            momentum = (momentum_age - 1) / (momentum_age + 2)
-            descend(self.x, self.kept, self.answers, targets, metric, step, momentum, self.trial)
+            age, before, momentum = age + 1, momentum, (1.0 + (1.0 + 4.0 * momentum**2) ** 0.5) / 2.0
+            momenta = ((before - 1.0) / momentum, before / momentum)
+            descend(self.x, self.kept, self.answers, targets, weights, step, metric.basis, less, momenta, self.trial)
             self.problem.answers(self.trial, self.trial_answers)
-            trial_loss = constant + half_squares(metric, self.trial_answers, targets)
+            trial_parts = metric.parts(self.trial_answers, targets)
+            trial_loss = constant + metric.loss(self.trial_answers, targets, trial_parts)
             if not trial_loss <= loss:
-                step *= 0.7 if momentum_age <= 10 else 1.0
-                momentum_age = 0
+                step *= _SHRINK if age <= _YOUNG else 1.0
+                age, momentum = 0, 1.0
                 np.copyto(self.kept, self.x)
                 if step < _SMALLEST_STEP * first_step:
                     self.converged = self._flat(history, loss)
                     self.warning = "" if self.converged or not final else "the step size collapsed before convergence"
                     return
                 continue
+            parts, less = trial_parts, metric.shortened * trial_parts
             self.x, self.trial = self.trial, self.x
             self.answers, self.trial_answers = self.trial_answers, self.answers
             loss = trial_loss
             history.append(loss)
-            self.watch(self.problem.propagation.calls, loss if final else self.problem.loss(self.answers))
+            left_out = 0.5 * float(np.sum(less * parts))
+            self.watch(self.problem.propagation.calls, loss + left_out if final else self.problem.loss(self.answers))
             if self._flat(history, loss):
                 self.converged = True
+                self.shifted = left_out > 0.1 * self.tolerance * loss
                 return
         if final:
             self.warning = "the iteration limit was reached before convergence"
-
-    def curvature(self, metric: Vector) -> float:
-        """The largest eigenvalue of covariance times metric, by power iterations with finite differences."""
-        problem = self.problem
-        direction = metric * (self.answers - problem.targets)
-        largest = 0.0
-        for _ in range(_POWER_STEPS):
-            size = float(np.abs(direction).max(initial=0.0))
-            if size == 0.0:
-                break
-            epsilon = 1e-5 / size
-            np.multiply(direction, epsilon, out=self.trial)
-            self.trial += self.x
-            change = problem.answers(self.trial, self.trial_answers) - self.answers
-            change /= epsilon
-            along = float(np.sum(direction * change))
-            if along <= 0.0:
-                break
-            direction = metric * change
-            largest = float(np.sum(direction * change)) / along
-        counts = np.clip(problem.targets, 0.0, problem.total)
-        expected = float(np.max(metric * counts * (1.0 - counts / problem.total), initial=0.0))
-        return max(largest, expected) or 1.0
 
     def stuck(self) -> bool:
         """Whether moving part of the way to the cold start's distribution would help: then this is no minimum.

@@ -1,0 +1,118 @@
+"""The metric of the descent: weights, with the stiffest directions shortened.
+
+A step is limited by the largest eigenvalue of covariance times weights. A dozen eigenvalues stand far above the rest:
+the main effects that many measured tables share, and the largest cells. Shortening the metric along their
+eigenvectors allows steps several times as long, and hardly moves the minimum: where the descent comes to rest, the
+residual has no part along a direction that the model can follow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.model.problem import Problem, Vector
+
+_DIFFERENCE = 1e-5
+_MORE_STEPS = 8
+_SETTLED = 0.3  # an eigenvalue counts as found when its error is below this part of it
+_SHORTEST = 1 / 16  # eigenvalues are brought down to this part of the largest at most
+_LONGEST = 0.5  # of a step's change of a potential, while shortening is trusted: eigenvalues hold nearby only
+
+
+@dataclass
+class Metric:
+    """Weights, less `shortened` of each direction of `basis`; all of it as the oracle is near `x`.
+
+    Attributes:
+        weights: the diagonal.
+        curvature: the largest eigenvalue of covariance times metric.
+        basis: stiff directions as columns, orthonormal in the inner product of the weights.
+        shortened: by how much of 1 each direction is shortened.
+    """
+
+    weights: Vector
+    curvature: float
+    basis: NDArray[np.float32]
+    shortened: Vector
+
+    def parts(self, answers: Vector, targets: Vector) -> Vector:
+        """The residual's part along each stiff direction."""
+        from understudy.model.descent_kernels import parts
+
+        found = np.empty(len(self.shortened))
+        parts(self.basis, self.weights, answers, targets, found)
+        return found
+
+    def loss(self, answers: Vector, targets: Vector, parts: Vector) -> float:
+        """Half the squared residual in this metric."""
+        from understudy.model.descent_kernels import half_squares
+
+        return float(half_squares(self.weights, answers, targets) - 0.5 * np.sum(self.shortened * parts * parts))
+
+
+def metric_at(problem: Problem, x: Vector, answers: Vector, weights: Vector, directions: int) -> Metric:
+    """The metric of these weights at `x`, shortened along at most this many directions: Lanczos' method.
+
+    Costs a call of the oracle for each direction and a few more.
+    """
+    eigenvalues, errors, vectors, basis = _lanczos(problem, x, answers, weights, directions + _MORE_STEPS)
+    counts = np.clip(problem.targets, 0.0, problem.total)
+    expected = float(np.max(weights * counts * (1.0 - counts / problem.total), initial=0.0))
+    largest = max(float(eigenvalues.max(initial=0.0)), expected) or 1.0
+    found = (errors <= _SETTLED * eigenvalues) & (eigenvalues > _SHORTEST * largest)
+    order = [k for k in np.argsort(-eigenvalues) if found[k]][:directions]
+    leap = float(np.max(weights * np.abs(answers - problem.targets), initial=0.0))
+    if not order or eigenvalues[order[0]] < 0.8 * expected or leap > _LONGEST * eigenvalues[order[-1]]:
+        return Metric(weights, largest, np.empty((len(x), 0), np.float32), np.empty(0))
+    return _shortened(weights, eigenvalues[order], basis, vectors[:, order])
+
+
+def _shortened(weights: Vector, eigenvalues: Vector, basis: NDArray[np.float32], vectors: Vector) -> Metric:
+    from understudy.model.descent_kernels import rotate
+
+    curvature = float(eigenvalues[-1])
+    kept = np.empty((len(basis), len(eigenvalues) - 1), np.float32)
+    rotate(basis, np.ascontiguousarray(vectors[:, :-1]), kept)
+    return Metric(weights, curvature, kept, 1.0 - curvature / eigenvalues[:-1])
+
+
+def _lanczos(
+    problem: Problem, x: Vector, answers: Vector, weights: Vector, steps: int
+) -> tuple[Vector, Vector, Vector, NDArray[np.float32]]:
+    """Eigenvalues of covariance times weights, bounds on their errors, eigenvectors in a basis, and the basis."""
+    from understudy.model.descent_kernels import parts, subtract
+
+    basis = np.zeros((len(x), steps), np.float32)
+    nothing, trial = np.zeros(len(x)), np.empty(len(x))
+    diagonal, beside, coefficients = [], [], np.empty(steps)
+    image = answers - problem.targets
+    for step in range(steps):
+        size = float(np.sqrt(np.sum(weights * image * image)))
+        if size == 0.0 or (beside and size <= 1e-8 * max(diagonal)):
+            break
+        if step:
+            beside.append(size)
+        image /= size
+        basis[:, step] = image
+        np.multiply(weights, image, out=trial)
+        epsilon = _DIFFERENCE / float(np.abs(trial).max())
+        trial *= epsilon
+        trial += x
+        problem.answers(trial, image)
+        image -= answers
+        image /= epsilon
+        for again in (False, True):
+            parts(basis, weights, image, nothing, coefficients)
+            subtract(basis, coefficients, image)
+            if not again:
+                diagonal.append(float(coefficients[step]))
+    steps = len(diagonal)
+    if steps == 0:
+        return np.empty(0), np.empty(0), np.empty((0, 0)), basis
+    coupled = np.diag(beside[: steps - 1], 1)
+    eigenvalues, vectors = np.linalg.eigh(np.diag(diagonal) + coupled + coupled.T)
+    left = float(np.sqrt(np.sum(weights * image * image)))
+    return eigenvalues, left * np.abs(vectors[-1]), vectors, np.ascontiguousarray(basis[:, :steps])
