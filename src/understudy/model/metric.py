@@ -87,7 +87,9 @@ def _lanczos(
 
     basis = np.zeros((len(x), steps), np.float32)
     nothing, trial = np.zeros(len(x)), np.empty(len(x))
-    diagonal, beside, coefficients = [], [], np.empty(steps)
+    diagonal: list[float] = []
+    beside: list[float] = []
+    coefficients = np.empty(steps)
     image = answers - problem.targets
     for step in range(steps):
         size = float(np.sqrt(np.sum(weights * image * image)))
