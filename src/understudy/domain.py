@@ -97,11 +97,11 @@ class Domain(Mapping[str, int]):
 
     def shape(self, clique: Iterable[str]) -> tuple[int, ...]:
         """The sizes of a clique's columns, in the order asked."""
-        return tuple(self._sizes[column] for column in clique)
+        return tuple(map(self._sizes.__getitem__, clique))
 
     def cells(self, clique: Iterable[str] | None = None) -> int:
         """How many cells a clique's table has, or the whole domain: a Python int, so it never overflows."""
-        return math.prod(self._sizes.values() if clique is None else self.shape(clique))
+        return math.prod(self._sizes.values() if clique is None else map(self._sizes.__getitem__, clique))
 
     @property
     def rules(self) -> tuple[Forbidden, ...]:
