@@ -314,3 +314,21 @@ def test_from_a_file_to_rows_without_declaring_anything(tmp_path, monkeypatch):
     made = release.sample(seed=1, as_="pandas")
     assert set(made["city"].dropna()) <= {"Bern", "Rome", "other"}
     assert abs(made["age"].mean() - frame["age"].mean()) < 3
+
+
+# -- the guide --
+
+
+def test_the_guide_says_what_works(tmp_path, monkeypatch):
+    monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "book"))
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "discovery.md").read_text()
+    (tmp_path / "s.yaml").write_text(guide.split("```yaml")[1].split("```")[0])
+    schema = Schema.load(tmp_path / "s.yaml")
+    assert {buy for column in schema.open for buy in column.buys} == {"type", "bounds", "bins", "values"}
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({column.name: rng.integers(0, 9, 500) for column in schema.columns})
+    release = us.synthesize(frame, schema, epsilon=1, delta=1e-9, discovery_share=0.1)
+    assert not release.schema.open
+    release.schema.save(tmp_path / "bought.yaml")
+    assert Schema.load(tmp_path / "bought.yaml") == release.schema
+    commands(*([*line.split()[1:], "--help"] for line in guide.split("```")[1].strip().splitlines()))

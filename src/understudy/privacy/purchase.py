@@ -25,6 +25,7 @@ from understudy.schema import Column, Schema
 from understudy.schema.discover import TYPES, Open, Shape, Words, trial
 from understudy.schema.fields import OURS, FieldError, column_of, filled
 from understudy.schema.probe import Search
+from understudy.source.protocol import CountsValues
 from understudy.source.reopen import Opener
 from understudy.tabulate import Counts
 
@@ -36,8 +37,8 @@ DELTA_SHARE = 0.1
 
 _WEIGHT: Mapping[What, Fraction] = {
     "type": Fraction(1, 4),
-    "bounds": Fraction(1, 2),
-    "bins": Fraction(1, 2),
+    "bounds": Fraction(1, 3),
+    "bins": Fraction(1, 3),
     "values": Fraction(1),
 }
 
@@ -128,8 +129,14 @@ class Shop:
         account = self.table.account
         self._before = account.spent
         self._delta = account.budget.purchase_delta - sum((charge.delta for charge in account.charges), Fraction(0))
-        if self._delta <= 0 and any(column.may_need_delta for column in self.schema.open):
+        words = [column for column in self.schema.open if column.may_need_delta]
+        if self._delta <= 0 and words:
             raise BudgetExceeded("nothing is left of the delta set aside for purchases; nothing was read")
+        if words and not isinstance(self.reopen(self._coding([_words(words[0])])), CountsValues):
+            raise SettingError(
+                f"column {words[0].name!r}: values cannot be bought from this kind of table yet; declare its type and "
+                "`categories`. Nothing was spent"
+            )
 
     # -- types -----------------------------------------------------------------------------------------------------
 

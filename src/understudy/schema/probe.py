@@ -1,12 +1,13 @@
 """The search for bounds and bins of a column: which cells to count next, given noisy counts. Public arithmetic only.
 
 The first grid is fixed by the column's type alone: powers of two in both directions for numbers and durations, decades
-for dates. Every round counts all cells of the present partition, then cuts the heavy ones into sixteen. What comes out
+for dates. A second round counts the parts of the heavy cells; bins are then cut where densities differ. What comes out
 depends on noisy counts and declared facts only, so all of it is post-processing.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from datetime import date
@@ -29,12 +30,14 @@ MOST_BINS = 100
 """A bought column has no more bins than this."""
 HEAVY = 3.0
 """A bin is worth having when this many standard deviations of the noise on it are fewer than its rows."""
-EVEN_BINS = 100
+SPARE = 0.02
+"""Bounds may cut off this part of the rows at each end, where noise cannot tell whether there are any."""
+EVEN_BINS = 75
 """Cells are not joined to more than this part of the rows, alike as they may be: they may go with different rows."""
-ALIKE = 2.5
+ALIKE = 2.0
 """Two cells are alike when their densities differ by fewer standard deviations of the noise than this."""
 _WAYS = 16
-_FIRST_WAYS = 256
+_MOST_WAYS = 256
 _MOST_PARTS = 4096
 _LARGEST_REAL = 100  # powers of two: beyond 2^100 values are clipped into the last cell
 _SMALLEST_REAL = -20
@@ -60,12 +63,12 @@ class Search:
         self._bounds, self._bins = "bounds" in column.buys, "bins" in column.buys
         self._spikes = [] if found.grain else [0.0]
         self._spikes += [found.unit_of(spike, "spikes") for spike in found.spikes]
-        edges = _grid(found) if self._bounds else _parts(*_range(found), found.grain)
+        edges = _grid(found) if self._bounds else _parts(*_range(found), found.grain, _MOST_WAYS)
         self._edges: list[Any] = [edge for edge in edges if self._fits(edge) or (edge in edges[:1] + edges[-1:])]
         self._counts: dict[Cell, tuple[float, int]] = {}
         self._at_spikes: dict[Any, float] = {}
-        self._sd, self._tip, self._cuts = 1.0, None, 0
-        self.rounds = (3 if self._bins else 2) if len(self._edges) > 2 else 0
+        self._sd, self._tip = 1.0, None
+        self.rounds = 2 if len(self._edges) > 2 else 0
 
     def probe(self) -> Measured:
         """The column with the present partition as its bins."""
@@ -100,7 +103,7 @@ class Search:
         if not self._counts:  # every point is a spike or means "missing"
             return False
         if self._bounds:
-            self._trim(_quantile(len(values), answer.noise == "laplace") if not before else 1.0, first=not before)
+            self._trim(None if before else _quantile(len(values), answer.noise == "laplace"))
         return self._cut()
 
     def _agree(self, before: dict[Cell, tuple[float, int]]) -> None:
@@ -120,6 +123,7 @@ class Search:
     def facts(self, most: int) -> dict[str, Any]:
         """What was found, as the keys of a field; at most `most` bins."""
         cells = sorted(self._counts)
+        cells = self._short(most) or cells
         low, high = (cells[0][0], cells[-1][1] - self._ruler.grain) if self._bounds and cells else self._ruler.bounds
         spikes = [*self._ruler.spikes, *self._zero()]
         for spike in (self._ruler.unit_of(value, "spikes") for value in spikes):
@@ -130,7 +134,7 @@ class Search:
             facts |= {"minimum": self._written(low), "maximum": self._written(high)}
         if not self._bins and most < EXACT_UP_TO and "bins" not in self.column.field.get(OURS, {}):
             facts["bins"] = most
-        if not self._bins or not cells or self._few(low, high, most):
+        if not self._bins or not cells or self._short(most):
             return facts
         starts = self._starts(min(most, MOST_BINS))
         if self._ruler.grain and starts[-1] == high and len(starts) > 1:  # a last bin of one value is a spike
@@ -146,11 +150,11 @@ class Search:
     def _mean(self, cell: Cell) -> float:
         return self._counts[cell][0]
 
-    def _trim(self, z: float, *, first: bool) -> None:
+    def _trim(self, z: float | None) -> None:
         """Leave out what seems empty at both ends: cell by cell on the first grid, by growing sums afterwards."""
         cells = sorted(self._counts)
         means = [self._mean(cell) for cell in cells]
-        if first:
+        if z is not None:
             heavy = [i for i, mean in enumerate(means) if mean >= z * self._sd]
             heavy = heavy or [self._fallback(cells, means)]
             start, stop = heavy[0], heavy[-1] + 1
@@ -159,8 +163,7 @@ class Search:
             while stop < len(cells) and means[stop] >= self._sd:
                 stop += 1
         else:
-            start = _light(means, z * self._sd)
-            stop = len(cells) - _light(means[::-1], z * self._sd)
+            start, stop = _empty(means, self._sd), len(cells) - _empty(means[::-1], self._sd)
             start, stop = (start, stop) if start < stop else (0, len(cells))
         self._counts = {cell: self._counts[cell] for cell in cells[start:stop]}
 
@@ -180,8 +183,7 @@ class Search:
         target, edges = self._target(MOST_BINS), [cells[-1][1]]
         ends = (cells[0], cells[-1])
         heavy = [cell for cell in cells if (self._mean(cell) > target if self._bins else cell in ends)]
-        first, self._cuts = not self._cuts, self._cuts + 1
-        ways = min(_FIRST_WAYS, max(_WAYS, _MOST_PARTS // max(len(heavy), 1))) if self._bins and first else _WAYS
+        ways = min(_MOST_WAYS, max(_WAYS, _MOST_PARTS // max(len(heavy), 1))) if self._bins else _WAYS
         parts = [_parts(*cell, self._ruler.grain, ways)[1:-1] for cell in heavy]
         inner = [edge for part in parts for edge in part if self._fits(edge)]
         self._edges = sorted({*edges, *inner, *(lower for lower, _ in cells)})
@@ -194,13 +196,23 @@ class Search:
         variances = np.array([self._sd**2 / self._counts[cell][1] for cell in cells])
         widths = np.array([float(upper - lower) for lower, upper in cells])
         heaviest = max(HEAVY * self._sd, float(means.sum()) / EVEN_BINS)
+        most = min(most, max(1, int(means.sum() / (HEAVY * self._sd))))  # rows enough for each, on average
         return [cells[i][0] for i in joined(means, variances, widths, heaviest=heaviest, most=most)]
 
-    def _few(self, low: Any, high: Any, most: int) -> bool:
-        """Whether every point can have a code of its own, as without declared bins: few points, and rows for each."""
-        everyone = sum(max(self._mean(cell), 0.0) for cell in self._counts)
-        points = (high - low) // self._ruler.grain + 1 if self._ruler.grain else math.inf
-        return bool(points <= min(EXACT_UP_TO, most, everyone / (2 * self._sd)))
+    def _short(self, most: int) -> list[Cell]:
+        """The cells between short bounds, where every point can have a code of its own: few points, rows for each."""
+        cells = sorted(self._counts)
+        means = [self._mean(cell) for cell in cells]
+        everyone = sum(max(mean, 0.0) for mean in means)
+        if self._bounds:
+            spare = SPARE * everyone
+            start, stop = _light(means, self._sd, spare), len(cells) - _light(means[::-1], self._sd, spare)
+            cells = cells[start:stop] if start < stop else cells
+        if not cells or not self._ruler.grain or not self._bins:
+            return []
+        low, high = (cells[0][0], cells[-1][1]) if self._bounds else _range(self._ruler)
+        points = -((low - high) // self._ruler.grain)
+        return cells if points <= min(EXACT_UP_TO, most, everyone / (2 * self._sd)) else []
 
     def _zero(self) -> list[Any]:
         """Zero as a value of its own among real numbers, where enough rows have it."""
@@ -282,14 +294,19 @@ def _lowest(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     return lowest
 
 
-def _light(means: Sequence[float], allowed: float) -> int:
-    """How many cells at the start have, taken together, hardly any rows."""
-    total = 0.0
+def _light(means: Sequence[float], sd: float, spare: float) -> int:
+    """How many cells at the start seem to have no rows together, and hardly have more than `spare`."""
+    total, light = 0.0, 0
     for i, mean in enumerate(means):
         total += mean
-        if total > allowed:
-            return i
-    return len(means)
+        if total <= sd and total + sd * math.sqrt(i + 1) <= spare:
+            light = i + 1
+    return light
+
+
+def _empty(means: Sequence[float], allowed: float) -> int:
+    """How many cells at the start have, taken together, hardly any rows; stops where they first seem to."""
+    return next((i for i, total in enumerate(itertools.accumulate(means)) if total > allowed), len(means))
 
 
 def _quantile(cells: int, laplace: bool) -> float:

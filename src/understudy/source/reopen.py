@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from understudy.schema import Schema
 from understudy.source.protocol import Source
 from understudy.source.read import open_source, read_table
+from understudy.source.sql import Located
 from understudy.source.unit import new_key
 
 Opener: TypeAlias = Callable[[Schema], Source]
@@ -27,6 +28,9 @@ def opener(data: Any, schema: Schema) -> Opener:
         InputError: when the file cannot be used, saying why and what to do.
         SchemaError: when its columns do not fit the schema.
     """
-    table = read_table(data, schema) if isinstance(data, str | os.PathLike) and Path(data).is_file() else data
     key = new_key()
+    if isinstance(data, Located):
+        snapshot = data.fixed(schema)
+        return lambda coding: snapshot.coded(coding, key=key)
+    table = read_table(data, schema) if isinstance(data, str | os.PathLike) and Path(data).is_file() else data
     return lambda coding: open_source(table, coding, key=key)

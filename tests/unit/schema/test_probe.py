@@ -81,7 +81,7 @@ def test_bins_hold_about_as_many_rows_each_where_the_density_is_smooth():
 def test_more_noise_means_fewer_bins():
     amounts = pa.array(np.exp(np.random.default_rng(0).normal(8, 1, ROWS)).astype(int))
     few, many = found(whole(), amounts, 400.0)[0], found(whole(), amounts, 5.0)[0]
-    assert few.ordinary < 75 < 90 < many.ordinary
+    assert few.ordinary < 20 < 90 < many.ordinary
 
 
 def test_declared_bounds_stay_as_they_are():
