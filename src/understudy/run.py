@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 from understudy.domain import Clique
-from understudy.errors import BudgetExceeded, Paid, SettingError, UnderstudyError, Unforeseen
+from understudy.earlier import Diverged, Earlier, encoded
+from understudy.errors import BudgetExceeded, InputError, Paid, SettingError, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.mechanism import Mechanism, mechanism_named
 from understudy.preflight import check_memory, check_noise, check_output, check_rules, check_space, find_compiler_cache
@@ -25,11 +26,15 @@ from understudy.privacy.neighbours import Neighbours
 from understudy.privacy.plan import can_plan, certified_plan
 from understudy.privacy.purchase import widest
 from understudy.privacy.randomness import is_insecure
+from understudy.quality import Apart
 from understudy.rating import Rating
+from understudy.release import Partial
 from understudy.release.artefact import Frame
 from understudy.release.partial import PartialWriter, unfinished
 from understudy.same_table import DeclaredPublic
 from understudy.schema import Recoding, Schema
+
+T = TypeVar("T")
 
 
 class Run:
@@ -107,8 +112,7 @@ class RunJournal:
         dataset: under which name.
         output: where the release will be.
         mark: the run's own mark, for one that may be started again: the book holds it once.
-        lost: charges of earlier attempts that left nothing measured; they stand.
-        again: whether an earlier attempt left a partial release that this one replaces.
+        earlier: what an earlier attempt at the same run left in its partial release; this one goes on from there.
         limit: what to do about a run that would pass the dataset's yearly limit.
 
     Raises:
@@ -123,14 +127,15 @@ class RunJournal:
         output: str | PathLike[str] | None,
         *,
         mark: str | None = None,
-        lost: Sequence[Charge] = (),
-        again: bool = False,
+        earlier: Partial | None = None,
         limit: Literal["warn", "refuse", "ignore"] = "warn",
     ) -> None:
         self._run, self._book, self._dataset, self._mark = run, book, dataset, mark
-        self._lost, self._again = lost, again
+        self.earlier = None if earlier is None else Earlier(earlier)
         self._writer: PartialWriter | None = None
-        self._spent = self._measured = False
+        self._spent = self.earlier is not None and self.earlier.spent
+        self._measured = self.earlier is not None and self.earlier.measured
+        self._recalled: Any = None
         footprint = run.mechanism.footprint(widest(run.schema).domain)
         check_memory(footprint.memory_bytes + run.rules_bytes)
         if not run.insecure and not run.rehearsal:
@@ -141,20 +146,27 @@ class RunJournal:
             check_output(Path(output))
         self._reserve = footprint.disk_bytes
         self._path = _partial_path(output)
-        if not again and (self._path.exists() or self._path.is_symlink()):
+        if earlier is None and (self._path.exists() or self._path.is_symlink()):
             raise unfinished(self._path)
         check_space(self._path.parent, 2 * footprint.disk_bytes)
 
     def charged(self, charges: Sequence[Charge]) -> None:
         """Write charges down; at the first, the budget goes into the book."""
-        if self._writer is None:
-            self._writer = PartialWriter(
-                self._path, self._run.to_dict(), reserve_bytes=self._reserve, lost=self._lost, instead=self._again
-            )
+        fresh = list(charges) if self.earlier is None else self.earlier.charged(charges)
+        if not fresh:
+            return
+        writer = self._open()  # before the book: a run that is in the book always has a file that says what it paid
         if not self._spent and not self._run.look() and not self._run.rehearsal:
             self._write_down()
         self._spent = True
-        self._writer.charged(charges)
+        writer.charged(fresh)
+
+    def _open(self) -> PartialWriter:
+        if self._writer is None and self.earlier is not None:
+            self._writer = PartialWriter.again(self._path, reserve_bytes=self._reserve)
+        elif self._writer is None:
+            self._writer = PartialWriter(self._path, self._run.to_dict(), reserve_bytes=self._reserve)
+        return self._writer
 
     def _write_down(self) -> None:
         self._spent = True  # said before it is done: an interrupt in between must not claim that nothing was spent
@@ -166,11 +178,25 @@ class RunJournal:
             raise
 
     def measured(self, measurement: Measurement, recoding: Recoding) -> None:
-        """Write a measurement down."""
-        assert self._writer is not None  # noqa: S101 - the gate charges before it measures
+        """Write a measurement down, unless it is from the record."""
         self._run.look()
-        self._writer.measured(measurement, recoding)
+        if measurement is not self._recalled:
+            self._open().measured(measurement, recoding)
         self._measured = True
+
+    def released(self, answer: T) -> T:
+        """The answer that the run was given before, where there is one; else this one, written down if it is a choice.
+
+        Facts that are bought are written down together in the end, and the quality only in the release.
+        """
+        if self._run.schema.open or isinstance(answer, Apart):
+            return answer
+        self._recalled = None if self.earlier is None else self.earlier.answered(answer)
+        if self._recalled is not None:
+            return cast(T, self._recalled)
+        if not isinstance(answer, Measurement):
+            self._open().answered(encoded(answer))
+        return answer
 
     def bought(self, schema: Schema) -> None:
         """Write the schema down that was bought: what is measured from now on is coded by it."""
@@ -181,6 +207,8 @@ class RunJournal:
         """Stop writing; `keep` leaves the partial release."""
         if self._writer is not None:
             self._writer.close(keep=keep)
+        elif self.earlier is not None and not keep:
+            self._path.unlink(missing_ok=True)
 
     def failed(self, error: BaseException) -> BaseException:
         """What to raise instead: our own errors while nothing was spent, else one that says what is kept where.
@@ -189,6 +217,10 @@ class RunJournal:
         """
         self.close(keep=self._spent)
         words = str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {_place(error)}"
+        if isinstance(error, Diverged):
+            return Diverged(str(error))
+        if isinstance(error, InputError) and self.earlier is not None and self._writer is None:
+            return error.with_traceback(None)  # a second attempt that got no further: the first one's file stays
         if isinstance(error, KeyboardInterrupt | SystemExit):
             stopped = SystemExit(error.code) if isinstance(error, SystemExit) else KeyboardInterrupt()
             stopped.add_note(self._kept() if self._spent else "Nothing was spent.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from fractions import Fraction
 from functools import partial as partial_of
 from os import PathLike
@@ -15,7 +15,6 @@ from understudy.mechanism import Fit, Mechanism, mechanism_named
 from understudy.mechanism.learned import settled
 from understudy.preflight import check_output, find_compiler_cache
 from understudy.privacy import Book, PrivateTable, Receipt
-from understudy.privacy.charge import Charge
 from understudy.privacy.exact import float_below
 from understudy.privacy.purchase import Shop, Unread, purchase_budget
 from understudy.progress import Progress, Step, silent
@@ -102,18 +101,14 @@ def carried_out(
     journal: RunJournal,
     output: str | PathLike[str] | None,
     progress: Progress,
-    lost: Sequence[Charge] = (),
 ) -> Release:
     """The release of a prepared run.
 
-    **Privacy.** `lost` are the charges of earlier attempts at the same run: they are paid first, out of the same
-    budget, and the mechanism gets what is left.
-
     Raises:
-        UnderstudyError: as `synthesize`.
+        UnderstudyError: as `synthesize`; Diverged for a second attempt at a run that cannot go on from the first.
     """
     try:
-        release = _made(data, run, journal, output, progress, lost)
+        release = _made(data, run, journal, output, progress)
     except BaseException as error:
         failure = journal.failed(error)
     else:
@@ -122,18 +117,11 @@ def carried_out(
     raise failure  # out here the first error is not its context: its words and variables may hold values of the table
 
 
-def _made(
-    data: Any,
-    run: Run,
-    journal: RunJournal,
-    output: str | PathLike[str] | None,
-    progress: Progress,
-    lost: Sequence[Charge],
-) -> Release:
+def _made(data: Any, run: Run, journal: RunJournal, output: str | PathLike[str] | None, progress: Progress) -> Release:
     progress(Step("read", None, "the table"))
     if run.public is not None:
         data = run.public.refuse(data)
-    table = _opened(data, run, journal, progress, lost)
+    table = _opened(data, run, journal, progress)
     aside = run.rating.cost(run.budget.capacity) if run.rating is not None else 0
     fit = run.mechanism.fit(table, rho=float_below(table.account.remaining - aside), progress=progress)
     fit = settled(run.mechanism, fit, run.schema, total=table.rows_public, progress=progress)
@@ -150,16 +138,23 @@ def _made(
     return release
 
 
-def _opened(data: Any, run: Run, journal: RunJournal, progress: Progress, lost: Sequence[Charge]) -> PrivateTable:
-    """The rows behind the gate, coded by the declared schema, or by one that was completed with what was bought."""
+def _opened(data: Any, run: Run, journal: RunJournal, progress: Progress) -> PrivateTable:
+    """The rows behind the gate, coded by the declared schema, or by one that was completed with what was bought.
+
+    What an earlier attempt at the run had bought is taken as it is; what it had begun to buy is lost, and stays paid.
+    """
+    earlier = journal.earlier
+    paid = [] if earlier is None else earlier.purchases()
+    if earlier is not None and (bought := earlier.bought()) is not None:
+        run.complete(bought)
     if not run.schema.open:
         source = open_source(data, run.schema)
         table = PrivateTable(source, run.budget, noise=run.noise, journal=journal, plan=run.plan)
-        table.account.pay(lost)
+        table.account.pay(paid)
         return table
     reopen = opener(data, run.schema)
     table = PrivateTable(Unread(run.schema), run.budget, noise=run.noise, journal=journal)
-    table.account.pay(lost)
+    table.account.pay(paid)
     share = Fraction(run.discovery_share) * run.budget.capacity
     run.complete(Shop(table, reopen, run.schema, share, progress).buy(run.fits))
     journal.bought(run.schema)

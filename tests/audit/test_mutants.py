@@ -226,6 +226,9 @@ def charge_is_written_before_rows_are_read():
         def measured(self, measurement, recoding):
             pass
 
+        def released(self, answer):
+            return answer
+
     class Watching(CodedSource):
         def counts(self, cliques):
             assert journal.charges > before, "rows were read before the charge was written down"

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import sys
+from fractions import Fraction
 
 import pytest
 
 import understudy as us
+from understudy.measurement import Measurement
+from understudy.release import read_partial
 
 RUN = """
 import os, signal, sys
+import numpy as np
 import understudy.journey.folder as folder
 import understudy.journey.stages as stages
 import understudy.release.artefact as artefact
@@ -20,8 +25,26 @@ import understudy.synthesis as synthesis
 from understudy import _tabulate_kernels
 from understudy.cli import main
 from understudy.mechanism import MECHANISMS
+from understudy.mechanism.independent import Independent
 from understudy.privacy import Book, PrivateTable
+from understudy.progress import silent
+from understudy.schema import Recoding
 from understudy.release.partial import PartialWriter
+
+class Chooser(Independent):
+    name, plan = "chooser", None
+
+    def fit(self, table, *, rho, progress=silent):
+        pairs = [("a", "b"), ("a", "c"), ("b", "c")]
+        flat = {pair: np.ones(table.domain.cells(pair)) for pair in pairs}
+        first = table.select(pairs, against=flat, rho=rho / 4)
+        scores = table.dependence([pair for pair in pairs if pair != first], rho=rho / 4)
+        ones = table.measure([(column,) for column in table.domain], rho=rho / 4)
+        best = max(scores, key=scores.get)
+        table.select([first, best], against=flat, rho=rho / 4)
+        return self.finish(table.domain, ones, recoding=Recoding.identity(), total=None, progress=progress)
+
+MECHANISMS["chooser"] = Chooser
 
 def dies(owner, name, times=1, *, before=False):
     original, calls = getattr(owner, name), []
@@ -38,19 +61,20 @@ def dies(owner, name, times=1, *, before=False):
 PLACES = {
     "claimed": lambda name: dies(folder.Folder, "opened", before=True),
     "opened": lambda name: dies(folder.Folder, "opened"),
-    "prepared": lambda name: dies(stages, "prepared"),
+    "prepared": lambda name: dies(stages, "prepared_run"),
     "read": lambda name: dies(synthesis, "open_source"),
     "begun": lambda name: dies(PartialWriter, "__init__", before=True),
     "partial": lambda name: dies(PartialWriter, "__init__"),
     "booked": lambda name: dies(Book, "append"),
     "charged": lambda name: dies(PartialWriter, "charged"),
     "chosen": lambda name: dies(PrivateTable, "select"),
+    "chosen twice": lambda name: dies(PrivateTable, "select", 2),
+    "scored": lambda name: dies(PrivateTable, "dependence"),
+    "paid twice": lambda name: dies(PartialWriter, "charged", 2),
     "measured": lambda name: dies(PartialWriter, "measured"),
     "finished": lambda name: dies(MECHANISMS[name], "finish"),
     "packed": lambda name: dies(artefact, "write_archive", before=True),
     "saved": lambda name: dies(artefact, "write_archive"),
-    "resuming": lambda name: dies(stages, "resume", before=True),
-    "resumed": lambda name: dies(stages, "resume"),
     "rows": lambda name: dies(stages, "write_rows"),
     "all rows": lambda name: dies(stages, "write_rows", 2),
     "report": lambda name: dies(stages, "write_page"),
@@ -126,19 +150,54 @@ def test_killed_once_it_finishes_and_pays_once(folder, start, stage):
     assert start(stage) == -signal.SIGKILL
     assert us.Book(folder / "book").spent("t").runs == (0 if stage in FREE else 1)
     assert start("none") == 0
-    assert len(check(folder).measurements) == (1 if stage == "measured" else 3)
+    assert [charge.what for charge in check(folder).receipt.charges] == ["measure"] * 3
 
 
 def test_killed_again_and_again_it_still_pays_once(folder, start):
-    for stage in ("opened", "booked", "charged", "measured", "resuming", "resumed", "rows", "report", "marked"):
+    for stage in ("opened", "partial", "booked", "charged", "measured", "measured", "finished", "packed", "rows",
+                  "report", "marked"):  # fmt: skip
         assert start(stage) == -signal.SIGKILL, stage
+    assert start("none") == 0
+    assert [charge.what for charge in check(folder).receipt.charges] == ["measure"] * 3
+
+
+def test_a_run_of_choices_goes_on_where_it_was_and_keeps_its_answers(folder, start):
+    kept = []
+    for stage in ("charged", "chosen", "paid twice", "measured", "chosen twice", "packed"):
+        assert start(stage, "chooser") == -signal.SIGKILL, stage
+        held = read_partial(folder / "out" / "stand-in.release.partial")
+        assert [describe(record) for record in held.records][: len(kept)] == kept
+        kept = [describe(record) for record in held.records]
+    assert start("none", "chooser") == 0
+    release = check(folder)
+    asked = ["select", "dependence", "measure", "measure", "measure", "select"]
+    assert [charge.what for charge in release.receipt.charges] == asked
+    assert [kind for kind, *_ in kept].count("answer") == 3
+    assert [describe(m) for m in release.measurements] == [d for d in kept if d[0] == "measurement"]
+    assert float(release.receipt.exact_rho / release.receipt.budget.rho) > 0.99
+
+
+def test_without_its_rows_it_finishes_from_what_was_measured(folder, start):
+    assert start("measured") == -signal.SIGKILL
+    (folder / "t.csv").unlink()
     assert start("none") == 0
     assert len(check(folder).measurements) == 1
 
 
-def test_a_choice_that_may_have_been_seen_is_paid_for_out_of_the_same_budget(folder, start):
-    assert start("chosen", "mwem") == start("chosen", "mwem") == -signal.SIGKILL
-    assert start("none", "mwem") == 0
-    charges = check(folder).receipt.charges
-    assert [charge.what for charge in charges[:3]] == ["select", "select", "select"]
-    assert any(charge.what == "measure" for charge in charges)
+def test_an_attempt_that_would_ask_other_questions_finishes_from_what_was_measured(folder, start):
+    assert start("measured") == -signal.SIGKILL
+    partial = folder / "out" / "stand-in.release.partial"
+    lines = partial.read_bytes().split(b"\n")
+    charge = json.loads(lines[3])
+    charge["charge"]["scale"] *= 1.5
+    charge["charge"]["rho"] = str(Fraction(charge["charge"]["rho"]) / 4)
+    lines[3] = json.dumps(charge).encode()
+    partial.write_bytes(b"\n".join(lines))
+    assert start("none") == 0
+    assert len(check(folder).measurements) == 1
+
+
+def describe(record):
+    if isinstance(record, Measurement):
+        return ("measurement", record.clique, record.values.tolist(), record.sigma)
+    return ("charge", record.to_dict()) if hasattr(record, "to_dict") else ("answer", record)

@@ -14,7 +14,7 @@ from understudy.journey import run as run_file
 
 _WORDS = {
     "made": "Made from the table",
-    "resumed": "Finished from what an interrupted attempt had paid for; nothing more was spent",
+    "resumed": "Finished what an interrupted attempt had begun; the book counts one run",
     "completed": "The release was there; what was missing beside it is made; nothing was spent",
     "unchanged": "Already finished; nothing was done or spent",
 }

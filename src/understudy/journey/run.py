@@ -18,7 +18,7 @@ class Outcome:
     """What a run did.
 
     Attributes:
-        status: "made", "resumed" (finished from what an interrupted attempt had paid for), "completed" (the release was
+        status: "made", "resumed" (what an interrupted attempt had begun is finished), "completed" (the release was
             there, rows or reports were not) or "unchanged" (all of it was there).
         summary: public facts about the release and where its files are.
     """

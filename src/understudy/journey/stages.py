@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Literal
 
+from understudy.earlier import Diverged
 from understudy.errors import InputError, OutputError, ReleaseError, SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
 from understudy.journey.meaning import data_of, dataset_of, prepared_run, query_of
 from understudy.mechanism import Fit
 from understudy.privacy import Book, PrivateTable, Receipt
-from understudy.privacy.charge import Charge
 from understudy.progress import Progress, Step
 from understudy.quality import Quality
 from understudy.rating import Rating, rated
@@ -59,20 +60,40 @@ def _release(
     dataset = dataset_of(file)
     paid = not file.rehearsal and Book().holds(dataset, mark)
     held = _held(folder, paid=paid)
-    if held is not None and held.measurements:
-        rate = _rate(file, held)
-        return "resumed", resume(folder.partial, output=folder.release, progress=progress, rate=rate)
     if paid and held is None:
         raise OutputError(
             f"this run was paid for, and what it paid for is not in {folder.path}: it was moved or deleted. Put it "
             f"back as {folder.partial.name} or {folder.release.name}; to run anew, and pay again, choose another folder"
         )
-    lost = () if held is None else _lost(held)
-    again = folder.partial.exists()
+    if held is None:
+        folder.partial.unlink(missing_ok=True)  # cut short before anything was paid
+    try:
+        return _gone_through(file, folder, mark, limit, held, progress)
+    except (Diverged, InputError) as error:  # it cannot go on, or has no rows to go on with: what is paid for serves
+        if held is None or not held.measurements:
+            raise
+        rate = _rate(file, held) if isinstance(error, Diverged) else None
+    return "resumed", resume(folder.partial, output=folder.release, progress=progress, rate=rate)
+
+
+def _gone_through(
+    file: RunFile,
+    folder: Folder,
+    mark: str,
+    limit: Literal["refuse", "ignore"],
+    held: Partial | None,
+    progress: Progress,
+) -> tuple[Status, Release]:
+    """The run from its beginning; what an earlier attempt was answered is taken from its record."""
     with located(data_of(file), query_of(file)) as table:
         run = prepared_run(file, table)
-        journal = RunJournal(run, Book(), dataset, folder.release, mark=mark, lost=lost, again=again, limit=limit)
-        return "made", carried_out(table, run, journal, folder.release, progress, lost)
+        if held is not None and json.loads(json.dumps(run.to_dict())) != held.run:
+            raise Diverged(
+                "the run file means something else to this version of understudy than to the first attempt's"
+            )
+        journal = RunJournal(run, Book(), dataset_of(file), folder.release, mark=mark, earlier=held, limit=limit)
+        release = carried_out(table, run, journal, folder.release, progress)
+    return "resumed" if held is not None and held.charges else "made", release
 
 
 def _rate(file: RunFile, held: Partial) -> Rate | None:
@@ -100,16 +121,6 @@ def _held(folder: Folder, *, paid: bool) -> Partial | None:
         if paid:
             raise
         return None
-
-
-def _lost(held: Partial) -> tuple[Charge, ...]:
-    """The charges of an attempt that left no measurement, as far as their answers may have been seen.
-
-    **Privacy.** A measurement is on disk before anyone gets it. Where there is none, charges for measurements alone
-    were for answers that never left the process: nothing was released for them, and they need not stand. Selections and
-    scores are not written down, so they may have been seen: with one among the charges, all stand.
-    """
-    return () if all(charge.what == "measure" for charge in held.charges) else held.charges
 
 
 def _check_reports(folder: Folder) -> None:

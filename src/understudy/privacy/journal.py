@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from understudy.measurement import Measurement
 from understudy.privacy.charge import Charge
 from understudy.schema import Recoding
+
+T = TypeVar("T")
 
 
 class Journal(Protocol):
@@ -21,6 +23,13 @@ class Journal(Protocol):
         """This measurement was made, on codes merged by `recoding`."""
         ...
 
+    def released(self, answer: T) -> T:
+        """An answer, before anyone gets it; what is given back is what they get.
+
+        **Privacy.** A run that was begun before may give the answer that it gave then, to a question paid for once.
+        """
+        ...
+
 
 class Forgetful:
     """The journal of a table used on its own: it writes nothing."""
@@ -30,3 +39,7 @@ class Forgetful:
 
     def measured(self, measurement: Measurement, recoding: Recoding) -> None:
         """Do nothing."""
+
+    def released(self, answer: T) -> T:
+        """The answer."""
+        return answer

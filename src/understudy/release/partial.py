@@ -39,27 +39,17 @@ class PartialWriter:
         path: the partial file; its folder exists.
         run: plain data from which the run can be finished: schema, mechanism, settings, receipt without charges.
         reserve_bytes: how much room to take at once.
-        lost: charges of earlier attempts at the same run, which stand.
-        instead: replace a file of the same name, in one step: there is never a moment without what was paid.
 
     Raises:
         OutputError: when the file cannot be made, or is there already. Nothing was spent.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        run: Mapping[str, Any],
-        *,
-        reserve_bytes: int = 1 << 16,
-        lost: Sequence[Charge] = (),
-        instead: bool = False,
-    ) -> None:
-        self.path = path.with_name(f".{path.name}.{os.getpid()}.tmp") if instead else path
-        first = b"".join([_line({"run": run}), *(_line({"charge": charge.to_dict()}) for charge in lost)])
+    def __init__(self, path: Path, run: Mapping[str, Any], *, reserve_bytes: int = 1 << 16) -> None:
+        self.path = path
+        first = _line({"run": run})
         self._end = 0
         try:
-            self._file: FileIO = self.path.open("xb", buffering=0)
+            self._file: FileIO = path.open("xb", buffering=0)
         except FileExistsError:
             raise unfinished(path) from None
         except OSError:
@@ -67,13 +57,31 @@ class PartialWriter:
         try:
             _write(self._file, b"\n" * (len(first) + min(reserve_bytes, _LARGEST_RESERVE)))
             self._put(first)
-            self.path = self.path.replace(path) if instead else path
         except OSError:
             self.close(keep=False)
             raise OutputError(f"{path} cannot be written; choose another output. Nothing was spent") from None
         except BaseException:
             self.close(keep=False)
             raise
+
+    @classmethod
+    def again(cls, path: Path, *, reserve_bytes: int = 1 << 16) -> PartialWriter:
+        """Go on writing a partial file after its last complete line.
+
+        Raises:
+            OutputError: when the file cannot be written.
+        """
+        writer = cls.__new__(cls)
+        writer.path = path
+        try:
+            writer._end = _complete(path.read_bytes())
+            writer._file = path.open("r+b", buffering=0)
+            writer._file.truncate(writer._end)
+            writer._file.seek(writer._end)
+            _write(writer._file, b"\n" * min(reserve_bytes, _LARGEST_RESERVE))
+        except OSError:
+            raise OutputError(f"{path} cannot be written any more; nothing was spent now") from None
+        return writer
 
     def charged(self, charges: Sequence[Charge]) -> None:
         """Write charges down.
@@ -89,6 +97,14 @@ class PartialWriter:
     def measured(self, measurement: Measurement, recoding: Recoding) -> None:
         """Write a measurement down; if the disk refuses, continue in another folder rather than lose what was paid."""
         line = _line({"measurement": _portable(measurement_data(measurement)), "recoding": recoding.to_dict()})
+        try:
+            self._put(line)
+        except OSError:
+            self._move(line)
+
+    def answered(self, answer: Any) -> None:
+        """Write the answer of a selection or of scores down; if the disk refuses, continue in another folder."""
+        line = _line({"answer": answer})
         try:
             self._put(line)
         except OSError:
@@ -151,6 +167,7 @@ class Partial:
         measurements: what was measured before the run stopped.
         recoding: the merged codes in force for the last measurement.
         schema: the run's schema, with what was bought before the first measurement.
+        records: charges, measurements and other answers in the order in which they were written.
     """
 
     run: Mapping[str, Any]
@@ -158,6 +175,7 @@ class Partial:
     measurements: tuple[Measurement, ...]
     recoding: Recoding
     schema: Mapping[str, Any] = field(default_factory=dict)
+    records: tuple[Any, ...] = ()
 
 
 def read_partial(path: str | PathLike[str]) -> Partial:
@@ -174,10 +192,12 @@ def read_partial(path: str | PathLike[str]) -> Partial:
     try:
         run = records[0]["run"]
         recodings = [record["recoding"] for record in records if "recoding" in record]
+        told = tuple(_told(record) for record in records if {"charge", "measurement", "answer"} & set(record))
         return Partial(
             run=run,
-            charges=tuple(Charge.from_dict(record["charge"]) for record in records if "charge" in record),
-            measurements=tuple(_measurement(record["measurement"]) for record in records if "measurement" in record),
+            charges=tuple(record for record in told if isinstance(record, Charge)),
+            measurements=tuple(record for record in told if isinstance(record, Measurement)),
+            records=told,
             recoding=Recoding.from_dict(recodings[-1]) if recodings else Recoding.identity(),
             schema=next(
                 (record["bought"] for record in reversed(records) if "bought" in record), run.get("schema", {})
@@ -185,6 +205,23 @@ def read_partial(path: str | PathLike[str]) -> Partial:
         )
     except (LookupError, TypeError, ValueError, AttributeError, MemoryError, zlib.error, UnderstudyError):
         raise ReleaseError(f"{path} is not a partial release, or it is damaged") from None
+
+
+def _told(record: Mapping[str, Any]) -> Any:
+    if "charge" in record:
+        return Charge.from_dict(record["charge"])
+    return _measurement(record["measurement"]) if "measurement" in record else record["answer"]
+
+
+def _complete(content: bytes) -> int:
+    """Where the last complete line ends; the room that was taken in advance and a line cut short come after it."""
+    end = len(content.rstrip(b"\n\0"))
+    start = content.rfind(b"\n", 0, end) + 1
+    try:
+        json.loads(content[start:end])
+    except (ValueError, RecursionError):
+        return start
+    return end + 1
 
 
 def _write(file: FileIO, data: bytes) -> None:

@@ -41,10 +41,11 @@ def replaying(answers: list[Any]) -> Iterator[None]:
         AssertionError: when more, or fewer, answers were asked for.
     """
     left = list(answers)
+    original: Any = PrivateTable._released
 
     def released(table: PrivateTable, answer: Any) -> Any:
         expect(left, "on the second table the gate was asked more than on the first")
-        return left.pop(0)
+        return original(table, left.pop(0))
 
     with patch.object(PrivateTable, "_released", released):
         yield
