@@ -21,6 +21,7 @@ from understudy.cli import app
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.schema import Schema
 from understudy.source import open_source
+from understudy.source.sql import Located
 from understudy.source.sql_temp import PREFIX
 
 PASSWORD = "zq-secret-4417"
@@ -149,8 +150,6 @@ def test_a_wrong_password_is_not_shown(postgres: Any) -> None:
 
 def test_one_snapshot_while_others_write(postgres: Any, table: str, password: None) -> None:
     """Everything that is coded from one opening sees the rows of that moment; a later opening sees the new ones."""
-    from understudy.source.sql import Located
-
     schema = Schema.from_domain(SIZES)
     place = Located(table)
     first = place.coded(schema)
@@ -268,3 +267,55 @@ def _nowhere(folder: Path, said: str, *secrets: str) -> None:
             assert secret not in file.name
             if file.is_file():
                 assert secret.encode() not in file.read_bytes(), file
+
+
+def test_no_type_and_no_cell_of_postgres_stops_a_run(postgres: Any, password: None) -> None:
+    """Types without an arrow twin go by their text; what does not fit is unknown, and nothing fails."""
+    cells = {
+        "date": "'infinity', '-infinity', '0044-03-15 BC', '5874897-12-31'",
+        "timestamp": "'infinity', '-infinity', '0044-03-15 BC', '294276-12-31'",
+        "timestamptz": "'infinity', '2020-01-01 00:00:00+14'",
+        "numeric": "'NaN', 'Infinity', 1e300, 1.50, 0",
+        "numeric(10, 2)": "'NaN', 1.5, -99999999.99",
+        "float8": "'NaN', 'Infinity', 1e308, 5e-324",
+        "float4": "'NaN', '-Infinity', 1e38",
+        "bigint": "9223372036854775807, -9223372036854775808",
+        "interval": "'1 day 02:30:00', '-1 year'",
+        "time": "'23:59:59.999999'",
+        "uuid": "'00000000-0000-0000-0000-000000000001'",
+        "json": "'{\"a\": 1}'",
+        "integer[]": "'{1,2}'",
+        "bytea": "'\\x00ff'",
+        "char(5)": "'a'",
+        '"char"': "'a'",
+        "inet": "'127.0.0.1'",
+        "money": "'1.00'",
+        "bool": "true",
+    }
+    listed = [[*values.split(", "), *["null"] * 5][:6] for values in cells.values()]
+    names = [f'the "cell {i}' for i in range(len(cells))]
+    with postgres.connect() as connection:
+        kinds = ", ".join(f'"the ""cell {i}" {kind}' for i, kind in enumerate(cells))
+        connection.execute(f"create table odd (n integer, {kinds})")
+        for i, row in enumerate(zip(*listed, strict=True)):
+            connection.execute(f"insert into odd values ({i}, {', '.join(row)})")  # noqa: S608
+    place = Located(f"{postgres.url}?table=odd")
+    moment = {"minimum": "2000-01-01T00:00:00", "maximum": "2020-12-31T00:00:00"}
+    declared: dict[str, dict[str, Any]] = {
+        "string": {"categories": ["a", "1.50"]},
+        "boolean": {},
+        "date": {"constraints": {"minimum": "2000-01-01", "maximum": "2020-12-31"}},
+        "datetime": {"constraints": moment},
+    }
+    for kind in ("string", "boolean", "integer", "number", "date", "datetime", "duration"):
+        facts = declared.get(kind, {"constraints": {"minimum": 0, "maximum": 100}})
+        fields = [{"name": name, "type": kind} | facts for name in names]
+        schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+        for clique, table in place.coded(schema).counts([(name,) for name in names]):
+            assert table.sum() == 6, (kind, clique)
+    numbers = [{"name": "n", "type": "integer", "categories": list(range(6))}]
+    for name in names:
+        unit = {"column": name, "max_rows": 1}
+        schema = Schema.from_dict({"fields": numbers, "understudy": {"privacy_unit": unit}})
+        assert 1 <= next(place.coded(schema).counts([()]))[1][0] <= 5, name
+    place.close()

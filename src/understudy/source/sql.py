@@ -172,6 +172,21 @@ def _of_ibis(table: Any, schema: Schema, temp_dir: Place) -> Snapshot:
 
 def _of_files(data: str, query: str | None) -> Callable[[Schema, PrivateFolder], Iterator[Any]]:
     files = files_of(data)
+    state = _state(files)
+    read: Callable[[Schema, PrivateFolder], Iterator[Any]]
     if query is None and files[0].name.lower().endswith(CSV):
-        return lambda coding, folder: csv_batches(files, coding)
-    return lambda coding, folder: file_batches(files, data, coding, folder, query)
+        read = lambda coding, folder: csv_batches(files, coding)  # noqa: E731
+    else:
+        read = lambda coding, folder: file_batches(files, data, coding, folder, query)  # noqa: E731
+
+    def same_rows(coding: Schema, folder: PrivateFolder) -> Iterator[Any]:
+        yield from read(coding, folder)
+        if _state(files) != state:
+            raise InputError(f"{data}: a file was changed while it was read; run again when nothing writes there")
+
+    return same_rows
+
+
+def _state(files: list[Path]) -> list[tuple[int, int]]:
+    with our_words("a file was removed while it was read; run again when nothing writes there"):
+        return [((found := file.stat()).st_size, found.st_mtime_ns) for file in files]
