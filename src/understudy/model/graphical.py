@@ -97,10 +97,7 @@ class GraphicalModel:
 
     def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
         """Expected counts for many cliques, sharing one calibration and all sums they have in common."""
-        wanted = [self.domain.check(clique) for clique in cliques]
-        order = {clique: self._propagation.engine_order(clique) for clique in wanted}
-        found = self._projector.many(order.values())
-        return {clique: self._shaped(found[order[clique]], order[clique], clique) for clique in wanted}
+        return self._projector.many([self.domain.check(clique) for clique in cliques])
 
     def sample(self, rows: int, rng: np.random.Generator, *, rounding: bool = True) -> dict[str, NDArray[Any]]:
         """Coded columns of synthetic rows; the same generator state gives the same rows.
@@ -201,12 +198,7 @@ class GraphicalModel:
     @cached_property
     def _projector(self) -> Projector:
         self._calibrated  # noqa: B018 - projections need the messages
-        return Projector(self._propagation)
-
-    def _shaped(self, table: NDArray[np.float64], have: Clique, wanted: Clique) -> NDArray[np.float64]:
-        order = [have.index(column) for column in wanted if column in have]
-        scaled = self.total * table  # in the table's own memory order: a copy across the grain would cost more
-        return scaled.transpose(order).reshape(self.domain.shape(wanted))
+        return Projector(self._propagation, self.total)
 
 
 def _chances(column: str, size: int, given: int | NDArray[np.float64]) -> NDArray[np.float64]:

@@ -216,16 +216,3 @@ def exponentials(T: Any, out: Any, bits: Any, scratch: Any) -> None:
         for j in range(start, end):
             out[j] *= scratch[j - start]
         start = end
-
-
-@njit(cache=True, fastmath=_FAST)
-def products(A: Any, B: Any, out: Any) -> None:
-    """A batch of matrix products, added to `out`; on one thread, so that the sums are the same every time."""
-    for n in range(A.shape[0]):
-        for i in range(A.shape[1]):
-            row = out[n, i]
-            for k in range(A.shape[2]):
-                factor, other = A[n, i, k], B[n, k]
-                if factor != 0.0:
-                    for j in range(row.size):
-                        row[j] += factor * other[j]
