@@ -19,12 +19,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import understudy as us
-from understudy import synthesis, written
+from understudy import synthesis
 from understudy.cli import app
 from understudy.mechanism.independent import Independent
 from understudy.privacy import PrivateTable, gate
 from understudy.privacy import book as books
-from understudy.release import archive, partial
+from understudy.release import archive, partial, write
 from understudy.schema import Schema
 from understudy.source import MemorySource, unit
 from understudy.testing.canary import Canary
@@ -173,7 +173,7 @@ def test_no_failure_at_any_stage_tells_a_value(tmp_path, monkeypatch, stage, kin
 @pytest.mark.parametrize("stage", ["count", "estimate", "sample", "write"])
 @pytest.mark.parametrize("as_json", [False, True])
 def test_the_command_line_tells_no_value(tmp_path, monkeypatch, stage, as_json):
-    target = STAGES.get(stage) or {"sample": (us.Release, "sample"), "write": (written, "write_csv")}[stage]
+    target = STAGES.get(stage) or {"sample": (us.Release, "stream"), "write": (write._Csv, "write")}[stage]
 
     def fail(*args, **kwargs):
         raise ValueError(f"{WORD} {NUMBER}")

@@ -48,7 +48,7 @@ def demo(
             progress=progress,
         )
         pages = _write_reports(folder, release, table, progress) if reports else {}
-    write_rows(release.sample(as_="arrow"), rows, schema.dialect)
+    write_rows(release, rows)
     words = (
         f"A stand-in for the RAND health insurance experiment (real rows, {len(schema.domain)} columns) is ready.\n"
         f"  synthetic rows  {rows}\n"

@@ -39,8 +39,7 @@ def carried_through(
     for path in folder.rows:
         if not path.exists():
             progress(Step("sample", None, path.name))
-            table = release.sample(seed=file.outputs["seed"], as_="arrow", as_written=path.suffix == ".csv")
-            write_rows(table, path, release.schema.dialect)
+            write_rows(release, path, seed=file.outputs["seed"], progress=progress)
     for kind, path in folder.reports.items():
         if not path.exists():
             progress(Step("write", None, path.name))
