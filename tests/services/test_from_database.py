@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -319,3 +321,31 @@ def test_no_type_and_no_cell_of_postgres_stops_a_run(postgres: Any, password: No
         schema = Schema.from_dict({"fields": numbers, "understudy": {"privacy_unit": unit}})
         assert 1 <= next(place.coded(schema).counts([()]))[1][0] <= 5, name
     place.close()
+
+
+def test_the_guide(tmp_path: Path) -> None:
+    """The guide's schema, query and commands on files work as they are written."""
+    guide = (Path(__file__).parents[2] / "docs" / "guide" / "databases.md").read_text()
+    blocks = re.findall(r"```(\w*)\n(.*?)```", guide, re.S)
+    (tmp_path / "visits.schema.yaml").write_text(next(text for kind, text in blocks if kind == "yaml"))
+    (tmp_path / "recent.sql").write_text(next(text for kind, text in blocks if kind == "sql"))
+    (tmp_path / "visits").mkdir()
+    rng = np.random.default_rng(5)
+    n = 2000
+    visits = pa.table(
+        {
+            "patient": rng.integers(0, 900, n),
+            "ward": rng.choice(["surgery", "medicine", "maternity", "roof"], n),
+            "age": rng.integers(0, 120, n),
+            "admitted": pa.array(rng.integers(18262, 20088, n).astype(np.int32), pa.date32()),
+            "cost": rng.lognormal(7, 1, n),
+        }
+    )
+    pq.write_table(visits, tmp_path / "visits" / "a.parquet")
+    lines = [line for kind, text in blocks if not kind for line in text.splitlines() if "visits/*" in line]
+    assert len(lines) == 2
+    for line in lines:
+        done = command(*shlex.split(line)[1:], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    rows = [len(us.Release.load(tmp_path / name).sample()) for name in ("visits.release", "recent.release")]
+    assert rows[0] > rows[1] > 500

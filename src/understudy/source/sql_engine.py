@@ -247,6 +247,7 @@ def _learn(session: Session, column: Any, cell: Cell, place: int, schema: Schema
 
     entries = [] if isinstance(column, Shape) or cell.kind is not None else column.table()
     declared = list(dict.fromkeys(str(e.value) for e in entries if isinstance(e.value, str | int)))
+    declared = ["true", "false"] if str(cell.kind) == "bool" else declared
     if declared:
         session.add(_coded_texts(column, pa.array(declared, pa.string()), cell, place, schema))
     known = f"select 1 from {session.lookup} m where m.place = {place} and m.v = d.v"  # noqa: S608
