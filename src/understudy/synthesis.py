@@ -155,7 +155,7 @@ def _opened(data: Any, run: Run, journal: RunJournal, progress: Progress) -> Pri
     reopen = opener(data, run.schema)
     table = PrivateTable(Unread(run.schema), run.budget, noise=run.noise, journal=journal)
     table.account.pay(paid)
-    share = Fraction(run.discovery_share) * run.budget.capacity
+    share = Fraction(run.discovery_share) * table.account.remaining
     run.complete(Shop(table, reopen, run.schema, share, progress).buy(run.fits))
     journal.bought(run.schema)
     return table.over(reopen(run.schema))

@@ -128,6 +128,7 @@ class Shop:
         self._price = self.rho / sum(weights, Fraction(0))
         account = self.table.account
         self._before = account.spent
+        # Half of it is used: a run that was killed while it bought can be started again, and buy again.
         self._delta = account.budget.purchase_delta - sum((charge.delta for charge in account.charges), Fraction(0))
         words = [column for column in self.schema.open if column.may_need_delta]
         if self._delta <= 0 and words:
@@ -178,7 +179,7 @@ class Shop:
         share = (self.rho - (self.table.account.spent - self._before)) / len(columns)  # with what searches left over
         for column in columns:
             self.progress(Step("discover", None, f"the values of {column.name}"))
-            found = table.values(column.name, rho=share, delta=self._delta / len(columns))
+            found = table.values(column.name, rho=share, delta=self._delta / 2 / len(columns))
             self._facts[column.name] = partial(_categories, found, column)
 
     # -- the gate --------------------------------------------------------------------------------------------------
