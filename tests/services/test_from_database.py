@@ -323,7 +323,29 @@ def test_no_type_and_no_cell_of_postgres_stops_a_run(postgres: Any, password: No
     place.close()
 
 
-def test_the_guide(tmp_path: Path) -> None:
+def test_a_schema_of_names_and_types_without_reading_a_row(
+    postgres: Any, password: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a database to a first schema: what a person would otherwise type."""
+    with postgres.connect() as connection:
+        connection.execute("create table drafted (name text, n smallint, x numeric, d date, t timestamptz, j json)")
+    duckdb = pytest.importorskip("duckdb")
+    with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
+        connection.execute("create table drafted (name text, n smallint, x double, d date, t timestamptz, j int[])")
+    monkeypatch.chdir(tmp_path)
+    for place in (f"{postgres.url}?table=drafted", "duckdb://shop.duckdb?table=drafted"):
+        with pytest.raises(SystemExit) as left:
+            app(["schema", "draft", place, "--discover", "-o", "drafted.yaml", "--unit", "row", "-q"])
+        assert left.value.code == 0
+        schema = Schema.load(tmp_path / "drafted.yaml")
+        assert [column.name for column in schema.open] == ["name", "n", "x", "d", "t"]
+        (tmp_path / "drafted.yaml").unlink()
+    with pytest.raises(SystemExit) as left:
+        app(["schema", "draft", postgres.url + "?table=drafted", "-o", "drafted.yaml"])
+    assert left.value.code == 3
+
+
+def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guide's schema, query and commands on files work as they are written."""
     guide = (Path(__file__).parents[2] / "docs" / "guide" / "databases.md").read_text()
     blocks = re.findall(r"```(\w*)\n(.*?)```", guide, re.S)
@@ -344,8 +366,10 @@ def test_the_guide(tmp_path: Path) -> None:
     pq.write_table(visits, tmp_path / "visits" / "a.parquet")
     lines = [line for kind, text in blocks if not kind for line in text.splitlines() if "visits/*" in line]
     assert len(lines) == 2
+    monkeypatch.chdir(tmp_path)
     for line in lines:
-        done = command(*shlex.split(line)[1:], cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+        with pytest.raises(SystemExit) as left:
+            app(shlex.split(line)[1:])
+        assert left.value.code == 0
     rows = [len(us.Release.load(tmp_path / name).sample()) for name in ("visits.release", "recent.release")]
     assert rows[0] > rows[1] > 500

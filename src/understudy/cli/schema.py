@@ -25,7 +25,10 @@ _Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 
 @app.command()
 def draft(
-    data: Annotated[Path, typer.Argument(help="The private table: CSV (also gzipped), Parquet, .sav, .dta or .xlsx.")],
+    data: Annotated[
+        str,
+        typer.Argument(help="The private table: CSV, Parquet, .sav, .dta, .xlsx; with --discover also a database URL."),
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the draft (.yaml or .json).")],
     unit: Annotated[
         str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K for at most K rows of each value.")
@@ -52,11 +55,13 @@ def draft(
         return
     if types:
         raise SettingError("--type goes with --discover; without it types are proposed from the rows")
+    if "://" in data or Path(data).is_dir():
+        raise SettingError("rows stay where they are: draft a database's or folder's schema with --discover")
     from understudy.schema.draft import draft as propose
 
-    table, names, dialect = _whole_table(data)
+    table, names, dialect = _whole_table(Path(data))
     proposal = propose(table, names, dialect)
-    content, notes = _with_labels(proposal.content, proposal.notes, data)
+    content, notes = _with_labels(proposal.content, proposal.notes, Path(data))
     if unit is not None:
         content["understudy"]["privacy_unit"] = _unit(unit)
         content["fields"] = [_as_unit(field, unit) for field in content["fields"]]
@@ -70,15 +75,20 @@ def draft(
     tell("\n".join(lines), data_out, quiet=quiet, as_json=as_json)
 
 
-def _open_draft(data: Path, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool) -> None:
+def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool) -> None:
     """A schema of names and types alone; nothing in it is private, so it is not marked."""
     from understudy.schema import Dialect
-    from understudy.schema.draft_open import header, open_schema, typed_names
+    from understudy.schema.draft_open import header, open_schema, type_of, typed_names
+    from understudy.source.sql_place import home_of, refuse_password
+    from understudy.source.sql_types import column_types
 
-    if data.suffix.lower() in (".parquet", ".pq"):
-        dialect, names = Dialect(), typed_names(data)
+    refuse_password(data)
+    if home_of(data) != "file":
+        dialect, names = Dialect(), {name: type_of(kind) for name, kind in column_types(data).items()}
+    elif data.lower().endswith((".parquet", ".pq")):
+        dialect, names = Dialect(), typed_names(Path(data))
     else:
-        dialect, listed = header(data)
+        dialect, listed = header(Path(data))
         names = dict.fromkeys(listed, "discover")
     for given in types:
         name, _, kind = given.rpartition("=")

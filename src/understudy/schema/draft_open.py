@@ -94,17 +94,19 @@ def typed_names(path: Path) -> dict[str, str]:
     Raises:
         InputError: when the file cannot be read.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         schema = pq.read_schema(path)
     except Exception:  # arrow's own words may quote the file
         raise InputError(f"{path}: cannot be read as Parquet; check the path, or export the file again") from None
-    return {field.name: _type_of(field.type, pa) for field in schema}
+    return {field.name: type_of(field.type) for field in schema}
 
 
-def _type_of(kind: Any, pa: Any) -> str:
+def type_of(kind: Any) -> str:
+    """The type that a schema writes for an arrow type; "drop" where no column kind can hold it."""
+    import pyarrow as pa
+
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     tests = {
         "boolean": pa.types.is_boolean, "integer": pa.types.is_integer, "date": pa.types.is_date,

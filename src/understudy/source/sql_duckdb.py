@@ -69,13 +69,28 @@ def database_batches(url: str, schema: Schema, folder: PrivateFolder, query: str
         InputError: when the database, the table or the query cannot be used.
         SchemaError: when the columns do not fit the schema.
     """
+    file, rows = _database(url, query)
+    return _query_batches(connect(folder, file), rows, schema, str(file))
+
+
+def database_columns(url: str, folder: PrivateFolder) -> dict[str, Any]:
+    """The columns of a table or view of a DuckDB database, with their arrow types.
+
+    Raises:
+        InputError: when the database or the table cannot be used.
+    """
+    file, rows = _database(url, None)
+    with connect(folder, file) as connection, our_words(f"{file}: no such table; look with DuckDB"):
+        return {field.name: field.type for field in connection.sql(f"{rows} limit 0").to_arrow_table().schema}
+
+
+def _database(url: str, query: str | None) -> tuple[Path, str]:
     place = database(url, query=query is not None)
     parts = urlsplit(place.address)
     file = Path(unquote(parts.netloc + parts.path))
     if not file.is_file():
         raise InputError(f"{file}: no such DuckDB database; write duckdb:///path/to/file.duckdb?table=NAME")
-    table = ".".join(quoted(part) for part in (place.table or "").split("."))
-    return _query_batches(connect(folder, file), query or f"from {table}", schema, str(file))
+    return file, query or f"from {'.'.join(map(quoted, (place.table or '').split('.')))}"
 
 
 def relation_batches(relation: Any, schema: Schema) -> Iterator[Any]:

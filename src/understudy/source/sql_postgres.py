@@ -51,7 +51,7 @@ class PostgresSnapshot:
             _begin(self._holder)
             self._id = self._holder.execute("select pg_export_snapshot()").fetchone()[0]
         with our_words("the database has no such table, or the query is wrong; try it with psql"):
-            self._cells = _cells(self._holder, self._rows)
+            self.cells = _cells(self._holder, self._rows)
 
     @classmethod
     def of_url(cls, url: str, query: str | None) -> PostgresSnapshot:
@@ -68,7 +68,7 @@ class PostgresSnapshot:
 
     def coded(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
         """The rows coded by a schema, in temporary tables of a session of their own."""
-        session = _Session(_connect(self._address), self._id, self._rows, self._cells, self)
+        session = _Session(_connect(self._address), self._id, self._rows, self.cells, self)
         try:
             return EngineSource(session, schema, key=key)
         except BaseException:
