@@ -1,4 +1,8 @@
-"""Compiled search for a good elimination order. Imported on first use, because numba is slow to import."""
+"""Compiled search for a good elimination order. Imported on first use, because numba is slow to import.
+
+A graph is a row of 64-bit words for each vertex, one bit for each neighbour, so that sets of neighbours are compared a
+word at a time.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 _FILL, _WEIGHTED_FILL, _WEIGHT = 0, 1, 2
+_ONE, _WORD = np.uint64(1), 64
 
 
 @njit(cache=True)
@@ -22,42 +27,83 @@ def _random(state: NDArray[np.uint64]) -> float:
 
 
 @njit(cache=True)
-def _score(graph: NDArray[np.uint8], sizes: NDArray[np.float64], v: int, method: int, near: NDArray[np.int64]) -> Any:
-    """How bad it would be to eliminate `v` next: added edges, added edges by size, or the cells of its clique."""
-    count = 0
+def _count(x: Any) -> Any:
+    """How many bits of a word are set."""
+    x = x - ((x >> _ONE) & np.uint64(0x5555555555555555))
+    x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@njit(cache=True)
+def _lowest(x: Any) -> Any:
+    """Which is the lowest bit of a word that is set."""
+    return _count((x & (~x + _ONE)) - _ONE)
+
+
+@njit(cache=True)
+def _bit(v: int) -> Any:
+    return _ONE << np.uint64(v % _WORD)
+
+
+@njit(cache=True)
+def _clique_cells(sizes: Any, v: int, row: Any) -> Any:
     cells = sizes[v]
-    for u in range(graph.shape[0]):
-        if graph[v, u]:
-            near[count] = u
-            count += 1
-            cells *= sizes[u]
+    for q in range(row.size):
+        rest = row[q]
+        while rest:
+            cells *= sizes[_WORD * q + _lowest(rest)]
+            rest &= rest - _ONE
+    return cells
+
+
+@njit(cache=True)
+def _score(graph: Any, sizes: Any, v: int, method: int) -> Any:
+    """How bad it would be to eliminate `v` next: added edges, added edges by size, or the cells of its clique."""
+    mine = graph[v]
     if method == _WEIGHT:
-        return cells
+        return _clique_cells(sizes, v, mine)
     total = 0.0
-    for i in range(count):
-        for k in range(i + 1, count):
-            if not graph[near[i], near[k]]:
-                total += 1.0 if method == _FILL else sizes[near[i]] * sizes[near[k]]
+    for p in range(mine.size):
+        left = mine[p]
+        while left:
+            u = _WORD * p + _lowest(left)
+            left &= left - _ONE  # from here on the neighbours after u
+            for q in range(p, mine.size):
+                missing = (left if q == p else mine[q]) & ~graph[u, q]
+                if method == _FILL:
+                    total += _count(missing)
+                    continue
+                while missing:
+                    total += sizes[u] * sizes[_WORD * q + _lowest(missing)]
+                    missing &= missing - _ONE
     return total
 
 
 @njit(cache=True)
-def _remove(graph: NDArray[np.uint8], v: int, clique: NDArray[np.uint8], touched: NDArray[np.uint8]) -> None:
+def _remove(graph: Any, v: int, clique: Any, touched: Any) -> None:
     """Eliminate `v`: write its neighbours to `clique`, join them, and mark whose score may have changed."""
-    n = graph.shape[0]
-    for u in range(n):
-        clique[u] = graph[v, u]
-    for u in range(n):
-        if clique[u]:
-            touched[u] = 1
-            for k in range(n):
-                if clique[k] and k != u and not graph[u, k]:
-                    graph[u, k] = 1
-                    for z in range(n):
-                        if graph[u, z] and graph[k, z]:
-                            touched[z] = 1
-            graph[u, v] = 0
-            graph[v, u] = 0
+    words = clique.size
+    for q in range(words):
+        clique[q] = graph[v, q]
+        touched[q] |= clique[q]
+        graph[v, q] = np.uint64(0)
+    for p in range(words):
+        left = clique[p]
+        while left:
+            u = _WORD * p + _lowest(left)
+            left &= left - _ONE
+            for q in range(words):
+                missing = clique[q] & ~graph[u, q]
+                if q == p:
+                    missing &= ~_bit(u)
+                while missing:
+                    k = _WORD * q + _lowest(missing)
+                    graph[u, q] |= _bit(k)
+                    missing &= missing - _ONE
+                    for z in range(words):
+                        touched[z] |= graph[u, z] & graph[k, z]
+            graph[u, v // _WORD] &= ~_bit(v)
 
 
 @njit(cache=True)
@@ -69,29 +115,38 @@ def _run(
     With method -1 it eliminates only vertices that add no edge.
     """
     n = graph.shape[0]
-    done, touched, near, score = scratch
+    touched, rest, place, score = scratch
+    touched[:] = ~np.uint64(0)
     for v in range(n):
-        done[v] = 0
-        touched[v] = 1
+        place[v] = n
     for i in range(start):
-        done[order[i]] = 1
+        place[order[i]] = i
+    count = 0
+    for v in range(n):
+        if place[v] == n:
+            rest[count] = v
+            count += 1
     for position in range(start, n):
-        best = -1
-        for v in range(n):
-            if done[v]:
-                continue
-            if touched[v]:
-                score[v] = _score(graph, sizes, v, max(method, 0), near)
+        at = -1
+        for i in range(count):
+            v = rest[i]
+            if touched[v // _WORD] & _bit(v):
+                score[v] = _score(graph, sizes, v, max(method, 0))
                 if jitter > 0.0:
                     score[v] = score[v] * (1.0 + jitter * _random(state)) + 1e-9 * _random(state)
-                touched[v] = 0
-            if best < 0 or score[v] < score[best]:
-                best = v
+                touched[v // _WORD] &= ~_bit(v)
+            if at < 0 or score[v] < score[rest[at]]:
+                at = i
+                if score[v] == 0.0:  # nothing is better, and later scores need not be known yet
+                    break
+        best = rest[at]
         if method < 0 and score[best] > 0.0:
             return position
         _remove(graph, best, cliques[best], touched)
         order[position] = best
-        done[best] = 1
+        count -= 1
+        for i in range(at, count):
+            rest[i] = rest[i + 1]
     return n
 
 
@@ -107,31 +162,24 @@ def _cells(sizes: Any, order: Any, cliques: Any, kept: Any, place: Any, degree: 
         place[order[i]] = i
         kept[i] = 1
         degree[i] = 0
-        for u in range(n):
-            degree[i] += cliques[i, u]
+        for q in range(cliques.shape[1]):
+            degree[i] += _count(cliques[i, q])
     for u in range(n):
         first = -1
-        for v in range(n):
-            if cliques[u, v] and (first < 0 or place[v] < place[first]):
-                first = v
+        for q in range(cliques.shape[1]):
+            rest = cliques[u, q]
+            while rest:
+                v = _WORD * q + _lowest(rest)
+                rest &= rest - _ONE
+                if first < 0 or place[v] < place[first]:
+                    first = v
         if first >= 0 and degree[u] == degree[first] + 1:
             kept[first] = 0
     total = 0.0
     for v in range(n):
         if kept[v]:
-            cells = sizes[v]
-            for u in range(n):
-                if cliques[v, u]:
-                    cells *= sizes[u]
-            total += cells
+            total += _clique_cells(sizes, v, cliques[v])
     return total
-
-
-@njit(cache=True)
-def _copy(source: Any, target: Any) -> None:
-    for i in range(source.shape[0]):
-        for k in range(source.shape[1]):
-            target[i, k] = source[i, k]
 
 
 @njit(cache=True)
@@ -143,12 +191,11 @@ def _search(core: Any, sizes: Any, restarts: int, state: Any, boards: Any, lists
     """
     work, cliques, best_cliques = boards
     order, kept, best_kept, place, degree = lists
-    n = sizes.size
     state[0] = np.uint64(12345)
     start = _run(core, sizes, order, cliques, 0, -1, 0.0, state, scratch)
     best = np.inf
     for attempt in range(3 + restarts):
-        _copy(core, work)
+        work[:] = core
         if attempt < 3:
             _run(work, sizes, order, cliques, start, attempt, 0.0, state, scratch)
         else:
@@ -156,10 +203,9 @@ def _search(core: Any, sizes: Any, restarts: int, state: Any, boards: Any, lists
         cells = _cells(sizes, order, cliques, kept, place, degree)
         if cells < best or attempt == 0:
             best = cells
-            _copy(cliques, best_cliques)
-            for v in range(n):
-                best_kept[v] = kept[v]
-        if start == n:
+            best_cliques[:] = cliques
+            best_kept[:] = kept
+        if start == sizes.size:
             break
     return best
 
@@ -185,21 +231,36 @@ def cells_with(
     remain in `boards[2]`, marked by `lists[2]`. The last five arguments are scratch (see `scratch_for`).
     """
     for c in range(out.size):
-        _copy(graph, core)
+        core[:] = graph
         changed = base < 0.0
         for i in range(starts[c], starts[c + 1]):
             for k in range(starts[c], starts[c + 1]):
                 u, v = members[i], members[k]
-                if u != v and not core[u, v]:
-                    core[u, v] = 1
+                if u != v and not core[u, v // _WORD] & _bit(v):
+                    core[u, v // _WORD] |= _bit(v)
                     changed = True
         out[c] = _search(core, sizes, restarts, state, boards, lists, scratch) if changed else base
 
 
+def packed(graph: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """A matrix of zeros and ones as rows of words."""
+    rows = np.zeros((len(graph), 8 * -(-len(graph) // _WORD)), np.uint8)
+    bits = np.packbits(graph, axis=1, bitorder="little")
+    rows[:, : bits.shape[1]] = bits
+    return rows.view("<u8").astype(np.uint64)
+
+
+def unpacked(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """The matrix that `packed` made rows of words of."""
+    bits = np.unpackbits(rows.astype("<u8").view(np.uint8), axis=1, count=len(rows), bitorder="little")
+    return bits.astype(np.bool_)
+
+
 def scratch_for(n: int) -> tuple[Any, ...]:
     """Room for `cells_with` to work in, made here because allocating in compiled code is slow to compile."""
-    core, *boards = np.zeros((4, n, n), np.uint8)
-    order, place, degree, near = np.empty((4, n), np.int64)
-    kept, best_kept, done, touched = np.empty((4, n), np.uint8)
+    words = -(-n // _WORD)
+    core, *boards = np.zeros((4, n, words), np.uint64)
+    order, place, degree, rest, places = np.empty((5, n), np.int64)
+    kept, best_kept = np.empty((2, n), np.uint8)
     lists = (order, kept, best_kept, place, degree)
-    return core, np.zeros(1, np.uint64), tuple(boards), lists, (done, touched, near, np.empty(n))
+    return core, np.zeros(1, np.uint64), tuple(boards), lists, (np.zeros(words, np.uint64), rest, places, np.empty(n))

@@ -97,7 +97,12 @@ class JunctionTree:
         columns = ordered_columns(self.domain)
         place = {column: i for i, column in enumerate(columns)}
         members = [[place[c] for c in self.domain.check(clique) if c in place] for clique in candidates]
-        return _search(self._graph, _sizes(self.domain, columns), members, float(self.cells))[0] * _MIB
+        graph = self._graph.tolist()
+        added = [_added(graph, member) for member in members]
+        different = dict(zip(added, members, strict=True))
+        cells, _ = _search(self._graph, _sizes(self.domain, columns), list(different.values()), float(self.cells))
+        sizes = dict(zip(different, cells.tolist(), strict=True))
+        return np.array([sizes[edges] for edges in added]) * _MIB
 
 
 def ordered_columns(domain: Domain) -> Clique:
@@ -119,19 +124,24 @@ def _graph_of(domain: Domain, columns: Clique, cliques: Iterable[Clique]) -> NDA
     return graph
 
 
+def _added(graph: list[list[int]], members: list[int]) -> frozenset[tuple[int, int]]:
+    """The edges that joining these columns would add: candidates that add the same ones give the same tree."""
+    return frozenset([(i, k) for i in members for k in members if i < k and not graph[i][k]])
+
+
 def _search(
     graph: NDArray[np.uint8], sizes: NDArray[np.float64], members: list[list[int]], base: float
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Cells of the tree with each candidate; and the last tree's cliques, as rows of column membership."""
-    from understudy.model.elimination import cells_with, scratch_for
+    from understudy.model.elimination import cells_with, packed, scratch_for, unpacked
 
     starts = np.cumsum([0, *map(len, members)], dtype=np.int64)
     flat = np.array([i for member in members for i in member], np.int64)
     out, scratch = np.ones(len(members)), scratch_for(len(graph))
     if len(graph) == 0:
         return out, np.zeros((1, 0), bool)
-    cells_with(graph, sizes, _RESTARTS, base, starts, flat, out, *scratch)
-    cliques, kept = scratch[2][2].astype(bool), scratch[3][2].astype(bool)
+    cells_with(packed(graph), sizes, _RESTARTS, base, starts, flat, out, *scratch)
+    cliques, kept = unpacked(scratch[2][2]), scratch[3][2].astype(bool)
     np.fill_diagonal(cliques, True)
     return out, cliques[kept]
 

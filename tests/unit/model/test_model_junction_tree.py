@@ -57,6 +57,31 @@ def test_preview_gives_what_building_gives():
     np.testing.assert_allclose(preview, built, rtol=1e-12)
 
 
+def test_preview_of_more_columns_than_a_machine_word_has_bits():
+    rng = np.random.default_rng(6)
+    domain = Domain({f"c{i}": int(rng.integers(2, 9)) for i in range(70)})
+    columns = domain.columns
+    cliques = [(columns[rng.integers(i)], columns[i]) for i in range(1, 70)] + [(columns[1], columns[67], columns[69])]
+    candidates = [(columns[2], columns[68]), (columns[0], columns[69], columns[33]), cliques[4], (columns[66],)]
+    tree = JunctionTree.of(domain, cliques)
+    assert_running_intersection(tree)
+    assert all(tree.home(clique) is not None for clique in cliques)
+    built = [JunctionTree.of(domain, [*cliques, c]).size_mib for c in candidates]
+    np.testing.assert_allclose(tree.size_mib_with(candidates), built, rtol=1e-12)
+    assert tree.size_mib_with([]).shape == (0,)
+
+
+def test_graphs_survive_packing():
+    from understudy.model.elimination import packed, unpacked
+
+    rng = np.random.default_rng(0)
+    for n in (1, 8, 64, 65, 130):
+        graph = (rng.random((n, n)) < 0.3).astype(np.uint8)
+        rows = packed(graph)
+        assert rows.shape == (n, -(-n // 64))
+        np.testing.assert_array_equal(unpacked(rows), graph.astype(bool))
+
+
 def test_search_beats_plain_min_fill_on_uneven_sizes():
     # A cycle: min-fill sees no difference between chords, their sizes differ a thousandfold.
     domain = Domain({"a": 100, "b": 2, "c": 100, "d": 2})
