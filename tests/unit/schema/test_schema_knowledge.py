@@ -178,3 +178,27 @@ def test_recodings_compose_and_survive_json():
     assert hash(Recoding.from_dict(twice.to_dict())) == hash(twice)
     assert Recoding.identity().recode(Domain({"a": 3})) == Domain({"a": 3})
     assert twice != MERGED
+
+
+def test_a_dependency_states_its_values_by_a_map_or_by_a_level():
+    country = {"name": "country", "type": "string", "categories": ["FR", "elsewhere"]}
+    fields = [CITY, country]
+
+    def rule(**stated):
+        content = {"from": ["city"], "determines": "country", **stated}
+        return Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row", "rules": [content]}})
+
+    by_level, by_map = rule(level="country"), rule(map={"Bonn": "elsewhere", "Lyon": "FR"})
+    assert by_level.rules[0].stated(by_level).tolist() == [0, 0, 1, -1, -1, -1]
+    assert by_map.rules[0].stated(by_map).tolist() == [0, -1, 1, -1, -1, -1]
+    codes = {"city": np.array([0, 1, 2, 3]), "country": np.array([1, 1, 1, 0])}
+    assert by_level.rules[0].broken(by_level, codes).tolist() == [True, True, False, False]
+    assert by_map.rules[0].broken(by_map, codes).tolist() == [True, False, False, False]
+    assert by_map.domain.forbidden["city", "country"][:4].astype(int).tolist() == [
+        [0, 1, 1, 1],
+        [0, 0, 0, 0],
+        [1, 0, 1, 1],
+        [0, 0, 0, 0],
+    ]
+    assert Schema.from_dict(by_map.to_dict()) == by_map
+    assert rule().domain.forbidden == {}
