@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -22,6 +23,17 @@ _BUDGET = ("epsilon", "delta", "rho", "discovery_share")
 _OUTPUTS = ("rows", "report", "seed")
 ROWS, REPORTS = ("csv", "parquet"), ("public", "custodian")
 _FILES = (".yaml", ".yml", ".json")
+_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _OnceEach(_SAFE):  # type: ignore[misc]
+    """A safe loader that refuses a key that is there twice: of two budgets, none is meant."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        keys = [key.value for key, _ in node.value]
+        if len(set(map(str, keys))) < len(keys):
+            raise yaml.YAMLError("a key twice")
+        return super().construct_mapping(node, deep)
 
 
 @dataclass(frozen=True)
@@ -47,11 +59,13 @@ class RunFile:
         """
         file = Path(path)
         try:
-            content = yaml.load(file.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe
+            content = yaml.load(file.read_bytes(), _OnceEach)  # noqa: S506 - a safe loader
         except OSError:
             raise SettingError(f"{file}: there is no such run file, or it cannot be read") from None
         except (yaml.YAMLError, UnicodeError, ValueError, RecursionError):
-            raise SettingError(f"{file} is not valid YAML; check quotes, colons and indentation") from None
+            raise SettingError(
+                f"{file} is not valid YAML, or says a key twice; check quotes, colons and indentation"
+            ) from None
         return cls(file, _checked(content, file))
 
     def but(self, *, quality: Any = None, rehearsal: bool = False) -> RunFile:
@@ -105,11 +119,25 @@ def _checked(content: Any, file: Path) -> dict[str, Any]:
         if not isinstance(content.get(key) or {}, dict):
             raise SettingError(f"{file}: `{key}` is a mapping; its keys are {', '.join(known)}")
         _known(content.get(key) or {}, known, f"{file}: {key}: ")
+    _refuse_password(content["data"], file)
     mechanism = content.get("mechanism", "mst")
     if not isinstance(mechanism, str) and not (isinstance(mechanism, dict) and isinstance(mechanism.get("name"), str)):
         raise SettingError(f"{file}: `mechanism` is a name, or a mapping with `name` and settings")
     _check_outputs(content.get("outputs") or {}, file)
     return content
+
+
+def _refuse_password(data: str, file: Path) -> None:
+    """A run file is kept, copied and committed: no place for a secret."""
+    try:
+        parts = urlsplit(data)
+        secret = "://" in data and (parts.password is not None or "password=" in parts.query)
+    except ValueError:
+        secret = True
+    if secret:
+        raise SettingError(
+            f"{file}: `data` holds a password; put it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME)"
+        )
 
 
 def _known(given: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None:
@@ -137,7 +165,7 @@ def _listed(value: Any) -> list[Any]:
 def _parsed(path: Path, what: str) -> Any:
     """A file's content, so that comments and layout do not count."""
     try:
-        return yaml.load(_text(path, what), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe
+        return yaml.load(_text(path, what), _SAFE)  # noqa: S506 - a safe loader
     except (yaml.YAMLError, UnicodeError, ValueError, RecursionError):
         raise SettingError(f"the {what} {path} is neither YAML nor JSON") from None
 

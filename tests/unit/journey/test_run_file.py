@@ -14,6 +14,8 @@ import understudy as us
 from understudy import errors, journey
 from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
+from understudy.mechanism.independent import Independent
+from understudy.release import read_partial
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
 CONTENT = {
@@ -106,6 +108,7 @@ UNKNOWN = {
     "mechanism": ({"mechanism": "magic"}, "the choices are"),
     "nameless": ({"mechanism": {"threshold": 1}}, "a mapping with `name` and settings"),
     "no data": ({"data": None}, "`data` is missing"),
+    "password": ({"data": "postgresql://me:secret@host/db?table=t"}, "`data` holds a password"),
     "number": ({"data": 7}, "`data` must be text"),
     "no budget": ({"budget": {"delta": 1e-9}}, "no budget was given"),
     "words": ({"budget": {"epsilon": "much", "delta": 1e-9}}, "epsilon must be a number"),
@@ -127,7 +130,7 @@ def test_a_file_that_cannot_be_meant_is_refused_for_free(folder, case):
     assert not list((folder / "out").glob("stand-in*"))
 
 
-@pytest.mark.parametrize("text", ["", "3", "[1]", "data: [", "\x00", "a: &a [*a]"])
+@pytest.mark.parametrize("text", ["", "3", "[1]", "data: [", "\x00", "a: &a [*a]", "rows: 1\nrows: 2"])
 def test_a_file_that_is_no_mapping_is_explained(folder, text):
     (folder / "run.yaml").write_text(text)
     with pytest.raises(errors.SettingError, match=r"run.yaml"):
@@ -222,3 +225,27 @@ def test_a_failure_before_spending_leaves_a_folder_that_can_be_used_again(folder
         start(folder)
     (folder / "later.csv").rename(folder / "t.csv")
     assert start(folder).status == "made"
+
+
+def test_what_was_bought_before_a_crash_is_not_bought_again(folder, monkeypatch):
+    (folder / "t.csv").write_text("a,b\n" + "".join(f"{'xyz'[i % 3]},{i % 50}\n" for i in range(600)))
+    (folder / "s.yaml").write_text(
+        "fields:\n- {name: a, type: string, understudy: {values: discover}}\n"
+        "- {name: b, type: integer, understudy: {bounds: discover, bins: 5}}\nunderstudy: {privacy_unit: row}\n"
+    )
+    write(folder, budget={"epsilon": 4, "delta": 1e-6, "discovery_share": 0.3})
+    original = Independent.fit
+
+    def stops(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Independent, "fit", stops)
+    with pytest.raises(KeyboardInterrupt):
+        start(folder)
+    before = read_partial(folder / "out" / "stand-in.release.partial")
+    monkeypatch.setattr(Independent, "fit", original)
+    assert start(folder).status == "resumed"
+    receipt = us.Release.load(folder / "out" / "stand-in.release").receipt
+    assert receipt.charges[: len(before.charges)] == before.charges
+    assert [charge.what for charge in receipt.charges[len(before.charges) :]] == ["measure", "measure"]
+    assert us.Book().spent("t").runs == 1
