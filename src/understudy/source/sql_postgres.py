@@ -47,6 +47,7 @@ class PostgresSnapshot:
         self._address, self._rows = address, rows
         self._holder = _connect(address)
         self._finish = weakref.finalize(self, _disconnect, self._holder)
+        self._sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
         with our_words(_FAILED):
             _begin(self._holder)
             self._id = self._holder.execute("select pg_export_snapshot()").fetchone()[0]
@@ -69,6 +70,7 @@ class PostgresSnapshot:
     def coded(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
         """The rows coded by a schema, in temporary tables of a session of their own."""
         session = _Session(_connect(self._address), self._id, self._rows, self.cells, self)
+        self._sessions.add(session)
         try:
             return EngineSource(session, schema, key=key)
         except BaseException:
@@ -76,7 +78,9 @@ class PostgresSnapshot:
             raise
 
     def close(self) -> None:
-        """Let the snapshot go."""
+        """Let the snapshot go, and all that was coded from it."""
+        for session in self._sessions:
+            session.drop()
         self._finish()
 
 

@@ -47,10 +47,12 @@ class SparkSnapshot:
                 *[frame[f"`{name.replace('`', '``')}`"].alias(short) for name, short in names.items()]
             )
             self._rows = chosen.localCheckpoint(eager=True)
+        self._sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
 
     def coded(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
         """The rows coded by a schema, in temporary views of the session."""
         session = _Session(self._spark, self._rows, self._cells)
+        self._sessions.add(session)
         try:
             return EngineSource(session, schema, key=key)
         except BaseException:
@@ -58,7 +60,9 @@ class SparkSnapshot:
             raise
 
     def close(self) -> None:
-        """Let the checkpoint go; Spark removes it when nothing refers to it any more."""
+        """Let the checkpoint go, and all that was coded from it; Spark removes what nothing refers to any more."""
+        for session in self._sessions:
+            session.close()
         self._rows = None
 
 
