@@ -28,6 +28,7 @@ bench: .venv/dev.stamp ## benchmarks that print their ratios; those on real tabl
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/counts.py
 	$(BIN)/python benchmarks/schema.py
+	$(BIN)/python benchmarks/scale.py counts 1e6 --data $(DATA)
 	if [ -d $(DATA) ]; then \
 	  $(BIN)/python benchmarks/engine.py --data $(DATA) && \
 	  $(BIN)/python benchmarks/mst.py speed $(DATA)/aim && \
