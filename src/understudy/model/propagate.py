@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.errors import InputError
+from understudy.model.grouping import grouped
 from understudy.model.junction_tree import JunctionTree, ordered_columns
 from understudy.model.schedule import ScheduleBuilder, Table
 
@@ -136,7 +137,7 @@ class Propagation:
             for separator in separators:
                 kind.append((place, separator))
                 place += cells(separator)
-        self._work = np.zeros(place)
+        self._first_temporary = self._end = place
 
     def _compile(self) -> None:
         """The schedule: fold potentials, messages to the root, messages from the root, contained tables."""
@@ -152,21 +153,22 @@ class Propagation:
         for i in range(len(tree.cliques)):
             mine = [(int(self.starts[t]), self.tables[t]) for t in range(self.factors) if homes[t] == i]
             self._inputs.append(mine + [self._up[child] for child in children[i]])
-        for i in range(len(tree.cliques) - 1, 0, -1):
-            builder.fuse(tree.cliques[i], self._inputs[i], [self._up[i]])
-            normalised[i] = builder.normalise(self._up[i][0], cells(self._up[i][1]))
+        for i in range(len(tree.cliques) - 1, -1, -1):
+            self._inputs[i] = self._together(builder, tree.cliques[i], self._inputs[i])
+            if i:
+                builder.fuse(tree.cliques[i], self._inputs[i], [self._up[i]])
+                normalised[i] = builder.normalise(self._up[i][0], cells(self._up[i][1]))
         for i, clique in enumerate(tree.cliques):
             if i:
                 up, down, ratio = self._up[i], self._down[i], self._ratio[i]
                 builder.ratio(ratio[0], cells(ratio[1]), up=up[0], down=down[0], normalised=normalised[i])
                 self._inputs[i].append(ratio)
             mine = [self._marginal(t) for t in range(self.factors) if homes[t] == i]
-            outputs = mine + [self._down[child] for child in children[i]]
-            if outputs:
-                builder.fuse(clique, self._inputs[i], outputs)
+            self._apart(builder, clique, self._inputs[i], mine + [self._down[child] for child in children[i]])
         for host in sorted(set(self._hosts.values())):
             inside = [self._marginal(table) for table, mine in self._hosts.items() if mine == host]
-            builder.fuse(self.tables[host], [self._marginal(host)], inside)
+            self._apart(builder, self.tables[host], [self._marginal(host)], inside)
+        self._work = np.zeros(self._end)
         self._schedule = builder.build()
         self._normalisers = np.array(list(normalised.values()), np.int64)
         steps = self._schedule
@@ -177,6 +179,30 @@ class Propagation:
         self._potentials = np.empty(self.size)
         self._bits = self._work.view(np.int64)
         self._scratch = np.empty(512)
+
+    def _together(self, builder: ScheduleBuilder, clique: Clique, inputs: list[Table]) -> list[Table]:
+        """Few inputs with the same product: groups of them multiplied on a smaller clique first."""
+        groups, found = grouped(self.tree.domain, clique, inputs)
+        for smaller, members in groups:
+            product = self._temporary(smaller)
+            builder.fuse(smaller, self._together(builder, smaller, members), [product])
+            found.append(product)
+        return found
+
+    def _apart(self, builder: ScheduleBuilder, clique: Clique, inputs: list[Table], outputs: list[Table]) -> None:
+        """Sums over a clique into many outputs: groups of them by way of a smaller clique."""
+        if not outputs:
+            return
+        groups, direct = grouped(self.tree.domain, clique, outputs)
+        sums = [(self._temporary(smaller), members) for smaller, members in groups]
+        builder.fuse(clique, inputs, [*direct, *(table for table, _ in sums)])
+        for table, members in sums:
+            self._apart(builder, table[1], [table], members)
+
+    def _temporary(self, columns: Clique) -> Table:
+        """Room for a table that only the schedule knows."""
+        start, self._end = self._end, self._end + self.tree.domain.cells(columns)
+        return start, columns
 
     def _marginal(self, table: int) -> Table:
         return self._marginal_start + int(self.starts[table]), self.tables[table]
@@ -202,6 +228,7 @@ class Propagation:
         kernels.exponentials(self._potentials[:factors], self._work[:factors], self._bits[:factors], self._scratch)
         self._work[forbidden] = 0.0
         self._work[self._cleared] = 0.0
+        self._work[self._first_temporary :] = 0.0
         self.smallest_message = self._run(self._work, self._folded, len(self._schedule.kind))
         mass = float(self._work[self._marginal_start + self.size - 1])
         self.in_logs = not (kernels.TINY < mass < math.inf and math.isfinite(shift))
