@@ -79,7 +79,7 @@ def expect_mst(domain: Domain, rows: int, noise: PlannedNoise) -> Expected:
     sigmas = noise.sigmas(sizes**settings.size_power, for_ones)
     outcomes: list[_Outcome] = []
     seen = 0
-    while len(outcomes) < _PAIRS and seen < _CELLS:
+    for _ in range(max(1, _PAIRS // (len(sizes) - 1))):
         ties = _random_tree(rng, sizes)
         seen += sum(_cells(sizes, tie) for tie in ties)
         drawn = [_measured(rng, a, b, sizes, sigmas, rows, noise) for a, b in ties]
@@ -87,6 +87,8 @@ def expect_mst(domain: Domain, rows: int, noise: PlannedNoise) -> Expected:
         weights = np.array([float(pair.counts.size) ** settings.size_power for pair in tree])
         share = for_pairs * len(ties) / (len(sizes) - 1)
         outcomes += _outcomes(rng, tree, noise.sigmas(weights, share), _total_sigma(sizes, sigmas), noise)
+        if seen >= _CELLS:
+            break
     if not outcomes:
         return replace(_whole_budget(domain, rows, noise), group=_VISIBLE * float(np.median(sigmas)))
     return _summary(outcomes, float(np.median(sigmas)), rows)
