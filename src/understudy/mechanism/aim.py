@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, ClassVar, Literal
 
 from understudy.domain import Clique, Domain
@@ -26,6 +27,7 @@ from understudy.workload import Workload
 
 _ROUGH = 5e-3  # within rounds a model is estimated less precisely than at the end: the next choice needs no more
 _FEW = 8  # columns of fewer codes have little to merge: their second look buys less, and pairs will measure them too
+_ROOM = 1 << 25  # cells of candidates that merging may let in, where the declared ones have fewer: a gigabyte
 _WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
 
 
@@ -97,7 +99,7 @@ class AIM:
         raw, stages, recoding = self._initialise(table, self._columns(declared), rho, progress)
         table = table.recoded(recoding)
         domain = table.domain
-        weights = self._cliques(domain)
+        weights = _roomy(domain, self._cliques(domain), self._room(declared))
         log = RoundLog(weights, stages, keep=self.bounds)
         measurements = all_re_expressed(declared, raw, recoding)
         model = _uniform(domain, total) if not raw else estimate(domain, measurements, total=total)
@@ -151,9 +153,15 @@ class AIM:
 
     def footprint(self, domain: Domain) -> Footprint:
         """The junction tree a few times over, and the candidates' tables: true, by the model, and compared."""
-        cells = sum(domain.cells(clique) for clique in self._cliques(domain))
+        cells = self._room(domain)
         tree = int(self.max_mib * (1 << 20))
         return Footprint(memory_bytes=4 * tree + 32 * cells + (64 << 20), disk_bytes=tree + 16 * cells + (1 << 20))
+
+    def _room(self, domain: Domain) -> int:
+        """How many cells all candidates may have together; merging codes may let more of them in than there were."""
+        declared = sum(map(domain.cells, self._cliques(domain)))
+        most = sum(min(domain.cells(r), int(self.max_cells)) for r in Workload.parse(self.workload, domain).closure())
+        return max(declared, min(most, _ROOM)) if self.threshold and self.first else declared
 
     def _cliques(self, domain: Domain) -> dict[Clique, float]:
         workload = Workload.parse(self.workload, domain)
@@ -205,6 +213,14 @@ class AIM:
             if len(r) == 1 or self.score == "cells" or noise * domain.cells(r) <= 2 * total
         }
         return within(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent)
+
+
+def _roomy(domain: Domain, weights: Mapping[Clique, float], room: int) -> dict[Clique, float]:
+    """The cliques whose tables fit into the room together, the smallest first; single columns always do."""
+    by_size = sorted(weights, key=lambda clique: (len(clique) > 1, domain.cells(clique)))
+    ends = accumulate(map(domain.cells, by_size))
+    kept = {clique for clique, end in zip(by_size, ends, strict=True) if len(clique) == 1 or end <= room}
+    return {clique: weight for clique, weight in weights.items() if clique in kept}
 
 
 def paper_settings() -> dict[str, Any]:

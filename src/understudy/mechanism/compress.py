@@ -14,7 +14,6 @@ from understudy.measurement import Measurement
 from understudy.query import Scaling
 from understudy.schema import Recoding
 
-
 _MANY = 1000
 """From so many codes on, the threshold is at least what the largest noise among them is likely to reach."""
 

@@ -106,7 +106,9 @@ class PrivSyn:
 
     def footprint(self, domain: Domain) -> Footprint:
         """Tables of at most `most_cells` cells in all, in a few copies."""
-        pairs = sum(domain.cells(pair) for pair in self._candidates(domain))
+        wide = [column for column, size in domain.items() if size > 1]
+        # merging codes may turn a pair that is too large into one that is just small enough
+        pairs = sum(min(domain.cells(pair), self.pair_cells) for pair in combinations(wide, 2))
         cells = sum(domain.values()) + min(pairs, self.most_cells)
         return Footprint(memory_bytes=100 * cells, disk_bytes=16 * cells + 512 * len(domain) ** 2)
 

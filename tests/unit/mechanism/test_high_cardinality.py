@@ -10,7 +10,9 @@ import understudy as us
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
+from understudy.mechanism.aim import AIM, _roomy
 from understudy.mechanism.compress import compress
+from understudy.mechanism.privsyn import PrivSyn
 from understudy.privacy.randomness import insecure
 from understudy.schema import Schema
 
@@ -116,3 +118,21 @@ def test_what_needs_too_much_memory_is_refused_before_anything_is_spent(plain, t
         with pytest.raises(SettingError, match=r"too large|may need"):
             us.synthesize(frame, wide, epsilon=1, delta=1e-6, output=tmp_path / "r.release", **settings)
         assert not list(tmp_path.iterdir())
+
+
+def test_candidates_that_merging_lets_in_stay_within_what_the_preflight_counted():
+    declared = Domain(dict.fromkeys("abcdef", 10_000))
+    mechanism = AIM(workload="all-2way")
+    room = mechanism._room(declared)
+    assert mechanism.footprint(declared).memory_bytes >= 32 * room
+    assert room >= 6 * 10_000
+    merged = Domain(dict.fromkeys("abcdef", 1400))
+    kept = _roomy(merged, mechanism._cliques(merged), room)
+    assert sum(map(merged.cells, kept)) <= room
+    assert {("a",), ("f",)} <= set(kept)
+    pairs = [clique for clique in kept if len(clique) == 2]
+    assert 0 < len(pairs) <= 15
+    small = Domain(dict.fromkeys("abc", 9))
+    assert _roomy(small, mechanism._cliques(small), mechanism._room(small)) == mechanism._cliques(small)
+    wide = PrivSyn().footprint(declared).memory_bytes
+    assert wide >= 100 * 15 * PrivSyn().pair_cells
