@@ -304,6 +304,26 @@ def test_types_that_cannot_be_meant_are_refused(tmp_path, capsys, options, remed
     assert remedy in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("schema", "check", "s.yaml", "t.csv"),
+        ("schema", "export", "s.yaml", "-o", "x.json"),
+        ("evaluate", "t.csv", "t.csv", "-s", "s.yaml"),
+        ("plan", "s.yaml", "--epsilon", "1", "--people", "300"),
+    ],
+    ids=lambda arguments: "-".join(arguments[:2]),
+)
+def test_what_needs_a_complete_schema_says_so(tmp_path, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text(FIRST)
+    Path("s.yaml").write_text(SCHEMA)
+    commands(arguments)
+    told = capsys.readouterr()
+    assert "exit 4" in told.out
+    assert "is bought by `synthesize`" in " ".join(told.err.split())
+
+
 def test_from_a_file_to_rows_without_declaring_anything(tmp_path, monkeypatch):
     monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "book"))
     rng = np.random.default_rng(0)

@@ -156,7 +156,7 @@ def check(
     from understudy.schema.check import check as fit_of
     from understudy.source.read import read_table
 
-    loaded = _loaded(found(schema))
+    loaded = _complete(found(schema))
     fit = fit_of(loaded, read_table(data, loaded))
     if output is not None:
         _write(marked(output), _json(fit.to_dict()))
@@ -202,7 +202,7 @@ def export(
     """Write the schema as SDV metadata (JSON) or SmartNoise metadata (YAML), as far as those can say it."""
     from understudy.schema.exchange import to_sdv, to_smartnoise
 
-    loaded = _loaded(schema)
+    loaded = _complete(schema)
     loaded.require_reviewed()
     _write(output, _json(to_sdv(loaded)) if form == "sdv" else _yaml(to_smartnoise(loaded, schema.stem.split(".")[0])))
     tell(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
@@ -210,6 +210,13 @@ def export(
 
 def _loaded(path: Path) -> Schema:
     return Schema.load(path)
+
+
+def _complete(path: Path) -> Schema:
+    """A schema with nothing left to be bought; the domain says what is."""
+    loaded = Schema.load(path)
+    _ = loaded.domain
+    return loaded
 
 
 def _whole_table(path: Path) -> tuple[Any, list[str], Any]:
