@@ -100,12 +100,12 @@ def compressed_by_true_counts(patch):
 def true_total(patch):
     seen = spied_source(patch)
     for module in (mst, nist_mst):
-        original = module.estimate
+        original = module.tree_fit
 
-        def estimate(domain, measured, *, total=None, original=original, **rest):
+        def tree_fit(domain, measured, *, total=None, original=original, **rest):
             return original(domain, measured, total=max(1, int(dict(seen["source"].counts([()]))[()].sum())), **rest)
 
-        patch.setattr(module, "estimate", estimate)
+        patch.setattr(module, "tree_fit", tree_fit)
 
 
 def tree_by_true_counts(patch):
