@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pwd
 import shutil
@@ -66,7 +67,8 @@ def _as_owner(command: list[str]) -> list[str]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Server]:
-    pytest.importorskip("psycopg")
+    if importlib.util.find_spec("psycopg") is None:
+        missing("psycopg is not installed (pip install 'understudy[sql]')")
     initdb, server = _binary("initdb"), _binary("postgres")
     if initdb is None or server is None:
         missing("PostgreSQL is not installed (Debian: postgresql)")
@@ -221,8 +223,6 @@ def password(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """Spark with two workers, in a time zone of its own."""
-    import importlib.util
-
     if importlib.util.find_spec("pyspark") is None:
         missing("pyspark is not installed (pip install 'understudy[spark]')")
     if shutil.which("java") is None:

@@ -99,7 +99,7 @@ def people(postgres: Any, messy: Any) -> Any:
     return postgres
 
 
-@pytest.mark.parametrize("table", ["people", "public.people", "visitors"])
+@pytest.mark.parametrize("table", ["public.people", "visitors"])
 def test_postgres(people: Any, case: Any, wanted: Any, counts_of: Any, table: str, password: None) -> None:
     name, schema = case
     source = open_source(f"{people.url}?table={table}", schema, key=KEY)
@@ -111,6 +111,13 @@ def test_query_in_postgres(people: Any, case: Any, wanted: Any, counts_of: Any, 
     name, schema = case
     query = "with p as (select * from people) select * from p order by 1"
     assert counts_of(open_source(people.url, schema, key=KEY, query=query)) == wanted[name]
+
+
+def test_texts_come_in_pieces(
+    people: Any, messy_schema: Any, wanted: Any, counts_of: Any, password: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("understudy.source.sql_postgres._STEP_TEXTS", 3)
+    assert counts_of(open_source(f"{people.url}?table=people", messy_schema, key=KEY)) == wanted["unit"]
 
 
 def test_another_key_keeps_other_rows(
