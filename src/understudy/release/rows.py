@@ -17,6 +17,7 @@ from understudy.release.rare import members_of
 from understudy.schema.coded import Coded
 from understudy.schema.column import Identifier
 from understudy.schema.honour import Cells, breaking
+from understudy.schema.rules import Dependency
 
 if TYPE_CHECKING:
     from understudy.release.artefact import Release
@@ -66,6 +67,7 @@ class Maker:
         parts = {c.column: c.part for c in asked}
         self._members = {name: m.given(parts[name]) if name in parts else m for name, m in members.items()}
         self._narrow = narrowed(schema, asked)
+        self._stated = [_Stated(release, rule) for rule in schema.rules if isinstance(rule, Dependency)]
         self._determined = [_Determined(release, rule, members) for rule in unstated(schema)]
         self._total = release.model.total
 
@@ -125,8 +127,10 @@ class Maker:
             column: self._members[column].drawn(array, rng) if column in self._members else array
             for column, array in merged.items()
         }
+        for stated in self._stated:
+            codes = stated.applied(codes, merged)
         for rule in self._determined:
-            codes = rule.applied(codes, merged)
+            codes = rule.applied(codes)
         codes = self._known(codes, rng)
         table = self._narrow.decode(codes, rng, as_="arrow", layout=self._layout)
         for rule in self._determined:
@@ -139,7 +143,7 @@ class Maker:
     def _known(self, codes: Codes, rng: np.random.Generator) -> Codes:
         """Unknown codes that a column cannot show become what stands for them now, so that rules see it."""
         names = {name for rule in self._schema.rules for name in rule.columns} | {c.column for c in self._asked}
-        for name in names:
+        for name in sorted(names):  # in one order, so that a seed means the same rows in every process
             column = self._schema.column(name)
             assert isinstance(column, Coded)  # noqa: S101 - rules and conditions speak of these alone
             mine = {part: np.asarray(codes[part]) for part in column.parts}
@@ -184,6 +188,24 @@ def _given(release: Release, asked: list[Condition], weights: Mapping[str, NDArr
         ) from None
 
 
+class _Stated:
+    """A dependency with stated values: of merged values, the stated one is what stands for them in a row."""
+
+    def __init__(self, release: Release, rule: Dependency) -> None:
+        self._rule, self._codes = rule, rule.stated(release.schema)
+        sizes = np.arange(release.schema.domain[rule.determines])
+        self._merged = release.recoding.apply(rule.determines, sizes)
+
+    def applied(self, codes: Codes, merged: Codes) -> Codes:
+        """The codes, with the stated value wherever it is one of those that the determined code stands for."""
+        if self._codes is None:
+            return codes
+        name = self._rule.determines
+        wanted = self._codes[codes[self._rule.given[0]]]
+        fits = (wanted >= 0) & (self._merged[np.maximum(wanted, 0)] == merged[name])
+        return codes | {name: np.where(fits, wanted, codes[name]).astype(codes[name].dtype)}
+
+
 class _Determined:
     """A dependency that was learned: the value of every code of the given columns, the same in all rows and chunks."""
 
@@ -205,7 +227,7 @@ class _Determined:
         place: NDArray[np.int64] = np.ravel_multi_index(given, self._shape)
         return place
 
-    def applied(self, codes: Codes, merged: Codes) -> Codes:
+    def applied(self, codes: Codes) -> Codes:
         """The codes, with what is determined in its place."""
         wanted = self._codes[self._place(codes)]
         name = self._rule.determines

@@ -152,6 +152,24 @@ def test_what_is_learned_is_what_the_data_say(releases):
     assert sum(right) >= 10
 
 
+@pytest.mark.parametrize("rare", [None, "spread"])
+def test_stated_dependencies_hold_where_both_columns_have_merged_values(rare):
+    belongs = {f"t{i}": f"s{i % 40}" for i in range(400)}
+    schema = schema_of(
+        [words("town", belongs), words("state", dict.fromkeys(belongs.values()))],
+        [{"from": ["town"], "determines": "state", "map": belongs}],
+    )
+    town = np.minimum(np.random.default_rng(0).geometric(0.05, 3000) - 1, 399)
+    frame = pd.DataFrame({"town": [f"t{i}" for i in town], "state": [f"s{i % 40}" for i in town]})
+    release = made("mst", schema, frame)
+    assert len(release.merged["town"]) > 300
+    assert len(release.merged["state"]) > 3
+    rows = release.sample(50_000, seed=1, rare=rare)
+    known = rows[rows["town"].isin(belongs)]
+    assert len(known) > 30_000
+    assert (known["town"].map(belongs) == known["state"]).all()
+
+
 def test_order_is_kept_between_numbers_of_different_precision_also_strictly():
     fields = [
         whole("low", 20, bins=3),
