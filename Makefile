@@ -28,10 +28,13 @@ bench: .venv/dev.stamp ## benchmarks that print their ratios; those on real tabl
 	$(BIN)/python benchmarks/noise.py
 	$(BIN)/python benchmarks/counts.py
 	$(BIN)/python benchmarks/schema.py
+	$(BIN)/python benchmarks/plan.py speed
+	$(BIN)/python benchmarks/bundle.py
 	$(BIN)/python benchmarks/scale.py counts 1e6 --data $(DATA)
 	if [ -d $(DATA) ]; then \
 	  $(BIN)/python benchmarks/engine.py --data $(DATA) && \
 	  $(BIN)/python benchmarks/mst.py speed $(DATA)/aim && \
+	  $(BIN)/python benchmarks/plan.py errors $(DATA)/aim --runs 3 && \
 	  $(BIN)/python benchmarks/privsyn.py --data $(DATA)/aim --tables adult && \
 	  $(BIN)/python benchmarks/aim.py titanic:1 adult:1 --runs 1 --data $(DATA)/aim && \
 	  $(BIN)/python benchmarks/metrics.py aemc ordinal; \

@@ -26,7 +26,7 @@ ORIGINS = {
     "reviewed": "declared by the custodian",
     "bought": "bought with part of the budget",
 }
-_COLUMNS = ("column", "title", "type", "value", "label", "missing", "estimate", "noise", "remark")
+_COLUMNS = ("column", "title", "type", "value", "label", "missing", "estimate", "noise", "remark", "origin")
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def codebook_csv(columns: Sequence[Described]) -> str:
         for line in column.lines or (Line("", "", "", None, "; ".join(column.notes)),):
             cells = (column.name, column.title, column.type, line.value, line.label, line.missing)
             numbers = (_rounded(line.estimate), "" if column.noise is None else f"{column.noise:.3g}")
-            writer.writerow([guarded(cell) for cell in (*cells, *numbers, line.remark)])
+            writer.writerow([guarded(cell) for cell in (*cells, *numbers, line.remark, column.origin)])
     return text.getvalue()
 
 

@@ -71,7 +71,7 @@ def _words(made: Plan) -> str:
         lines.append(f"  recommended: {name} ({reason})")
     lines += ["", *_NOTES]
     if any(line.expected is None for line in made.lines):
-        lines.append("?: what it measures follows from the rows, so its errors cannot be told before.")
+        lines.append("?: not predicted; what an adaptive mechanism measures follows from the rows.")
     return "\n".join(lines)
 
 

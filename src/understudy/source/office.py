@@ -84,11 +84,14 @@ def read_office(path: Path, names: Sequence[str], *, decimal: str = ".") -> Any:
     if path.suffix.lower() == ".xlsx":
         header, *rows = _xlsx(path, header_only=False)
         places = {str(name): place for place, name in enumerate(header)}
-        cells = {name: [_text(row[places[name]], decimal) for row in rows] for name in names}
+        cells = {name: [_text(_at(row, places[name]), decimal) for row in rows] for name in names}
         return pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()})
     columns, meta = _stat(path, usecols=list(names), output_format="dict")
     kinds = meta.readstat_variable_types
-    return pa.table({name: _column(columns[name], kinds[name]) for name in names})
+    try:
+        return pa.table({name: _column(columns[name], kinds[name]) for name in names})
+    except Exception:  # arrow quotes the cell that it cannot take
+        raise InputError(f"{path}: a column holds what its type does not allow; export the file again") from None
 
 
 def _stat(path: Path, **options: Any) -> tuple[Any, Any]:
@@ -119,6 +122,11 @@ def _column(cells: Sequence[Any], kind: str) -> Any:
         return pa.array([cell or None for cell in cells], pa.string())
     moment = next((cell for cell in cells if isinstance(cell, dt.date | dt.time | dt.timedelta)), None)
     return pa.array(cells, pa.float64() if moment is None else None, from_pandas=True)
+
+
+def _at(row: Sequence[Any], place: int) -> Any:
+    """A cell of a row, which may end before its empty cells."""
+    return row[place] if place < len(row) else None
 
 
 def _text(cell: Any, decimal: str) -> str | None:

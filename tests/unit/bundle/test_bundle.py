@@ -139,6 +139,7 @@ class TestCodebook:
         sex = {line["value"]: line for line in lines if line["column"] == "sex"}
         assert sex["1"]["label"] == "male"
         assert sex["-9"]["missing"] == "refused"
+        assert sex["1"]["origin"] == "from public documents"
         sigma = next(m.sigma for m in survey.measurements if m.clique == ("sex",))
         assert float(sex["1"]["noise"]) == pytest.approx(sigma, rel=0.01)
         assert int(sex["1"]["estimate"]) == pytest.approx(1500, abs=8 * sigma)

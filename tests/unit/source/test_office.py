@@ -219,6 +219,25 @@ class TestRefusals:
         with pytest.raises(InputError, match="must name every column"):
             read_table(tmp_path / "t.xlsx", SCHEMA)
 
+    def test_rows_that_end_early_are_filled_up(self, tmp_path):
+        book = openpyxl.Workbook()
+        book.active.append(["a", "b"])
+        book.active.append([1])
+        book.save(tmp_path / "t.xlsx")
+        assert read_office(tmp_path / "t.xlsx", ["a", "b"]).to_pylist() == [{"a": "1", "b": None}]
+
+    def test_a_cell_of_another_type_is_not_quoted(self, files, monkeypatch):
+        whole = pyreadstat.read_dta
+
+        def broken(*arguments, **options):
+            columns, meta = whole(*arguments, **options)
+            return (columns | {"income": ["SECRET-9137"]} if isinstance(columns, dict) else columns), meta
+
+        monkeypatch.setattr(pyreadstat, "read_dta", broken)
+        with pytest.raises(InputError, match="export the file again") as caught:
+            read_table(files / "t.dta", SCHEMA)
+        assert "SECRET" not in str(caught.value)
+
     def test_what_to_install(self, files, monkeypatch):
         monkeypatch.setattr("understudy.source.office.find_spec", lambda _: None)
         with pytest.raises(InputError, match=r"understudy\[office\]"):
