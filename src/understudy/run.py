@@ -18,10 +18,10 @@ from understudy.earlier import Diverged, Earlier, encoded
 from understudy.errors import BudgetExceeded, InputError, Paid, SettingError, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.mechanism import Mechanism, mechanism_named
+from understudy.notice import PastLimit
 from understudy.preflight import check_memory, check_noise, check_output, check_rules, check_space, find_compiler_cache
 from understudy.privacy import Book, Budget, Receipt
 from understudy.privacy.charge import Charge
-from understudy.privacy.limit import PastLimit
 from understudy.privacy.neighbours import Neighbours
 from understudy.privacy.plan import can_plan, certified_plan
 from understudy.privacy.purchase import widest

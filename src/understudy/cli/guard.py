@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from understudy.errors import UnderstudyError
+from understudy.notice import Notice
 
 INTERRUPTED, OUR_FAULT, USAGE = 130, 70, 2
 
@@ -32,6 +33,7 @@ class Guarded(TyperGroup):
             with warnings.catch_warnings():
                 shown = warnings.showwarning
                 warnings.showwarning = partial(_noted, shown)
+                warnings.simplefilter("always", Notice)
                 return super().invoke(ctx)
         except UnderstudyError as error:
             _explain(type(error).__name__, str(error))
@@ -53,7 +55,7 @@ class Guarded(TyperGroup):
 
 def _noted(shown: Any, message: Any, category: type[Warning], *rest: Any) -> None:
     """Our own warnings as one line; others as Python shows them."""
-    if not category.__module__.startswith("understudy"):
+    if not issubclass(category, Notice):
         shown(message, category, *rest)
     elif "--quiet" not in sys.argv and "-q" not in sys.argv:
         sys.stderr.write(json.dumps({"note": str(message)}) + "\n" if "--json" in sys.argv else f"note: {message}\n")

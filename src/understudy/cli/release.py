@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ import typer
 from understudy.cli.console import Json, Quiet, progress_shown, tell
 from understudy.cli.run import summary
 from understudy.errors import OutputError, SettingError
+from understudy.notice import ManyRows
 from understudy.preflight import check_space
 from understudy.release import Release
 from understudy.release.write import write_chunks, written_file, written_stream
@@ -58,7 +60,8 @@ def sample(
     else:
         _check_rows_output(output, force=force)
     as_text = not to_database and not output.endswith(".parquet")
-    _warn_of_many(loaded, rows, quiet=quiet or as_json)
+    if quiet or as_json:
+        warnings.simplefilter("ignore", ManyRows)
     count, chunks = loaded.stream(rows, seed=seed, rare=rare, where=where, as_written=as_text)
     if output == "-":
         _to_terminal(chunks, count, loaded.schema.dialect)
@@ -111,13 +114,6 @@ def _to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> None:
         raise
     except OSError as error:
         raise OutputError(f"the rows could not be written ({error.strerror or 'input/output error'})") from None
-
-
-def _warn_of_many(release: Release, rows: int | None, *, quiet: bool) -> None:
-    most = None if rows is None or quiet else release.most_rows
-    if most is not None and rows is not None and rows > most:
-        words = f"note: the true table has at most about {most:.0f} rows; more synthetic ones add no evidence, and"
-        sys.stderr.write(f"{words} standard errors computed from them are too small\n")
 
 
 def _check_rows_output(output: str, *, force: bool) -> None:

@@ -20,10 +20,6 @@ DELTA = 1e-6
 """The delta at which a limit's epsilon is understood unless it says so."""
 
 
-class PastLimit(UserWarning):
-    """A run that passes the dataset's yearly limit."""
-
-
 @dataclass(frozen=True)
 class Limit:
     """What the runs of any 365 days may spend: epsilon at a delta, or rho.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -18,6 +19,7 @@ from understudy.measurement import Measurement
 from understudy.mechanism import Fit
 from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
+from understudy.notice import ManyRows
 from understudy.privacy import Receipt
 from understudy.quality import Quality
 from understudy.release.answer import Answer, answer, rows_known
@@ -170,8 +172,16 @@ class Release:
     def _maker(self, rows: Any, seed: Any, where: Any, rare: Any, as_written: bool) -> tuple[Maker, int, int | None]:
         layout = self.schema.layout_of_file() if as_written else self.layout
         maker = Maker(self, where=where, rare=rare, layout=layout)
+        if rows is not None and where is None:
+            self._mind_evidence(_whole("rows", rows))
         rows = maker.expected(self.default_rows) if rows is None else rows
         return maker, _whole("rows", rows), None if seed is None else _whole("seed", seed)
+
+    def _mind_evidence(self, rows: int) -> None:
+        most = self.most_rows
+        if most is not None and rows > most:
+            words = f"the true table has at most about {most:.0f} rows; more synthetic ones add no evidence, and"
+            warnings.warn(f"{words} standard errors computed from them are too small", ManyRows, stacklevel=4)
 
     @property
     def merged(self) -> dict[str, list[Any]]:

@@ -1,0 +1,15 @@
+"""What a caller should know though nothing is wrong: Python warnings, which the command line tells as notes."""
+
+from __future__ import annotations
+
+
+class Notice(UserWarning):
+    """Something to know: the base of our own warnings."""
+
+
+class ManyRows(Notice):
+    """More synthetic rows were asked for than the true table can have: standard errors from them are too small."""
+
+
+class PastLimit(Notice):
+    """A run passes the dataset's yearly limit."""

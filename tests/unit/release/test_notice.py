@@ -1,0 +1,51 @@
+"""More rows than the true table can have: noticed in Python and told on the command line."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import pytest
+
+import understudy as us
+from understudy.journey.rehearsal import rehearsal_rows
+from understudy.notice import ManyRows
+
+SCHEMA = us.Schema.from_domain({"a": 2, "b": 2})
+
+
+@pytest.fixture(scope="module")
+def release():
+    with us.testing.insecure(1):
+        return us.synthesize(rehearsal_rows(SCHEMA, 100), SCHEMA, rho=1.0, mechanism="independent")
+
+
+def test_more_rows_than_there_can_be_are_noticed(release):
+    with pytest.warns(ManyRows, match=r"at most about \d+ rows; more synthetic ones add no evidence"):
+        assert release.sample(5000, seed=1).num_rows == 5000
+    with pytest.warns(ManyRows):
+        release.stream(5000)
+
+
+def test_as_many_as_there_can_be_are_not(release):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        release.sample(seed=1)
+        release.sample(90, seed=1)
+        release.sample(int(release.most_rows))
+        release.sample(5000, where={"a": 0})
+
+
+@pytest.mark.parametrize(("extra", "told"), [([], True), (["--quiet"], False), (["--json"], False)])
+def test_the_command_line_tells_it_in_one_line(release, tmp_path, monkeypatch, capsys, extra, told):
+    from understudy.cli import app
+
+    release.save(tmp_path / "r.release")
+    words = ["sample", str(tmp_path / "r.release"), "-n", "5000", "-o", str(tmp_path / "rows.csv"), *extra]
+    monkeypatch.setattr(sys, "argv", ["understudy", *words])
+    with pytest.raises(SystemExit) as left:
+        app(words)
+    assert left.value.code == 0
+    notes = capsys.readouterr().err.splitlines()
+    assert len(notes) == int(told)
+    assert all(note.startswith("note: the true table has at most about") for note in notes)
