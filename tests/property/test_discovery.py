@@ -86,7 +86,7 @@ def counted(rows, max_rows):
     return Counter(MemorySource(frame, coding, key=b"k" * 32).values("w"))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=60)
 @given(ROWS, st.integers(1, 4), st.randoms())
 def test_a_unit_moves_values_by_at_most_its_rows_and_nobody_elses(rows, max_rows, random):
     whole = counted(rows, max_rows)
