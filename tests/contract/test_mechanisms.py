@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import understudy as us
+from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.mechanism import Fit, Footprint
 from understudy.mechanism.independent import Independent
@@ -193,7 +194,12 @@ def _unlisted(self, domain, measurements, *, recoding, total=None, progress=lamb
     return Fit(Unlisted(domain, model.total, model._shares), measurements)
 
 
+def _forgetting_rules(self, domain, measurements, *, recoding, total=None, progress=lambda step: None):
+    return Fit(product_of(Domain(dict(domain)), measurements, total=total), measurements)
+
+
 BROKEN = {
+    "forgets the rules": ({"finish": _forgetting_rules}, "check_rules"),
     "spends more than it was given": ({"fit": _greedy}, "check_share"),
     "is refused and goes on": ({"fit": lambda *a, **k: None}, "check_refusal"),
     "peeks at the number of rows": ({"fit": _peeking}, "check_twin"),

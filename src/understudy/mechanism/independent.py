@@ -8,10 +8,8 @@ from typing import ClassVar
 
 from understudy.domain import Clique, Domain
 from understudy.measurement import Measurement
-from understudy.mechanism.generate import generated
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.model.product import product_of
-from understudy.model.protocol import Model
 from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
@@ -52,12 +50,7 @@ class Independent:
         Where the schema has rules, the graphical model that fits the one-ways and obeys them.
         """
         progress(Step("estimate", 1.0, "product of one-way marginals"))
-        merged = recoding.recode(domain)
-        model: Model = (
-            generated("pgm", domain, measurements, recoding, total=total, progress=progress)
-            if merged.forbidden
-            else product_of(merged, measurements, total=total)
-        )
+        model = product_of(recoding.recode(domain), measurements, total=total)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:

@@ -12,6 +12,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import InputError, ReleaseError
 from understudy.measurement import Measurement
 from understudy.model.consistency import norm_sub
+from understudy.model.graphical import GraphicalModel
 
 
 class ProductModel:
@@ -87,10 +88,13 @@ class ProductModel:
         return cls(domain, float(total), dict(zip(domain, parts, strict=True)))
 
 
-def product_of(domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None) -> ProductModel:
+def product_of(
+    domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None
+) -> ProductModel | GraphicalModel:
     """The product model of one-way measurements; a column without one is uniform.
 
-    Several measurements of a column are averaged by precision; the result is projected onto non-negative counts.
+    Several measurements of a column are averaged by precision; the result is projected onto non-negative counts. Where
+    the domain forbids something columns are not independent: then it is the graphical model that fits the one-ways.
 
     Args:
         domain: the columns.
@@ -99,6 +103,10 @@ def product_of(domain: Domain, measurements: Sequence[Measurement], *, total: fl
     """
     for measurement in measurements:
         measurement.check(domain)
+    if domain.forbidden:
+        from understudy.model.estimate import estimate
+
+        return estimate(domain, measurements, total=total if measurements else total or 1.0)
     rows = noisy_total(measurements) if total is None else float(total)
     tables: dict[str, list[Measurement]] = {column: [] for column in domain}
     for measurement in measurements:

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.domain import Forbidden
 from understudy.errors import BudgetExceeded, UnderstudyError
 from understudy.mechanism import Fit, Mechanism
 from understudy.mechanism.registry import mechanism_classes
@@ -123,6 +124,23 @@ def check_finish(mechanism: Mechanism) -> None:
         _check_fit(finished, table)
 
 
+def check_rules(mechanism: Mechanism) -> None:
+    """What the domain forbids has no chance and is in no row, whatever the rows say; footprints know of rules."""
+    mask = np.zeros((SIZES["a"], SIZES["c"]), np.bool_)
+    mask[0, 1:] = mask[2, 0] = True
+    source = CodedSource(SIZES, _rows(200))
+    source.domain = source.domain.ruled([Forbidden(("a", "c"), lambda: mask)])
+    fit = mechanism.fit(PrivateTable(source, Budget.of(rho=1.0)), rho=1.0)
+    again = mechanism.finish(source.domain, fit.measurements, recoding=fit.recoding)
+    banned = fit.recoding.recode(source.domain).forbidden.get(("a", "c"))
+    for made in (fit, again):
+        rows = made.model.sample(2000, np.random.default_rng(0))
+        if banned is not None:
+            expect(not banned[rows["a"], rows["c"]].any(), "a sampled row is in a cell that the domain forbids")
+            expect(not made.model.project(("a", "c"))[banned].any(), "the model expects rows in a forbidden cell")
+    expect(mechanism.footprint(source.domain).memory_bytes > 0, "a footprint is a positive number of bytes")
+
+
 def check_footprint(mechanism: Mechanism) -> None:
     """What a run needs is told from the domain alone, in whole bytes."""
     print_ = mechanism.footprint(CodedSource(SIZES, []).domain)
@@ -152,6 +170,7 @@ CHECKS: tuple[Callable[[Mechanism], None], ...] = (
     check_extremes,
     check_public_rows,
     check_finish,
+    check_rules,
     check_footprint,
     check_manners,
 )
