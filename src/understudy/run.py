@@ -234,6 +234,10 @@ class RunJournal:
 
     def _kept(self) -> str:
         path = self._writer.path if self._writer is not None else self._path
+        if self._mark is not None and path == self._path:
+            return (
+                f"The charge stands. What was paid for is kept in {path}; run the same again to go on at no more cost"
+            )
         if not self._measured:
             return f"The charge stands; nothing had been measured yet. {path} records it; delete it to run again"
         return (

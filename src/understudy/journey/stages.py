@@ -69,6 +69,10 @@ def _release(
     try:
         return _gone_through(file, folder, mark, limit, held, progress)
     except (Diverged, InputError) as error:  # it cannot go on, or has no rows to go on with: what is paid for serves
+        if isinstance(error, Diverged) and held is not None and not held.measurements:
+            raise OutputError(
+                f"{error}, and nothing was measured yet: start anew in another folder, paying again"
+            ) from None
         if held is None or not held.measurements:
             raise
         rate = _rate(file, held) if isinstance(error, Diverged) else None

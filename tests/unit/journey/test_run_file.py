@@ -16,6 +16,7 @@ from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
 from understudy.mechanism.independent import Independent
 from understudy.release import read_partial
+from understudy.release.partial import PartialWriter
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
 CONTENT = {
@@ -248,4 +249,25 @@ def test_what_was_bought_before_a_crash_is_not_bought_again(folder, monkeypatch)
     receipt = us.Release.load(folder / "out" / "stand-in.release").receipt
     assert receipt.charges[: len(before.charges)] == before.charges
     assert [charge.what for charge in receipt.charges[len(before.charges) :]] == ["measure", "measure"]
+    assert us.Book().spent("t").runs == 1
+
+
+def test_a_failure_after_spending_says_to_run_again(folder, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(Independent, "finish", lambda *args, **kwargs: 1 / 0)
+        with pytest.raises(errors.Paid, match="run the same again to go on at no more cost"):
+            start(folder)
+    assert start(folder).status == "resumed"
+    assert us.Book().spent("t").runs == 1
+
+
+def test_an_attempt_that_cannot_go_on_and_measured_nothing_says_what_is_left_to_do(folder, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(PartialWriter, "measured", lambda *args: 1 / 0)
+        with pytest.raises(errors.Paid):
+            start(folder)
+    partial = folder / "out" / "stand-in.release.partial"
+    partial.write_bytes(partial.read_bytes().replace(b'"rows":null', b'"rows":9'))
+    with pytest.raises(errors.OutputError, match="start anew in another folder, paying again"):
+        start(folder)
     assert us.Book().spent("t").runs == 1
