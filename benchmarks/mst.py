@@ -58,21 +58,19 @@ REFERENCE = {  # the better of the two MST columns of an independent sketch of t
     "msnbc": (0.117, 0.104, 0.104),
 }
 SECONDS = {"adult": 0.5, "fire": 1.0, "msnbc": 3.0}
-CHOICES = {
+SPLIT = {"split": (0.4, 0.05, 0.55)}
+SIZED = SPLIT | {"size_power": 1 / 3}
+PENALTY = SIZED | {"penalty": 0.5}
+CHOICES = {  # settings beside the paper's, and whether merged values are undone evenly
     "the paper: thirds, equal noise, plain scores, even undoing": ({}, True),
-    "+ split .45/.1/.45": ({"split": (0.45, 0.1, 0.45)}, True),
-    "+ noise by size (n^1/3)": ({"split": (0.45, 0.1, 0.45), "size_power": 1 / 3}, True),
-    "+ penalty 1/2": ({"split": (0.45, 0.1, 0.45), "size_power": 1 / 3, "penalty": 0.5}, True),
-    "+ shrunk shares when undoing (the default)": (
-        {"split": (0.45, 0.1, 0.45), "size_power": 1 / 3, "penalty": 0.5},
-        False,
-    ),
-    "the default with penalty 1": ({"split": (0.45, 0.1, 0.45), "size_power": 1 / 3, "penalty": 1.0}, False),
-    "the default with threshold 2": (
-        {"split": (0.45, 0.1, 0.45), "size_power": 1 / 3, "penalty": 0.5, "threshold": 2.0},
-        False,
-    ),
-}  # fmt: skip
+    "+ split .4/.05/.55": (SPLIT, True),
+    "+ noise by size (n^1/3)": (SIZED, True),
+    "+ penalty 1/2": (PENALTY, True),
+    "+ shrunk shares when undoing (the default)": (PENALTY, False),
+    "the default with split .45/.1/.45": (PENALTY | {"split": (0.45, 0.1, 0.45)}, False),
+    "the default with penalty 1": (PENALTY | {"penalty": 1.0}, False),
+    "the default with threshold 2": (PENALTY | {"threshold": 2.0}, False),
+}
 
 
 class Table:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
@@ -37,6 +38,8 @@ from understudy.privacy.gate import LARGEST_TABLE
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 
+_UNFELT = 0.1  # noise of up to this part of the rows is no reason against a pair; from twice that, all of it is one
+_CARRIED = 0.002  # of the rows, for each factor e of cells: what decides between pairs that are about as dependent
 _COPIES = 8  # tables of doubles that estimation holds for each cell of the model
 
 
@@ -57,7 +60,7 @@ class MST:
     """
 
     keep: Keep = ()
-    split: Sequence[float] = (0.45, 0.1, 0.45)
+    split: Sequence[float] = (0.4, 0.05, 0.55)
     threshold: float = 3.0
     penalty: float = 0.5
     size_power: float = 1 / 3
@@ -134,16 +137,24 @@ class MST:
         return tree_footprint(domain, forest, kept, candidates=len(eligible(domain, self.max_cells)))
 
     def _offsets(self, independent: IndependentPairs, table: PrivateTable, share: float) -> dict[Clique, float] | None:
-        """What noise would add to the L1 distance of each pair's table: sqrt(2/pi) sigma a cell on average.
+        """What a pair must be worth: part of what noise would add to the L1 distance of its table, less a little.
 
-        In a cell that hardly any row is expected in, noise costs no more than that: estimation knows that counts are
-        not negative and what they sum to.
+        That is sqrt(2/pi) sigma a cell on average. In a cell that hardly any row is expected in, noise costs no more
+        than that: estimation knows that counts are not negative and what they sum to.
         """
         if self.penalty == 0:
             return None
         noise = math.sqrt(2 / math.pi) * table.sigma(share)
-        pairs = eligible(table.domain, self.max_cells)
-        return {pair: self.penalty * float(np.minimum(noise, independent[pair]).sum()) for pair in pairs}
+        return {pair: self._worth(independent[pair], noise) for pair in eligible(table.domain, self.max_cells)}
+
+    def _worth(self, expected: NDArray[np.float64], noise: float) -> float:
+        """Noise of little weight beside the rows is no reason against a pair: tables of more cells tell more.
+
+        Through a pair the columns behind it depend on each other as well, and the more so the more codes it has.
+        """
+        rows, cost = float(expected.sum()), float(np.minimum(noise, expected).sum())
+        felt = min(cost, max(0.0, 2 * (cost - _UNFELT * rows)))
+        return self.penalty * felt - _CARRIED * rows * math.log(expected.size)
 
 
 def paper_settings() -> dict[str, Any]:
@@ -195,7 +206,7 @@ def tree_footprint(domain: Domain, forest: Sequence[int], kept: Sequence[Clique]
 def _checked_split(split: Any) -> tuple[float, ...]:
     numbers = isinstance(split, Sequence) and not isinstance(split, str) and len(split) == 3
     if not numbers or not all(isinstance(part, int | float) and 0 < part < math.inf for part in split):
-        raise SettingError("split: give three positive parts of the budget, such as [0.45, 0.1, 0.45]")
+        raise SettingError("split: give three positive parts of the budget, such as [0.4, 0.05, 0.55]")
     return tuple(float(part / math.fsum(split)) for part in split)
 
 
