@@ -18,7 +18,7 @@ from understudy.schema import Schema
 from understudy.source.memory import MemorySource, check_names
 from understudy.source.office import OFFICE, office_variables, read_office
 from understudy.source.protocol import Source
-from understudy.source.sql_place import CSV, PARQUET, home_of
+from understudy.source.sql_place import CSV, PARQUET, home_of, refuse_url
 from understudy.source.sql_temp import Place
 
 _Path: TypeAlias = "str | os.PathLike[str]"
@@ -65,6 +65,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
         InputError: for a file that is missing, unreadable, empty, damaged, ragged or in another encoding.
         SchemaError: for a missing column or two columns of one name.
     """
+    refuse_url(os.fspath(path))
     file = Path(path)
     name = file.name.lower()
     if not name.endswith(CSV + PARQUET + OFFICE):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -17,6 +18,7 @@ from understudy.errors import InputError, SettingError
 CSV = tuple(f"{ending}{gz}" for ending in (".csv", ".tsv", ".txt", ".data") for gz in ("", ".gz"))
 PARQUET = (".parquet", ".pq")
 _POSTGRES = ("postgresql", "postgres")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # two letters and more: C:/ is a path
 Home: TypeAlias = Literal["frame", "file", "files", "duckdb", "postgresql", "spark", "ibis", "relation"]
 
 
@@ -47,11 +49,24 @@ def _home_of_text(text: str, query: bool) -> Home:
     scheme, mark, _ = text.partition("://")
     if mark and scheme in (*_POSTGRES, "duckdb"):
         return "duckdb" if scheme == "duckdb" else "postgresql"
-    if mark and scheme.isalpha() and not Path(text).exists():
-        raise InputError(f"{scheme}:// is no kind of database that can be read; give postgresql:// or duckdb://")
+    refuse_url(text)
     if Path(text).is_file() and not query:
         return "file"
     return "files" if query or Path(text).is_dir() or glob.has_magic(text) else "file"
+
+
+def refuse_url(text: str) -> None:
+    """Refuse an address where a path belongs: messages quote paths, and an address may hold a password.
+
+    Raises:
+        InputError: naming the kind of address alone.
+    """
+    scheme = _SCHEME.match(text)
+    if scheme and not Path(text).exists():
+        raise InputError(
+            f"an address that begins with {scheme[1]}: cannot be read here; `synthesize` reads postgresql://… and "
+            "duckdb://…, given as text"
+        )
 
 
 def database(url: str, *, query: bool) -> Database:

@@ -14,7 +14,7 @@ import pytest
 from understudy.domain import Domain
 from understudy.errors import InputError, OutputError, SchemaError, SettingError
 from understudy.schema import Schema
-from understudy.source import MemorySource, open_source
+from understudy.source import MemorySource, open_source, read_table
 from understudy.source.sql import Located, located
 from understudy.source.sql_cover import covers, summed
 from understudy.source.sql_place import database, files_of, home_of, name_of, read_query, refuse_password
@@ -62,6 +62,22 @@ def test_a_password_is_refused_on_the_command_line(url: str) -> None:
 @pytest.mark.parametrize("data", ["postgresql://owner@host/shop?table=t", "people.csv", "data/*.parquet"])
 def test_other_places_have_no_password(data: str) -> None:
     refuse_password(data)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "postgresql+psycopg://owner:zq-secret@host/shop",
+        "mysql://owner:zq-secret@host/shop",
+        Path("postgresql://owner:zq-secret@host/shop"),
+        "postgresql:/owner:zq-secret@host/shop.csv",
+    ],
+)
+def test_an_address_that_cannot_be_read_is_not_quoted(place: Any) -> None:
+    for way in (open_source, read_table):
+        with pytest.raises(InputError, match="address") as caught:
+            way(place, SCHEMA)
+        assert "zq-secret" not in str(caught.value)
 
 
 def test_names(tmp_path: Path) -> None:
