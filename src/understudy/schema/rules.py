@@ -82,7 +82,8 @@ class Dependency(_Rule):
     Attributes:
         given: the columns that determine.
         determines: the column that is determined.
-        map: the determined value of each value of one given column; values that are not named determine nothing.
+        map: the determined value of each value of one given column, or, for numbers and times, of each range such as
+            ``16..24`` or ``65..``; values that are not named determine nothing.
         level: the level of one given column that names the determined values.
     """
 
@@ -118,7 +119,7 @@ class Dependency(_Rule):
         codes = np.full(given.size, -1, dtype=np.int64)
         if self.map is not None:
             for value, wanted in self.map.items():
-                codes[code_of(given, value)] = code_of(determined, wanted)
+                codes[_named(given, value)] = code_of(determined, wanted)
             return codes
         known = given.generalisations
         if self.level not in known:
@@ -286,6 +287,21 @@ def _mask(column: Coded, condition: Condition) -> NDArray[np.bool_]:
         code = code_of(column, value)
         mask[code] = code >= column.ordinary or not isinstance(column, Measured) or _one_point(column, code)
     return mask
+
+
+def _named(column: Coded, key: str) -> Any:
+    """The codes that a key of a `map` names: that of a value, or those of a range."""
+    low, dots, high = key.partition("..")
+    if not dots or not isinstance(column, Measured):
+        return code_of(column, key)
+
+    def end(text: str) -> float | str | None:
+        try:
+            return float(text) if column.kind in ("integer", "number") and text.strip() else text.strip() or None
+        except ValueError:
+            raise SchemaError(f"a rule about column {column.name!r}: {key!r} is no range; write 16..24") from None
+
+    return _within(column, Between(minimum=end(low), maximum=end(high)), np.zeros(column.size, dtype=np.bool_))
 
 
 def _one_point(column: Measured, code: int) -> bool:

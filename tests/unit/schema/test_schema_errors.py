@@ -180,6 +180,7 @@ RULES = [
     ([{"from": ["w"], "determines": "w"}], "write `from: [zip], determines: city`"),
     ([{"from": ["w"], "determines": "n", "level": "country"}], "does not have; declare it"),
     ([{"from": ["w"], "determines": "n", "map": {"nowhere": 1}}], "is no value of column 'w'; correct it"),
+    ([{"from": ["n"], "determines": "w", "map": {"1..x": "a"}}], "is no range; write 16..24"),
     ([{"from": ["w"], "determines": "h"}], "remove `heaped` or the rule"),
     ([{"impossible": {"w": {"minimum": 1}}}], "list its values instead"),
     ([{"impossible": {"n": {"minimum": "x"}}}], "must be a finite number; correct it"),

@@ -202,3 +202,13 @@ def test_a_dependency_states_its_values_by_a_map_or_by_a_level():
     ]
     assert Schema.from_dict(by_map.to_dict()) == by_map
     assert rule().domain.forbidden == {}
+
+
+def test_a_map_names_ranges_of_numbers():
+    fields = [AGE, {"name": "group", "type": "string", "categories": ["young", "old"]}]
+    rule = {"from": ["age"], "determines": "group", "map": {"17..29": "young", "65..": "old"}}
+    schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row", "rules": [rule]}})
+    stated = schema.rules[0].stated(schema)
+    ages = np.arange(17, 91)
+    codes = schema.encode(pd.DataFrame({"age": ages, "group": "old"})).codes["age"]
+    assert stated[codes].tolist() == [0 if age < 30 else 1 if age >= 65 else -1 for age in ages]
