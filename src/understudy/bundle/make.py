@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from understudy.bundle.codebook import codebook_csv, codebook_html, described
 from understudy.bundle.office import check_office, write_office
 from understudy.bundle.package import data_package
 from understudy.bundle.readme import readme
-from understudy.bundle.rows import check_folder, checked_seed, plain, sampled, write_csv, write_parquet
+from understudy.bundle.rows import plain, sampled, write_csv, write_parquet
 from understudy.errors import OutputError, SettingError
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
@@ -76,8 +77,8 @@ def make_bundle(
         InputError: when something has to be installed first.
     """
     wanted = _checked(formats, replicates)
-    check_folder(folder)
-    seed = checked_seed(seed)
+    _check_folder(folder)
+    seed = _checked_seed(seed)
     draft = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
         draft.mkdir()
@@ -185,3 +186,27 @@ def _arrow(table: Any) -> Any:
 
 def _text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _checked_seed(seed: int | None) -> int:
+    """The seed, or a fresh one: it is told in the bundle, so that the same rows can be made again."""
+    if seed is not None and seed < 0:
+        raise SettingError("--seed must be a whole number of at least 0")
+    return secrets.randbelow(1 << 32) if seed is None else seed
+
+
+def _check_folder(folder: Path) -> None:
+    """Make sure that a bundle can go there, and that nothing is there yet.
+
+    Raises:
+        OutputError: naming the folder and the remedy.
+    """
+    try:
+        if folder.is_dir() and not any(folder.iterdir()):
+            return
+        if folder.exists() or folder.is_symlink():
+            raise OutputError(f"{folder} is there already and is not an empty folder; choose another output")
+        if not folder.parent.is_dir():
+            raise OutputError(f"the folder {folder.parent} does not exist; make it first")
+    except (OSError, ValueError):
+        raise OutputError(f"{folder} cannot be written; choose another output") from None

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from understudy.bundle.formulas import guard_table
-from understudy.errors import OutputError, SettingError
+from understudy.errors import SettingError
 from understudy.release import Release
 from understudy.schema import Dialect
 from understudy.schema.categorical import Categorical
@@ -90,29 +90,3 @@ def _described(schema: Any, release: Release) -> Any:
 
     fields = [field.with_metadata(facts(field.name) or None) for field in schema]
     return pa.schema(fields, metadata={"understudy": release.receipt.guarantee()})
-
-
-def checked_seed(seed: int | None) -> int:
-    """The seed, or a fresh one: it is told in the bundle, so that the same rows can be made again."""
-    import secrets
-
-    if seed is not None and seed < 0:
-        raise SettingError("--seed must be a whole number of at least 0")
-    return secrets.randbelow(1 << 32) if seed is None else seed
-
-
-def check_folder(folder: Path) -> None:
-    """Make sure that a bundle can go there, and that nothing is there yet.
-
-    Raises:
-        OutputError: naming the folder and the remedy.
-    """
-    try:
-        if folder.is_dir() and not any(folder.iterdir()):
-            return
-        if folder.exists() or folder.is_symlink():
-            raise OutputError(f"{folder} is there already and is not an empty folder; choose another output")
-        if not folder.parent.is_dir():
-            raise OutputError(f"the folder {folder.parent} does not exist; make it first")
-    except (OSError, ValueError):
-        raise OutputError(f"{folder} cannot be written; choose another output") from None
