@@ -80,7 +80,7 @@ def test_larger_tables_get_less_noise_and_weights_have_mean_square_one():
     assert np.mean(np.square(list(weights.values()))) == pytest.approx(1)
     assert sized(domain, [], 1 / 3) == {}
     fit, _ = fitted(MST(), {"a": 8, "b": 27}, np.zeros((9, 2), int))
-    sigma = {m.clique: m.sigma for m in fit.measurements}
+    sigma = {m.clique: m.sigma for m in fit.measurements[:2]}  # others may follow
     assert sigma["a",] / sigma["b",] == pytest.approx(1.5)
 
 
