@@ -87,11 +87,11 @@ def _insert(connection: Any, batch: Batch, names: dict[str, str]) -> None:
 def _chosen(columns: list[str]) -> str:
     """The statement of ``docs/decisions/contribution-bounding.md``; units with few rows keep them all, unhashed."""
     listed = ", ".join(columns)
-    texts = " || ',' || ".join(name if name[0] == "c" else f"coalesce(sha256({name}), '')" for name in columns)
+    texts = ", ".join(name if name[0] == "c" else f"coalesce(sha256({name}), '')" for name in columns)
     return f"""
         with crowded as (select unit from coded group by unit having count(*) > ?),
         numbered as (
-          select *, '' || {texts} as codes, row_number() over (partition by unit, {listed}) as ordinal
+          select *, concat_ws(',', {texts}) as codes, row_number() over (partition by unit, {listed}) as ordinal
           from coded semi join crowded using (unit)
         ), ranked as (
           select *, row_number() over (
