@@ -63,7 +63,7 @@ class Room:
         """Room for one more table."""
         if cells > self._free.size:
             self._free = np.empty(max(cells, self._next))
-            self._next = min(2 * self._next, _LARGEST_BLOCK)
+            self._next = min(16 * self._next, _LARGEST_BLOCK)
         taken, self._free = self._free[:cells], self._free[cells:]
         return taken
 

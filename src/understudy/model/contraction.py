@@ -27,6 +27,7 @@ class Contraction:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
+        self._sizes = np.array(columns.sizes, np.float64)
         self._numbers = 0
         self._known: dict[tuple[int, int, int], Operand] = {}
         self._room, self._left, self._right = Room(), Room(), Room()
@@ -61,7 +62,8 @@ class Contraction:
                     others |= operand.mask
             rest[parent] = self._product(first, rest[parent], (first.mask | rest[parent].mask) & others, None)
             rest, above = rest[1:], [i - 1 for i in above[1:]]
-        return self._solve(rest, wanted, out)
+        splits = self._search([operand.mask for operand in rest], wanted)
+        return self._solved((1 << len(rest)) - 1, rest, splits, wanted, out)
 
     def _wide(self, operands: list[Operand]) -> bool:
         if len(self._columns.sizes) <= _WORD:
@@ -71,47 +73,42 @@ class Contraction:
             mask |= operand.mask
         return mask.bit_count() > _WORD
 
-    def _solve(self, operands: list[Operand], wanted: int, out: Vector) -> Operand:
-        """The product in the best order; few tables, and few enough columns."""
-        everything = (1 << len(operands)) - 1
-        splits = self._search([operand.mask for operand in operands], wanted)
-
-        def solved(part: int) -> Operand:
-            if part & (part - 1) == 0:
-                return operands[part.bit_length() - 1]
-            inside, outside = 0, wanted
-            for i, operand in enumerate(operands):
-                if part >> i & 1:
-                    inside |= operand.mask
-                else:
-                    outside |= operand.mask
-            one = splits[part]
-            return self._product(solved(one), solved(part ^ one), inside & outside, out if part == everything else None)
-
-        return solved(everything)
+    def _solved(
+        self, part: int, operands: list[Operand], splits: list[int], wanted: int, out: Vector | None
+    ) -> Operand:
+        """The product of some of the tables (as bits), each half of them first; `out` is for the end result."""
+        if part & (part - 1) == 0:
+            return operands[part.bit_length() - 1]
+        inside, outside = 0, wanted
+        for i, operand in enumerate(operands):
+            if part >> i & 1:
+                inside |= operand.mask
+            else:
+                outside |= operand.mask
+        one = self._solved(splits[part], operands, splits, wanted, None)
+        two = self._solved(part ^ splits[part], operands, splits, wanted, None)
+        return self._product(one, two, inside & outside, out)
 
     def _search(self, masks: list[int], wanted: int) -> list[int]:
         if len(masks) == 2:
             return [0, 0, 0, 1]
         from understudy.model.projection_kernels import best_order
 
-        sizes = self._columns.sizes
+        sizes = self._sizes
         if len(sizes) > _WORD:
             masks, wanted, sizes = self._renumbered(masks, wanted)
-        best_order(
-            np.array(masks, np.int64), np.array(sizes, np.float64), wanted, self._kept, self._costs, self._splits
-        )
+        best_order(np.array(masks, np.int64), sizes, wanted, self._kept, self._costs, self._splits)
         found: list[int] = self._splits[: 1 << len(masks)].tolist()
         return found
 
-    def _renumbered(self, masks: list[int], wanted: int) -> tuple[list[int], int, tuple[int, ...]]:
+    def _renumbered(self, masks: list[int], wanted: int) -> tuple[list[int], int, Vector]:
         """The same sets with the columns that occur in them counted from 0."""
         union = 0
         for mask in masks:
             union |= mask
         bits = self._columns.bits[union]
         short = [sum(1 << i for i, bit in enumerate(bits) if mask >> bit & 1) for mask in (*masks, wanted)]
-        return short[:-1], short[-1], self._columns.shape(union)
+        return short[:-1], short[-1], self._sizes[list(bits)]
 
     def _product(self, a: Operand, b: Operand, kept: int, out: Vector | None) -> Operand:
         key = (a.number, b.number, kept)

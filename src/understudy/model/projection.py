@@ -145,23 +145,23 @@ class Projector:
             top = deeper[0]
         leaves: list[_Leaf] = []
         parents: list[int] = []
-
-        def gather(position: int, above: int) -> int:
-            mine = self._masks[position]
-            needed = (wanted & mine) | above
-            hanging = []
-            for child in self._children[position]:
-                if wanted & self._below[child] & ~mine:
-                    needed |= self._separators[child]
-                    hanging.append(gather(child, self._separators[child]))
-            leaves.append(_Leaf(position, needed, position == top))
-            parents.append(-1)
-            for child in hanging:
-                parents[child] = len(leaves) - 1
-            return len(leaves) - 1
-
-        gather(top, 0)
+        self._gather(top, wanted, True, leaves, parents)
         return leaves, parents
+
+    def _gather(self, position: int, wanted: int, top: bool, leaves: list[_Leaf], parents: list[int]) -> int:
+        mine = self._masks[position]
+        needed = wanted & mine if top else wanted & mine | self._separators[position]
+        hanging = []
+        for child in self._children[position]:
+            if wanted & self._below[child] & ~mine:
+                needed |= self._separators[child]
+                hanging.append(self._gather(child, wanted, False, leaves, parents))
+        place = len(leaves)
+        leaves.append(_Leaf(position, needed, top))
+        parents.append(-1)
+        for child in hanging:
+            parents[child] = place
+        return place
 
     def _reduce(self, leaves: Iterable[_Leaf]) -> None:
         """Work out all sums of tree cliques that will be needed."""
