@@ -49,17 +49,36 @@ def settled(mechanism: Mechanism, fit: Fit, schema: Schema, *, total: float | No
 def determined(model: Model, recoding: Recoding, schema: Schema, rule: Dependency) -> NDArray[np.int64]:
     """By code of the given columns (flat, in the rule's order, as declared) the merged code that they determine.
 
-    -1 where they determine nothing: for empty and unknown cells, and for what cannot occur.
+    Codes that were merged may determine different values: they are dealt out, so that the merged code's shares come out
+    as well as they can. -1 where nothing is determined: for empty and unknown cells, and for what cannot occur.
     """
-    values = _most_likely(model.project(rule.columns))
-    places = np.zeros((), dtype=np.int64)
-    free = np.zeros((), dtype=np.bool_)
+    table = model.project(rule.columns)
+    table = table.reshape(-1, table.shape[-1])
+    places: NDArray[np.int64] = np.zeros((), dtype=np.int64)
+    free: NDArray[np.bool_] = np.zeros((), dtype=np.bool_)
     for name in rule.given:
         column = schema.column(name)
         codes = np.arange(schema.domain[name])
         places = np.add.outer(places * model.domain[name], recoding.apply(name, codes).astype(np.int64))
         free = np.logical_or.outer(free, codes >= (column.ordinary if isinstance(column, Coded) else 0))
-    return np.where(free.reshape(-1), -1, values[places.reshape(-1)])
+    places, free = places.reshape(-1), free.reshape(-1)
+    found = np.where(free, -1, _most_likely(table)[places])
+    members = np.bincount(places[~free], minlength=len(table))
+    order = np.argsort(places, kind="stable")
+    sorted_places = places[order]
+    for group in np.flatnonzero((members > 1) & (table.sum(axis=1) > 0)):
+        first, last = np.searchsorted(sorted_places, [group, group + 1])
+        mine = order[first:last][~free[order[first:last]]]
+        found[mine] = _dealt(table[group], len(mine))
+    return found
+
+
+def _dealt(row: NDArray[np.float64], members: int) -> NDArray[np.int64]:
+    """What each of so many codes determines, in runs of neighbours, in proportion to the row."""
+    ends = np.cumsum(row) / row.sum() * members
+    possible = np.flatnonzero(row > 0)
+    place = np.searchsorted(ends, np.arange(members) + 0.5)
+    return possible[np.minimum(np.searchsorted(possible, place), len(possible) - 1)]
 
 
 def _most_likely(table: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -130,7 +130,7 @@ class Maker:
         for stated in self._stated:
             codes = stated.applied(codes, merged)
         for rule in self._determined:
-            codes = rule.applied(codes)
+            codes = rule.applied(codes, merged, rng)
         codes = self._known(codes, rng)
         table = self._narrow.decode(codes, rng, as_="arrow", layout=self._layout)
         for rule in self._determined:
@@ -221,18 +221,39 @@ class _Determined:
             stands = found.codes[best]
         self._codes = np.where(self._merged >= 0, stands[np.maximum(self._merged, 0)], -1)
         self._values: Any = None
+        self._members = None
+        if len(rule.given) == 1 and rule.given[0] in release.recoding.columns:
+            self._merged_shape = release.model.domain.shape(rule.columns)
+            own = release.recoding.maps[rule.given[0]]
+            known = np.flatnonzero(self._merged >= 0)
+            key = np.ravel_multi_index((own[known], self._merged[known]), self._merged_shape)
+            counts = np.bincount(key, minlength=int(np.prod(self._merged_shape)))
+            self._members = known[np.argsort(key, kind="stable")], np.cumsum(counts) - counts, counts
 
     def _place(self, codes: Mapping[str, NDArray[Any]]) -> NDArray[np.int64]:
         given = [np.asarray(codes[column], dtype=np.int64) for column in self._rule.given]
         place: NDArray[np.int64] = np.ravel_multi_index(given, self._shape)
         return place
 
-    def applied(self, codes: Codes) -> Codes:
+    def applied(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
         """The codes, with what is determined in its place."""
-        wanted = self._codes[self._place(codes)]
         name = self._rule.determines
-        own = codes[name]
+        codes = self._fitting(codes, merged, rng)
+        wanted, own = self._codes[self._place(codes)], codes[name]
         return codes | {name: np.where(wanted >= 0, wanted, own).astype(own.dtype)}
+
+    def _fitting(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
+        """Of merged values of a given column, one that determines what the row has; where there is none, as it is."""
+        if self._members is None:
+            return codes
+        given, (order, starts, counts) = self._rule.given[0], self._members
+        own, wanted = np.array(codes[given]), merged[self._rule.determines]
+        key = np.ravel_multi_index((merged[given].astype(np.int64), wanted.astype(np.int64)), self._merged_shape)
+        found = self._merged[own]
+        rows = np.flatnonzero((found >= 0) & (found != wanted) & (counts[key] > 0))
+        picked = starts[key[rows]] + (rng.random(len(rows)) * counts[key[rows]]).astype(np.int64)
+        own[rows] = order[picked]
+        return codes | {given: own}
 
     def valued(self, table: Any, codes: Codes, layout: Mapping[str, str]) -> Any:
         """The table, with one value inside its bin for all rows that agree on what is given."""

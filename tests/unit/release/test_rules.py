@@ -152,6 +152,19 @@ def test_what_is_learned_is_what_the_data_say(releases):
     assert sum(right) >= 10
 
 
+def test_merged_values_may_determine_different_things():
+    """Every age is too rare to keep; the groups that ages determine must keep their shares all the same."""
+    fields = [whole("age", 99), words("group", ["young", "old"])]
+    schema = schema_of(fields, [{"from": ["age"], "determines": "group"}])
+    age = np.random.default_rng(0).integers(0, 100, 400)
+    release = made("mst", schema, pd.DataFrame({"age": age, "group": np.where(age < 50, "young", "old")}))
+    assert len(release.merged["age"]) > 90
+    rows = release.sample(50_000, seed=1)
+    assert 0.3 < (rows["group"] == "young").mean() < 0.7
+    known = rows[rows["age"].notna()]
+    assert (known["group"].fillna("?").groupby(known["age"]).nunique() == 1).all()
+
+
 @pytest.mark.parametrize("rare", [None, "spread"])
 def test_stated_dependencies_hold_where_both_columns_have_merged_values(rare):
     belongs = {f"t{i}": f"s{i % 40}" for i in range(400)}
