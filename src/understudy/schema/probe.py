@@ -44,7 +44,7 @@ _SMALLEST_REAL = -20
 _YEARS = (1, 1000, 1500, 1700, 1800, 1850, *range(1900, 2110, 10), 2200, 2500, 9999)
 
 
-Cell: TypeAlias = tuple[Any, Any]
+_Cell: TypeAlias = tuple[Any, Any]
 """Where a cell begins, and where the next one does, in units of the column's axis."""
 
 
@@ -65,7 +65,7 @@ class Search:
         self._spikes += [found.unit_of(spike, "spikes") for spike in found.spikes]
         edges = _grid(found) if self._bounds else _parts(*_range(found), found.grain, _MOST_WAYS)
         self._edges: list[Any] = [edge for edge in edges if self._fits(edge) or (edge in edges[:1] + edges[-1:])]
-        self._counts: dict[Cell, tuple[float, int]] = {}
+        self._counts: dict[_Cell, tuple[float, int]] = {}
         self._at_spikes: dict[Any, float] = {}
         self._sd, self._tip = 1.0, None
         self.rounds = 2 if len(self._edges) > 2 else 0
@@ -106,7 +106,7 @@ class Search:
             self._trim(None if before else _quantile(len(values), answer.noise == "laplace"))
         return self._cut()
 
-    def _agree(self, before: dict[Cell, tuple[float, int]]) -> None:
+    def _agree(self, before: dict[_Cell, tuple[float, int]]) -> None:
         """Spread over the parts of a cell what is missing to what was counted for the whole: least squares."""
         cells, at = sorted(self._counts), 0
         for whole in sorted(before):
@@ -147,7 +147,7 @@ class Search:
 
     # -- the partition -------------------------------------------------------------------------------------------
 
-    def _mean(self, cell: Cell) -> float:
+    def _mean(self, cell: _Cell) -> float:
         return self._counts[cell][0]
 
     def _trim(self, z: float | None) -> None:
@@ -167,7 +167,7 @@ class Search:
             start, stop = (start, stop) if start < stop else (0, len(cells))
         self._counts = {cell: self._counts[cell] for cell in cells[start:stop]}
 
-    def _fallback(self, cells: list[Cell], means: list[float]) -> int:
+    def _fallback(self, cells: list[_Cell], means: list[float]) -> int:
         """Where no cell stands out: the one around zero when zero does, else the one with most."""
         around = [i for i, (lower, upper) in enumerate(cells) if lower < 0 < upper] if self._zero() else []
         return around[0] if around else int(np.argmax(means))
@@ -199,7 +199,7 @@ class Search:
         most = min(most, max(1, int(means.sum() / (HEAVY * self._sd))))  # rows enough for each, on average
         return [cells[i][0] for i in joined(means, variances, widths, heaviest=heaviest, most=most)]
 
-    def _short(self, most: int) -> list[Cell]:
+    def _short(self, most: int) -> list[_Cell]:
         """The cells between short bounds, where every point can have a code of its own: few points, rows for each."""
         cells = sorted(self._counts)
         means = [self._mean(cell) for cell in cells]
@@ -223,7 +223,7 @@ class Search:
     # -- how the column writes its units -------------------------------------------------------------------------
 
     def _written(self, unit: Any) -> Any:
-        return written(self._ruler, unit)
+        return _in_words(self._ruler, unit)
 
     def _fits(self, unit: Any) -> bool:
         """Whether a unit, and the point before it, survive being written: amounts with many decimals may not."""
@@ -240,7 +240,7 @@ class Search:
         return -(-upper // self._ruler.grain) * self._ruler.grain if self._ruler.grain else upper
 
 
-def written(column: Measured, unit: Any) -> Any:
+def _in_words(column: Measured, unit: Any) -> Any:
     """A number of units as the column's declarations write it."""
     if isinstance(column, Temporal):
         if column.kind == "duration":
