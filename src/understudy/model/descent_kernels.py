@@ -76,11 +76,14 @@ def subtract(basis: Any, coefficients: Any, vector: Any) -> None:
 
 
 @njit(cache=True, fastmath=_FAST)
-def rotate(basis: Any, rotation: Any, out: Any) -> None:
-    """`basis @ rotation` into `out`."""
-    for i in range(out.shape[0]):
-        for k in range(out.shape[1]):
+def rotate(flat: Any, width: int, rotation: Any, row: Any) -> None:
+    """Replace a basis, row after row in `flat`, by `basis @ rotation`, in the same place: rows become shorter."""
+    narrow = rotation.shape[1]
+    for i in range(flat.size // width):
+        for m in range(width):
+            row[m] = flat[i * width + m]
+        for k in range(narrow):
             total = 0.0
-            for m in range(rotation.shape[0]):
-                total += basis[i, m] * rotation[m, k]
-            out[i, k] = total
+            for m in range(width):
+                total += row[m] * rotation[m, k]
+            flat[i * narrow + k] = total

@@ -8,6 +8,7 @@ residual has no part along a direction that the model can follow.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,7 @@ from understudy.model.problem import Problem, Vector
 
 _DIFFERENCE = 1e-5
 _MORE_STEPS = 8
+_MOST_ENTRIES = 12_000_000  # of a basis, 48 MB: very long vectors make do with fewer directions
 _SETTLED = 0.3  # an eigenvalue counts as found when its error is below this part of it
 _SHORTEST = 1 / 16  # eigenvalues are brought down to this part of the largest at most
 _LONGEST = 0.5  # of a step's change of a potential, while shortening is trusted: eigenvalues hold nearby only
@@ -58,13 +60,15 @@ def metric_at(problem: Problem, x: Vector, answers: Vector, weights: Vector, dir
 
     Costs a call of the oracle for each direction and a few more.
     """
-    eigenvalues, errors, vectors, basis = _lanczos(problem, x, answers, weights, directions + _MORE_STEPS)
     counts = np.clip(problem.targets, 0.0, problem.total)
     expected = float(np.max(weights * counts * (1.0 - counts / problem.total), initial=0.0))
+    del counts
+    leap = float(np.max(weights * np.abs(answers - problem.targets), initial=0.0))
+    directions = min(directions, max(0, _MOST_ENTRIES // len(x) - _MORE_STEPS))
+    eigenvalues, errors, vectors, basis = _lanczos(problem, x, answers, weights, directions + _MORE_STEPS)
     largest = max(float(eigenvalues.max(initial=0.0)), expected) or 1.0
     found = (errors <= _SETTLED * eigenvalues) & (eigenvalues > _SHORTEST * largest)
     order = [k for k in np.argsort(-eigenvalues) if found[k]][:directions]
-    leap = float(np.max(weights * np.abs(answers - problem.targets), initial=0.0))
     if not order or eigenvalues[order[0]] < 0.8 * expected or leap > _LONGEST * eigenvalues[order[-1]]:
         return Metric(weights, largest, np.empty((len(x), 0), np.float32), np.empty(0))
     return _shortened(weights, eigenvalues[order], basis, vectors[:, order])
@@ -73,9 +77,10 @@ def metric_at(problem: Problem, x: Vector, answers: Vector, weights: Vector, dir
 def _shortened(weights: Vector, eigenvalues: Vector, basis: NDArray[np.float32], vectors: Vector) -> Metric:
     from understudy.model.descent_kernels import rotate
 
-    curvature = float(eigenvalues[-1])
-    kept = np.empty((len(basis), len(eigenvalues) - 1), np.float32)
-    rotate(basis, np.ascontiguousarray(vectors[:, :-1]), kept)
+    curvature, width = float(eigenvalues[-1]), len(eigenvalues) - 1
+    flat = basis.reshape(-1)
+    rotate(flat, basis.shape[1], np.ascontiguousarray(vectors[:, :-1]), np.empty(basis.shape[1]))
+    kept = flat[: len(basis) * width].reshape(len(basis), width)
     return Metric(weights, curvature, kept, 1.0 - curvature / eigenvalues[:-1])
 
 
@@ -83,7 +88,7 @@ def _lanczos(
     problem: Problem, x: Vector, answers: Vector, weights: Vector, steps: int
 ) -> tuple[Vector, Vector, Vector, NDArray[np.float32]]:
     """Eigenvalues of covariance times weights, bounds on their errors, eigenvectors in a basis, and the basis."""
-    from understudy.model.descent_kernels import parts, subtract
+    from understudy.model.descent_kernels import half_squares, parts, subtract
 
     basis = np.zeros((len(x), steps), np.float32)
     nothing, trial = np.zeros(len(x)), np.empty(len(x))
@@ -92,7 +97,7 @@ def _lanczos(
     coefficients = np.empty(steps)
     image = answers - problem.targets
     for step in range(steps):
-        size = float(np.sqrt(np.sum(weights * image * image)))
+        size = math.sqrt(2.0 * half_squares(weights, image, nothing))
         if size == 0.0 or (beside and size <= 1e-8 * max(diagonal)):
             break
         if step:
@@ -116,5 +121,5 @@ def _lanczos(
         return np.empty(0), np.empty(0), np.empty((0, 0)), basis
     coupled = np.diag(beside[: steps - 1], 1)
     eigenvalues, vectors = np.linalg.eigh(np.diag(diagonal) + coupled + coupled.T)
-    left = float(np.sqrt(np.sum(weights * image * image)))
+    left = math.sqrt(2.0 * half_squares(weights, image, nothing))
     return eigenvalues, left * np.abs(vectors[-1]), vectors, np.ascontiguousarray(basis[:, :steps])

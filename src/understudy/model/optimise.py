@@ -87,8 +87,11 @@ class _Descent:
         for share, iterations in _SOFTENED:
             cap = share * stiffness
             if cap >= _SMALLEST_CAP:
-                large = np.maximum(np.maximum(self.answers, targets), 0.0)
-                self.run(weights / (1.0 + large * weights / cap), iterations, 0)
+                softened = np.maximum(self.answers, targets)
+                np.maximum(softened, 0.0, out=softened)
+                softened *= weights / cap
+                softened += 1.0
+                self.run(np.divide(weights, softened, out=softened), iterations, 0)
 
     def settle(self) -> None:
         """Descend in the true metric: with the stiff directions shortened, and without if that moved the minimum."""
