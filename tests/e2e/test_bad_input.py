@@ -62,7 +62,7 @@ def parquet(path, damage=None):
 
 TABLES = {
     "missing": (None, 3, "no such file"),
-    "folder.csv": ("folder", 3, "is a directory"),
+    "folder.csv": ("folder", 3, "this directory or pattern holds no .parquet or .csv file"),
     "empty.csv": (b"", 3, "the file is empty"),
     "t.xlsx": (b"x", 3, "give .csv, .tsv, .txt or .data (also with .gz), or .parquet"),
     "header.csv": (b"sex\nf\n", 4, "'age' is not in the table; add or rename there, or correct the schema"),
