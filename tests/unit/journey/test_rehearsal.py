@@ -78,7 +78,7 @@ def test_a_run_file_is_rehearsed_without_its_table(schema, book):
     run = schema.parent / "run.yaml"
     run.write_text(
         "data: never-there.csv\nschema: s.yaml\nbudget: {rho: 1}\nmechanism: independent\n"
-        "outputs: {report: custodian, rows: parquet}"
+        "rows: 80\noutputs: {report: custodian, rows: parquet}"
     )
     out = schema.parent / "out"
     assert journey.run(run, out, rehearse=True).summary["rehearsal"]
