@@ -51,9 +51,7 @@ class Rating:
         weights = {clique: weight for clique, weight in Workload.parse(self.named, domain).weights.items() if weight}
         small = {clique: weight for clique, weight in weights.items() if domain.cells(clique) <= _CELLS}
         if not small:
-            raise SettingError(
-                f"quality: every table of {self.named} has more than {_CELLS} cells; name smaller ones"
-            )
+            raise SettingError(f"quality: every table of {self.named} has more than {_CELLS} cells; name smaller ones")
         names = list(small)
         if len(names) > MOST:
             chance = np.array(list(small.values())) / sum(small.values())
