@@ -58,12 +58,12 @@ REFERENCE = {  # the better of the two MST columns of an independent sketch of t
     "msnbc": (0.117, 0.104, 0.104),
 }
 SECONDS = {"adult": 0.5, "fire": 1.0, "msnbc": 3.0}
-SPLIT = {"split": (0.4, 0.05, 0.55)}
+SPLIT = {"split": (0.35, 0.1, 0.55)}
 SIZED = SPLIT | {"size_power": 1 / 3}
 PENALTY = SIZED | {"penalty": 0.5}
 CHOICES = {  # settings beside the paper's, and whether merged values are undone evenly
     "the paper: thirds, equal noise, plain scores, even undoing": ({}, True),
-    "+ split .4/.05/.55": (SPLIT, True),
+    "+ split .35/.1/.55": (SPLIT, True),
     "+ noise by size (n^1/3)": (SIZED, True),
     "+ penalty 1/2": (PENALTY, True),
     "+ shrunk shares when undoing (the default)": (PENALTY, False),

@@ -60,7 +60,7 @@ class MST:
     """
 
     keep: Keep = ()
-    split: Sequence[float] = (0.4, 0.05, 0.55)
+    split: Sequence[float] = (0.35, 0.1, 0.55)
     threshold: float = 3.0
     penalty: float = 0.5
     size_power: float = 1 / 3
@@ -206,7 +206,7 @@ def tree_footprint(domain: Domain, forest: Sequence[int], kept: Sequence[Clique]
 def _checked_split(split: Any) -> tuple[float, ...]:
     numbers = isinstance(split, Sequence) and not isinstance(split, str) and len(split) == 3
     if not numbers or not all(isinstance(part, int | float) and 0 < part < math.inf for part in split):
-        raise SettingError("split: give three positive parts of the budget, such as [0.4, 0.05, 0.55]")
+        raise SettingError("split: give three positive parts of the budget, such as [0.35, 0.1, 0.55]")
     return tuple(float(part / math.fsum(split)) for part in split)
 
 
