@@ -18,6 +18,7 @@ from understudy.model.problem import Problem, Vector
 
 _DIFFERENCE = 1e-5
 _MORE_STEPS = 8
+_HELD = 1e30  # by single precision, with room for sums
 _MOST_ENTRIES = 12_000_000  # of a basis, 48 MB: very long vectors make do with fewer directions
 _SETTLED = 0.3  # an eigenvalue counts as found when its error is below this part of it
 _SHORTEST = 1 / 16  # eigenvalues are brought down to this part of the largest at most
@@ -31,8 +32,8 @@ class Metric:
     Attributes:
         weights: the diagonal.
         curvature: the largest eigenvalue of covariance times metric.
-        basis: stiff directions as columns, orthonormal in the inner product of the weights.
-        shortened: by how much of 1 each direction is shortened.
+        basis: stiff directions as columns, orthogonal in the inner product of the weights.
+        shortened: how much of each direction is taken off.
     """
 
     weights: Vector
@@ -65,23 +66,27 @@ def metric_at(problem: Problem, x: Vector, answers: Vector, weights: Vector, dir
     del counts
     leap = float(np.max(weights * np.abs(answers - problem.targets), initial=0.0))
     directions = min(directions, max(0, _MOST_ENTRIES // len(x) - _MORE_STEPS))
-    eigenvalues, errors, vectors, basis = _lanczos(problem, x, answers, weights, directions + _MORE_STEPS)
+    unit = float(weights.max(initial=0.0)) or 1.0  # single precision holds the basis: weights near 1, whatever sigma
+    eigenvalues, errors, vectors, basis = _lanczos(problem, x, answers, weights / unit, directions + _MORE_STEPS)
+    eigenvalues, errors = eigenvalues * unit, errors * unit
     largest = max(float(eigenvalues.max(initial=0.0)), expected) or 1.0
     found = (errors <= _SETTLED * eigenvalues) & (eigenvalues > _SHORTEST * largest)
     order = [k for k in np.argsort(-eigenvalues) if found[k]][:directions]
     if not order or eigenvalues[order[0]] < 0.8 * expected or leap > _LONGEST * eigenvalues[order[-1]]:
         return Metric(weights, largest, np.empty((len(x), 0), np.float32), np.empty(0))
-    return _shortened(weights, eigenvalues[order], basis, vectors[:, order])
+    return _shortened(weights, unit, eigenvalues[order], basis, vectors[:, order])
 
 
-def _shortened(weights: Vector, eigenvalues: Vector, basis: NDArray[np.float32], vectors: Vector) -> Metric:
+def _shortened(
+    weights: Vector, unit: float, eigenvalues: Vector, basis: NDArray[np.float32], vectors: Vector
+) -> Metric:
     from understudy.model.descent_kernels import rotate
 
     curvature, width = float(eigenvalues[-1]), len(eigenvalues) - 1
     flat = basis.reshape(-1)
     rotate(flat, basis.shape[1], np.ascontiguousarray(vectors[:, :-1]), np.empty(basis.shape[1]))
     kept = flat[: len(basis) * width].reshape(len(basis), width)
-    return Metric(weights, curvature, kept, 1.0 - curvature / eigenvalues[:-1])
+    return Metric(weights, curvature, kept, (1.0 - curvature / eigenvalues[:-1]) / unit)
 
 
 def _lanczos(
@@ -98,11 +103,13 @@ def _lanczos(
     image = answers - problem.targets
     for step in range(steps):
         size = math.sqrt(2.0 * half_squares(weights, image, nothing))
-        if size == 0.0 or (beside and size <= 1e-8 * max(diagonal)):
+        if not size > 1e-8 * max(diagonal, default=0.0):
             break
         if step:
             beside.append(size)
         image /= size
+        if not np.abs(image).max() < _HELD:
+            break
         basis[:, step] = image
         np.multiply(weights, image, out=trial)
         epsilon = _DIFFERENCE / float(np.abs(trial).max())
