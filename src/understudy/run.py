@@ -33,6 +33,7 @@ from understudy.release.artefact import Frame
 from understudy.release.partial import PartialWriter, unfinished
 from understudy.same_table import DeclaredPublic
 from understudy.schema import Recoding, Schema
+from understudy.source.sql import Located
 
 T = TypeVar("T")
 
@@ -324,6 +325,8 @@ def _settings(mechanism: Mechanism) -> dict[str, Any]:
 
 
 def _frame_kind(data: Any) -> Frame:
+    if isinstance(data, Located) and data.home == "spark":
+        return "spark"
     module = type(data).__module__.partition(".")[0]
     return module if module in ("pandas", "polars") else "arrow"  # type: ignore[return-value]
 

@@ -221,7 +221,7 @@ def password(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Spark with two workers, in a time zone of its own."""
     if importlib.util.find_spec("pyspark") is None:
         missing("pyspark is not installed (pip install 'understudy[spark]')")
@@ -234,6 +234,7 @@ def spark() -> Iterator[Any]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
         "spark.sql.session.timeZone": "America/New_York",
         "spark.log.level": "ERROR",
         "spark.ui.showConsoleProgress": "false",

@@ -29,12 +29,12 @@ from understudy.release.pack import measurement_data, measurement_from, pack, un
 from understudy.release.rare import merged_values
 from understudy.release.replicates import replicates
 from understudy.release.rows import Maker
+from understudy.release.spark import framed, write_table
 from understudy.schema import Recoding, Schema
-from understudy.schema.frames import to_frame
 
 _MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
 
-Frame = Literal["arrow", "pandas", "polars"]
+Frame = Literal["arrow", "pandas", "polars", "spark"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -124,7 +124,7 @@ class Release:
         Args:
             rows: how many; by default the declared number of rows, else the noisy total.
             seed: the same release and seed give the same rows; without it they are fresh each time.
-            as_: "arrow", "pandas" or "polars".
+            as_: "arrow", "pandas", "polars" or "spark" (in the session that is running).
             rare: what stands for values that were too rare to be told apart (`merged`): "spread" (in proportion to
                 what was measured), "other", "hierarchy" (by groups of the column's first level); one for all columns
                 or one by column. By default "other" where the column's values can say so, else "spread".
@@ -139,11 +139,11 @@ class Release:
             SettingError: when rows or seed is negative, the frame library or a rule is unknown, or no row can satisfy
                 the conditions.
         """
-        if as_ not in (None, "arrow", "pandas", "polars"):
-            raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas' or 'polars'")
+        if as_ not in (None, "arrow", "pandas", "polars", "spark"):
+            raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas', 'polars' or 'spark'")
         maker, rows, seed = self._maker(rows, seed, where, rare, as_written)
         _check_size(rows, len(self.schema.columns))
-        return to_frame(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
+        return framed(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
 
     def stream(
         self,
@@ -168,6 +168,34 @@ class Release:
         if rows > _MOST_ROWS:
             raise SettingError(f"{rows} rows are too many to write; say how many are wanted (rows=, -n)")
         return rows, maker.chunks(rows, seed)
+
+    def write_spark(
+        self, session: Any, table: str, *, rows: int | None = None, overwrite: bool = False, **sampled: Any
+    ) -> int:
+        """Write synthetic rows to a new table of Spark, with their types, without holding all of them.
+
+        The table appears when all rows are in it; what fails or is interrupted leaves nothing behind. It has the
+        session's default format.
+
+        Args:
+            session: the Spark session.
+            table: the table's name, such as "clinic.visits_standin".
+            rows: how many; by default as `sample`.
+            overwrite: replace a table of that name.
+            sampled: `seed`, `rare`, `where` and `as_written`, as in `stream`.
+
+        Returns:
+            How many rows were written.
+
+        **Privacy.** Post-processing: costs nothing.
+
+        Raises:
+            OutputError: when the table is there already, or cannot be written.
+            SettingError: as `sample`.
+        """
+        count, chunks = self.stream(rows, **sampled)
+        write_table(session, table, chunks, overwrite=overwrite)
+        return count
 
     def _maker(self, rows: Any, seed: Any, where: Any, rare: Any, as_written: bool) -> tuple[Maker, int, int | None]:
         layout = self.schema.layout_of_file() if as_written else self.layout

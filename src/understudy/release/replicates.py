@@ -16,7 +16,7 @@ from understudy.mechanism.learned import settled
 from understudy.model.graphical import GraphicalModel
 from understudy.release.rare import undo_merging
 from understudy.release.rows import Maker
-from understudy.schema.frames import to_frame
+from understudy.release.spark import framed
 from understudy.tabulate import SparseCounts, marginals
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def replicates(release: Release, count: int, *, rows: int | None, seed: int | No
         measured = [_again(release, m, merged, whole, generator) for m in release.measurements]
         fit = mechanism.finish(schema.domain, measured, recoding=release.recoding, total=schema.rows_used)
         fit = settled(mechanism, fit, schema, total=schema.rows_used)
-        yield to_frame(Maker(replace(release, model=fit.model)).rows(size, generator), release.frame)
+        yield framed(Maker(replace(release, model=fit.model)).rows(size, generator), release.frame)
 
 
 def _drawn(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:

@@ -14,7 +14,7 @@ from understudy.source.protocol import Source
 from understudy.source.read import csv_batches
 from understudy.source.sql_duckdb import database_batches, file_batches, relation_batches
 from understudy.source.sql_errors import engine, our_words
-from understudy.source.sql_place import CSV, files_of, home_of, name_of
+from understudy.source.sql_place import CSV, Home, files_of, home_of, name_of
 from understudy.source.sql_postgres import PostgresSnapshot
 from understudy.source.sql_spark import SparkSnapshot
 from understudy.source.sql_stream import StreamedSource
@@ -56,9 +56,14 @@ class Located:
         return self._snapshot
 
     @property
+    def home(self) -> Home:
+        """What kind of place it is."""
+        return home_of(self._data, query=self._query is not None)
+
+    @property
     def files(self) -> list[Path]:
         """The files that it is made of; none for a database."""
-        return files_of(fspath(self._data)) if home_of(self._data, query=self._query is not None) == "files" else []
+        return files_of(fspath(self._data)) if self.home == "files" else []
 
     def close(self) -> None:
         """Let go of connections and remove everything that was put on disk."""

@@ -120,8 +120,8 @@ def test_rows_that_cannot_fit_are_refused_with_the_remedy():
 
 
 def test_an_unknown_or_missing_frame_library_is_told(monkeypatch):
-    with pytest.raises(SettingError, match="use 'arrow', 'pandas' or 'polars'"):
-        of().sample(3, as_="spark")
+    with pytest.raises(SettingError, match="use 'arrow', 'pandas', 'polars' or 'spark'"):
+        of().sample(3, as_="excel")
     monkeypatch.setitem(__import__("sys").modules, "polars", None)
     with pytest.raises(InputError, match="polars is not installed"):
         of().sample(3, as_="polars")
