@@ -145,7 +145,7 @@ def _number(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
         return None
     if seen.whole and len(values) <= 12 and len(values) < 0.5 * seen.filled:
         return _whole_values(seen, values, counts, missing)
-    low, high = widened(values.min(), values.max())
+    low, high = widened(values.min(), values.max(), whole=seen.whole)
     field: dict[str, Any] = {"type": "integer" if seen.whole else "number"}
     field["constraints"] = {"minimum": _plain(low), "maximum": _plain(high)} | _required(seen, missing).get(
         "constraints", {}
@@ -250,15 +250,21 @@ def _rare(seen: Profile) -> float:
     return max(RARE, 0.001 * seen.filled)
 
 
-def widened(low: float, high: float) -> tuple[float, float]:
+def widened(low: float, high: float, *, whole: bool = False) -> tuple[float, float]:
     """Bounds moved outwards to round numbers, so that they do not quote an extreme person.
 
-    >>> widened(17, 90), widened(12285, 1490400), widened(0, 99999)
-    ((10, 100), (0, 1500000), (0, 100000))
+    Args:
+        low: the least value.
+        high: the greatest.
+        whole: stay with whole numbers, however close the two are.
+
+    >>> widened(17, 90), widened(12285, 1490400), widened(0, 99999), widened(1, 2, whole=True)
+    ((10, 100), (0, 1500000), (0, 100000), (1, 3))
     """
     span = high - low or abs(high) or 1.0
     step = 10.0 ** np.floor(np.log10(span))
     step = step / 2 if span / step < 2 else step
+    step = max(step, 1.0) if whole else step
     bottom, top = np.floor(low / step) * step, (np.floor(high / step) + 1) * step
     if low >= 0:
         bottom = max(bottom, 0.0)

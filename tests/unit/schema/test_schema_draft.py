@@ -91,6 +91,16 @@ def test_widening_never_cuts_and_never_quotes_the_extremes(low, high, bounds):
     assert widened(low, high) == bounds
 
 
+@pytest.mark.parametrize("values", [[1, 2, 1, 2], [10, 11, 11, 10], [0, 1], [1], [0], [-5, -4]])
+def test_a_few_whole_numbers_close_together_keep_whole_bounds(values):
+    """Half a step beyond 2 would be 2.5, which no column of whole numbers can declare."""
+    (field,) = (content := draft(pd.DataFrame({"n": values}), ["n"], Dialect()).content)["fields"]
+    limits = field["constraints"]
+    assert isinstance(limits["minimum"], int)
+    assert limits["minimum"] <= min(values) <= max(values) < limits["maximum"]
+    assert Schema.from_dict(content).domain["n"] >= 2
+
+
 def test_rare_values_are_folded_and_never_named(proposal, fields):
     assert fields["city"]["categories"] == ["Lyon", "Paris"]
     assert "Rare-town" not in str(proposal)
