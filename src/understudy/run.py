@@ -94,9 +94,8 @@ class Run:
 
     def label(self) -> dict[str, Any]:
         """What a release says about how it was made."""
-        return {"mechanism": self.mechanism.name, "settings": _settings(self.mechanism), "rows": self.rows} | (
-            {"frame": self.frame}
-        )
+        settings = told_settings(_settings(self.mechanism))
+        return {"mechanism": self.mechanism.name, "settings": settings, "rows": self.rows, "frame": self.frame}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data from which an interrupted run can be finished."""
@@ -322,6 +321,18 @@ def _settings(mechanism: Mechanism) -> dict[str, Any]:
         raise SettingError(
             f"the settings of {mechanism.name} must be plain values: numbers, words, lists of them"
         ) from None
+
+
+def told_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings as everyone may read them: of a workload's file its name alone, for a path may name people.
+
+    >>> told_settings({"workload": "/home/ann/secret/w.yaml", "max_mib": 80})
+    {'workload': 'w.yaml', 'max_mib': 80}
+    """
+    named = settings.get("workload")
+    if not isinstance(named, str) or Path(named).suffix not in (".yaml", ".yml", ".json"):
+        return dict(settings)
+    return dict(settings) | {"workload": Path(named).name}
 
 
 def _frame_kind(data: Any) -> Frame:

@@ -10,6 +10,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from understudy.earlier import Diverged
 from understudy.errors import InputError, ReleaseError, SettingError, UnderstudyError
 from understudy.mechanism import Fit, Mechanism, mechanism_named
 from understudy.mechanism.learned import settled
@@ -28,8 +29,8 @@ from understudy.source.reopen import opener
 from understudy.source.sql import Located, located
 from understudy.source.sql_place import name_of
 
-Rate: TypeAlias = Callable[[Fit, Receipt, Schema], tuple[Quality, Receipt]]
-"""Measures the quality of a fit, and adds what that cost to the receipt."""
+Rate: TypeAlias = Callable[[Fit, Receipt, Schema], tuple[Quality | None, Receipt]]
+"""Measures the quality of a fit, and adds what that cost to the receipt; None where that cannot be asked any more."""
 
 
 def synthesize(
@@ -146,6 +147,8 @@ def _opened(data: Any, run: Run, journal: RunJournal, progress: Progress) -> Pri
     earlier = journal.earlier
     paid = [] if earlier is None else earlier.purchases()
     if earlier is not None and (bought := earlier.bought()) is not None:
+        if (bought.privacy_unit, bought.rows) != (run.schema.privacy_unit, run.schema.rows):
+            raise Diverged("the schema on record protects others than the declared one")
         run.complete(bought)
     if not run.schema.open:
         source = open_source(data, run.schema)

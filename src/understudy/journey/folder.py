@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import secrets
@@ -71,12 +72,24 @@ class Folder:
         """
         state = self._state()
         if state is None:
-            self._write({"format": FORMAT, "run": secrets.token_hex(16), "fingerprint": self.file.fingerprint()})
+            mark = secrets.token_hex(16)
+            begun = {"format": FORMAT, "run": mark, "place": self._place(mark)}
+            self._write(begun | {"fingerprint": self.file.fingerprint()})
             state = self._state() or {}
         for kept in self.path.glob(".*.tmp"):  # drafts of an attempt that was killed
             with suppress(OSError):
                 kept.unlink()
         return str(state["run"])
+
+    @property
+    def moved(self) -> bool:
+        """Whether the run was begun in another place, of which this may be a copy."""
+        state = self._state() or {}
+        return "place" in state and state["place"] != self._place(state["run"])
+
+    def _place(self, mark: str) -> str:
+        """A digest: the folder may be handed on, and a path may name people."""
+        return hashlib.sha256(mark.encode() + os.fsencode(self.path.resolve())).hexdigest()[:32]
 
     def close(self, facts: Mapping[str, Any]) -> None:
         """Write down that the run is finished, with public facts about its release."""

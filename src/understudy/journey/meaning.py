@@ -9,6 +9,7 @@ from understudy.errors import SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.rehearsal import rehearsal_rows
 from understudy.mechanism.registry import setting_names
+from understudy.privacy import Budget
 from understudy.privacy.purchase import purchase_budget
 from understudy.quality import parsed_share
 from understudy.rating import Rating
@@ -26,9 +27,7 @@ def prepared_run(file: RunFile, table: Any) -> Run:
     """
     content = file.content
     schema = Schema.load(file.schema)
-    stated = dict.fromkeys(("epsilon", "delta", "rho")) | content["budget"]
-    discovery = stated.pop("discovery_share", 0.1)
-    budget = purchase_budget(schema, discovery, **stated)
+    discovery, budget = content["budget"].get("discovery_share", 0.1), budget_of(file, schema)
     mechanism = content.get("mechanism", "mst")
     settings = {} if isinstance(mechanism, str) else {key: mechanism[key] for key in mechanism if key != "name"}
     name = mechanism if isinstance(mechanism, str) else mechanism["name"]
@@ -42,6 +41,16 @@ def prepared_run(file: RunFile, table: Any) -> Run:
     run = prepared(table, schema, budget, name, settings, noise, rows, discovery, rating)
     run.rehearsal = file.rehearsal
     return run
+
+
+def budget_of(file: RunFile, schema: Schema) -> Budget:
+    """The budget that a file states.
+
+    Raises:
+        SettingError: when it cannot be meant.
+    """
+    stated = dict.fromkeys(("epsilon", "delta", "rho")) | file.content["budget"]
+    return purchase_budget(schema, stated.pop("discovery_share", 0.1), **stated)
 
 
 def _own_settings(file: RunFile, mechanism: str) -> dict[str, Any]:

@@ -11,11 +11,11 @@ from understudy.earlier import Diverged
 from understudy.errors import InputError, OutputError, ReleaseError, SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
-from understudy.journey.meaning import data_of, dataset_of, prepared_run, query_of
+from understudy.journey.meaning import budget_of, data_of, dataset_of, prepared_run, query_of
 from understudy.mechanism import Fit
 from understudy.privacy import Book, PrivateTable, Receipt
 from understudy.progress import Progress, Step
-from understudy.quality import Quality
+from understudy.quality import Quality, parsed_share
 from understudy.rating import Rating, rated
 from understudy.release import Partial, Release, read_partial
 from understudy.run import RunJournal
@@ -66,6 +66,12 @@ def _release(
         )
     if held is None:
         folder.partial.unlink(missing_ok=True)  # cut short before anything was paid
+    elif folder.moved and (paid or held.charges):
+        raise OutputError(
+            f"{folder.path} was copied or moved since this run began: two places that go on with one run would answer "
+            f"its questions twice for one price. Put it back, or finish from what was measured, at no cost, with "
+            f"`understudy resume {folder.partial} -o RELEASE`"
+        )
     try:
         return _gone_through(file, folder, mark, limit, held, progress)
     except (Diverged, InputError) as error:  # it cannot go on, or has no rows to go on with: what is paid for serves
@@ -95,16 +101,27 @@ def _gone_through(
                 "the run file means something else to this version of understudy than to the first attempt's"
             )
         journal = RunJournal(run, Book(), dataset_of(file), folder.release, mark=mark, earlier=held, limit=limit)
+        if held is not None and held.charges and not run.insecure and not run.rehearsal:
+            # The first attempt may have written another book: in this one the sum must not be too small either.
+            Book().append(dataset_of(file), run.budget, unit=run.neighbours.describe(), run=mark)
         release = carried_out(table, run, journal, folder.release, progress)
     return "resumed" if held is not None and held.charges else "made", release
 
 
 def _rate(file: RunFile, held: Partial) -> Rate | None:
-    """How to measure the quality that an interrupted run had kept a share for; None where it had not."""
+    """How to measure the quality that an interrupted run had kept a share for; None where it had not.
+
+    **Privacy.** Asked only where the record says the same as the run file about the budget and who is protected: what
+    the record says alone may be forged, and the book knows the file's.
+    """
     if "rating" not in held.run:
         return None
 
-    def rate(fit: Fit, receipt: Receipt, schema: Schema) -> tuple[Quality, Receipt]:
+    def rate(fit: Fit, receipt: Receipt, schema: Schema) -> tuple[Quality | None, Receipt]:
+        declared = Schema.load(file.schema)
+        stated = budget_of(file, declared), parsed_share(file.content.get("quality")), _protected(declared)
+        if stated != (receipt.budget, held.run["rating"]["share"], _protected(schema)) or receipt.insecure:
+            return None, receipt
         with located(data_of(file), query_of(file)) as data:
             table = PrivateTable(open_source(data, schema), receipt.budget, noise=receipt.noise)
             table.account.pay(receipt.charges)
@@ -112,6 +129,10 @@ def _rate(file: RunFile, held: Partial) -> Rate | None:
         return quality, replace(receipt, charges=table.account.charges)
 
     return rate
+
+
+def _protected(schema: Schema) -> tuple[Any, ...]:
+    return schema.privacy_unit, schema.rows
 
 
 def _held(folder: Folder, *, paid: bool) -> Partial | None:

@@ -210,10 +210,9 @@ class Book:
 
 def _checked(entry: Any) -> dict[str, Any]:
     """An entry whose numbers can be read."""
-    for name in ("rho", "epsilon", "delta"):
-        if entry[name] is not None or name == "rho":
-            fraction_of(entry[name])
-    fraction_of(entry.get("purchase_delta", "0"))
+    said = [entry[name] for name in ("rho", "epsilon", "delta") if entry[name] is not None or name == "rho"]
+    if any(fraction_of(number) < 0 for number in (*said, entry.get("purchase_delta", "0"))):
+        raise ValueError("nothing is ever given back")
     if (entry["epsilon"] is None) != (entry["delta"] is None):
         raise ValueError("epsilon and delta go together")
     return dict(entry)

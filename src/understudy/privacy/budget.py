@@ -201,9 +201,11 @@ class Account:
         """Accept these charges together, or none of them.
 
         Raises:
-            BudgetExceeded: when rho, delta or epsilon would pass the budget.
+            BudgetExceeded: when rho, delta or epsilon would pass the budget, or a charge gives something back.
         """
         charges = tuple(charges)
+        if any(min(charge.rho, charge.delta, charge.epsilon or 0) < 0 for charge in charges):  # of a forged file
+            raise BudgetExceeded("a charge below zero would make room for others: there is no refund; nothing was read")
         if self.budget.pure and any(charge.epsilon is None or charge.delta for charge in charges):
             raise BudgetExceeded("a pure-DP budget (delta = 0) cannot pay for this noise; give a delta above 0")
         with self._lock:

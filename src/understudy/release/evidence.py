@@ -36,8 +36,9 @@ def evidence_of(release: Release) -> Evidence:
 
 def asked_about(evidence: Evidence, workload: str | None, own: str | None) -> list[Clique]:
     """The cliques of a workload, or of the mechanism's own; a file's are in the record, wherever the file is now."""
-    if workload is None and own is not None and Path(own).suffix and evidence.cliques:
-        names = [clique for clique, _ in evidence.cliques]
+    if workload is None and own is not None and Path(own).suffix:
+        measured = [measurement.clique for stage in evidence.stages for measurement in stage.measurements]
+        names = [clique for clique, _ in evidence.cliques] or measured
         return [r for r in names if not any(set(r) < set(other) for other in names)]
     return list(Workload.parse(workload or own or "all-2way", evidence.model.domain))
 

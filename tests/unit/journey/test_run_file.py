@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,6 +16,7 @@ from understudy import errors, journey
 from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
 from understudy.mechanism.independent import Independent
+from understudy.privacy import PrivateTable
 from understudy.release import read_partial
 from understudy.release.partial import PartialWriter
 
@@ -228,25 +230,30 @@ def test_a_failure_before_spending_leaves_a_folder_that_can_be_used_again(folder
     assert start(folder).status == "made"
 
 
-def test_what_was_bought_before_a_crash_is_not_bought_again(folder, monkeypatch):
+@pytest.fixture
+def bought(folder, monkeypatch):
+    """A run that was stopped when it had bought its schema."""
     (folder / "t.csv").write_text("a,b\n" + "".join(f"{'xyz'[i % 3]},{i % 50}\n" for i in range(600)))
     (folder / "s.yaml").write_text(
         "fields:\n- {name: a, type: string, understudy: {values: discover}}\n"
         "- {name: b, type: integer, understudy: {bounds: discover, bins: 5}}\nunderstudy: {privacy_unit: row}\n"
     )
     write(folder, budget={"epsilon": 4, "delta": 1e-6, "discovery_share": 0.3})
-    original = Independent.fit
 
     def stops(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(Independent, "fit", stops)
-    with pytest.raises(KeyboardInterrupt):
-        start(folder)
-    before = read_partial(folder / "out" / "stand-in.release.partial")
-    monkeypatch.setattr(Independent, "fit", original)
-    assert start(folder).status == "resumed"
-    receipt = us.Release.load(folder / "out" / "stand-in.release").receipt
+    with monkeypatch.context() as patch:
+        patch.setattr(Independent, "fit", stops)
+        with pytest.raises(KeyboardInterrupt):
+            start(folder)
+    return folder
+
+
+def test_what_was_bought_before_a_crash_is_not_bought_again(bought):
+    before = read_partial(bought / "out" / "stand-in.release.partial")
+    assert start(bought).status == "resumed"
+    receipt = us.Release.load(bought / "out" / "stand-in.release").receipt
     assert receipt.charges[: len(before.charges)] == before.charges
     assert [charge.what for charge in receipt.charges[len(before.charges) :]] == ["measure", "measure"]
     assert us.Book().spent("t").runs == 1
@@ -271,3 +278,103 @@ def test_an_attempt_that_cannot_go_on_and_measured_nothing_says_what_is_left_to_
     with pytest.raises(errors.OutputError, match="start anew in another folder, paying again"):
         start(folder)
     assert us.Book().spent("t").runs == 1
+
+
+@pytest.fixture
+def stopped(folder, monkeypatch):
+    """A run that was stopped after its first answer."""
+    write(folder, quality="10%", dataset="people")
+    original, answers = PrivateTable._noisy, []
+
+    def stops(self, *args):
+        if answers:
+            raise KeyboardInterrupt
+        answers.append(1)
+        return original(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivateTable, "_noisy", stops)
+        with pytest.raises(KeyboardInterrupt):
+            start(folder)
+    return folder
+
+
+def test_a_copy_of_an_unfinished_run_is_not_answered_a_second_time_for_one_price(stopped):
+    shutil.copytree(stopped / "out", stopped / "copy")
+    asked = []
+    original = PrivateTable._draw
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PrivateTable, "_draw", lambda self, *args: asked.append(1) or original(self, *args))
+        with pytest.raises(errors.OutputError, match="copied or moved since this run began"):
+            journey.run(stopped / "run.yaml", stopped / "copy")
+    assert not asked
+    assert start(stopped).status == "resumed"
+    release = us.resume(stopped / "copy" / "stand-in.release.partial", output=stopped / "copied.release")
+    assert len(release.measurements) == 1
+    (stopped / "out").rename(stopped / "elsewhere")
+    assert journey.run(stopped / "run.yaml", stopped / "elsewhere").status == "unchanged"
+
+
+def test_going_on_with_another_book_writes_the_run_into_that_one_too(stopped, monkeypatch, tmp_path):
+    monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "another"))
+    assert us.Book().spent("people").runs == 0
+    assert start(stopped).status == "resumed"
+    assert us.Book().spent("people").runs == 1
+
+
+def forge(folder, change):
+    partial = folder / "out" / "stand-in.release.partial"
+    lines = [json.loads(line) for line in partial.read_text().splitlines() if line.strip()]
+    change(lines)
+    partial.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.mark.parametrize("key", ["budget", "share", "neighbours"])
+def test_a_forged_record_does_not_buy_a_better_answer_than_the_file_pays_for(stopped, key):
+    def change(lines):
+        run = lines[0]["run"]
+        if key == "budget":
+            run["receipt"]["budget"]["rho"] = "1000000"
+        elif key == "share":
+            run["rating"]["share"] = 0.9
+        else:
+            run["schema"]["understudy"]["rows"] = 60
+
+    forge(stopped, change)
+    assert start(stopped).status == "resumed"
+    assert us.Release.load(stopped / "out" / "stand-in.release").quality is None
+
+
+def test_an_honest_record_of_another_version_is_still_asked_about_its_quality(stopped):
+    forge(stopped, lambda lines: lines[0]["run"].update(rows=5))
+    assert start(stopped).status == "resumed"
+    assert us.Release.load(stopped / "out" / "stand-in.release").quality is not None
+
+
+def test_a_release_names_the_file_of_a_workload_and_not_where_it_is(folder):
+    (folder / "w.yaml").write_text("- [a, b]\n")
+    write(folder, mechanism="gaussian", workload="w.yaml")
+    start(folder)
+    release = us.Release.load(folder / "out" / "stand-in.release")
+    assert release.settings["workload"] == "w.yaml"
+    assert str(folder) not in json.dumps(dict(release.settings))
+    assert {bound.clique for bound in release.bounds()} == {("a", "b"), ("c",)}
+
+
+def test_a_bought_schema_that_protects_others_than_the_declared_one_is_refused(bought):
+    def change(lines):
+        (schema,) = (line["bought"] for line in lines if "bought" in line)
+        schema["understudy"]["rows"] = 600
+
+    forge(bought, change)
+    with pytest.raises(errors.OutputError, match="protects others than the declared one"):
+        start(bought)
+
+
+def test_forged_purchases_that_give_back_are_refused(bought):
+    def change(lines):
+        next(line["charge"] for line in lines if "charge" in line)["rho"] = "-100"
+
+    forge(bought, change)
+    with pytest.raises(errors.Paid, match="no refund"):
+        start(bought)

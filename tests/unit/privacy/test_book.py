@@ -90,6 +90,7 @@ def test_a_name_that_could_leave_the_folder_is_refused(shelf, name):
 @pytest.mark.parametrize("line", [
     "no json", "{}", "[]", "3", "null", '{"rho": "1e9", "epsilon": null, "delta": null}',
     '{"rho": "1", "epsilon": "1", "delta": null}', '{"rho": null, "epsilon": null, "delta": null}', "[" * 100_000,
+    '{"rho": "-1", "epsilon": null, "delta": null}',
 ])  # fmt: skip
 def test_a_damaged_page_stops_the_next_run_before_it_spends(shelf, line):
     shelf.append("people", Budget.of(rho=1.0), unit=UNIT)

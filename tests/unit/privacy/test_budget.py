@@ -152,3 +152,11 @@ def test_a_share_too_large_is_refused_and_one_too_large_by_rounding_is_cut():
     with pytest.raises(BudgetExceeded, match=r"asks for 1\.1 of a budget of 1, of which 1 is left"):
         account.share(1.1)
     assert account.share(1.0 + 1e-12) == 1
+
+
+@pytest.mark.parametrize("charge", [_charge(-1), _charge(0, delta=Fraction(-1)), _charge(0, epsilon=Fraction(-1))])
+def test_no_charge_gives_anything_back(charge):
+    account = Account(Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=1e-7))
+    with pytest.raises(BudgetExceeded, match="no refund"):
+        account.pay([charge])
+    assert account.remaining == account.budget.capacity
