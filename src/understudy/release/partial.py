@@ -134,19 +134,23 @@ class PartialWriter:
         self._end += len(data)
 
     def _move(self, line: bytes) -> None:
-        """Continue in the folder for temporary files; the old file goes once the new one holds everything."""
+        """Continue in the folder for temporary files; the old file goes once the new one holds everything.
+
+        **Privacy.** Where the old one cannot go, neither does the answer: two files that differ in it could both be
+        gone on with, and the question would be answered twice for one price.
+        """
         whole = self.path.read_bytes()[: self._end] + line
         handle, name = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=".partial")
         old, old_path, old_end = self._file, self.path, self._end
         self._file, self.path, self._end = FileIO(handle, "wb"), Path(name), 0
         try:
             self._put(whole)
+            old.close()
+            old_path.unlink(missing_ok=True)
         except OSError:
             self.close(keep=False)
             self._file, self.path, self._end = old, old_path, old_end
             raise
-        old.close()
-        old_path.unlink(missing_ok=True)
 
 
 def unfinished(path: Path) -> OutputError:

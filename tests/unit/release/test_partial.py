@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import os
+import tempfile
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -127,6 +129,31 @@ def test_a_measurement_that_does_not_fit_moves_to_another_disk(writer, monkeypat
     held = read_partial(writer.path)
     assert [m.clique for m in held.measurements] == [("a",), ("b",), ("c",)]
     assert held.charges == (CHARGE, CHARGE)
+
+
+def test_an_answer_is_given_up_where_the_old_file_would_stay_beside_the_new_one(writer, monkeypatch):
+    writer.charged([CHARGE])
+    old, original, unlink = writer.path, partial._write, Path.unlink
+    inode, known = old.stat().st_ino, set(Path(tempfile.gettempdir()).glob("*.partial"))
+
+    def write(file, data):
+        if os.fstat(file.fileno()).st_ino == inode:
+            raise OSError(errno.EROFS, "Read-only file system")
+        original(file, data)
+
+    def stays(path, **rest):
+        if path == old:
+            raise OSError(errno.EROFS, "Read-only file system")
+        unlink(path, **rest)
+
+    monkeypatch.setattr(partial, "_write", write)
+    monkeypatch.setattr(Path, "unlink", stays)
+    with pytest.raises(OSError, match="Read-only"):
+        writer.measured(MEASURED, NONE)
+    assert writer.path == old
+    assert set(Path(tempfile.gettempdir()).glob("*.partial")) == known
+    assert read_partial(old).measurements == ()
+    writer.close(keep=True)
 
 
 def test_if_no_disk_has_room_what_was_written_stays(writer, monkeypatch):
