@@ -58,7 +58,7 @@ class Quality:
             SettingError: for a confidence that is not between 0 and 1.
 
         >>> Quality(0.05, 0.01, "gaussian", "all-2way", 3, 3, 0.05).interval(0.95)  # doctest: +ELLIPSIS
-        (0.0304..., 0.0695...)
+        (0.0303..., 0.0696...)
         """
         if not 0 < confidence < 1:
             raise SettingError("confidence must lie between 0 and 1, such as 0.95")

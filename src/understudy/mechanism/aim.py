@@ -25,7 +25,7 @@ from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 from understudy.workload import Workload
 
-_ROUGH = 5e-3  # within rounds a model is estimated less precisely than at the end: the next choice needs no more
+_ROUGH = 0.05  # within rounds a model is estimated less precisely than at the end: the next choice needs no more
 _FEW = 8  # columns of fewer codes have little to merge: their second look buys less, and pairs will measure them too
 _ROOM = 1 << 25  # cells of candidates that merging may let in, where the declared ones have fewer: a gigabyte
 _WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
