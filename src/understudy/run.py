@@ -130,7 +130,7 @@ class RunJournal:
         earlier: Partial | None = None,
         limit: Literal["warn", "refuse", "ignore"] = "warn",
     ) -> None:
-        self._run, self._book, self._dataset, self._mark = run, book, dataset, mark
+        self._run, self._book, self._dataset, self._mark, self._limit = run, book, dataset, mark, limit
         self.earlier = None if earlier is None else Earlier(earlier)
         self._writer: PartialWriter | None = None
         self._spent = self.earlier is not None and self.earlier.spent
@@ -172,7 +172,8 @@ class RunJournal:
         self._spent = True  # said before it is done: an interrupt in between must not claim that nothing was spent
         try:
             unit = self._run.neighbours.describe()
-            self._book.append(self._dataset, self._run.budget, unit=unit, run=self._mark)
+            limited = self._limit == "refuse"
+            self._book.append(self._dataset, self._run.budget, unit=unit, run=self._mark, limited=limited)
         except UnderstudyError:
             self._spent = False
             raise

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from understudy.errors import OutputError, SettingError
+from understudy.errors import BudgetExceeded, OutputError, SettingError
 from understudy.privacy.budget import Budget
 from understudy.privacy.convert import epsilon_of
 from understudy.privacy.exact import float_above, float_below, fraction_of, upwards
@@ -89,7 +89,14 @@ class Book:
         self.spent(dataset)
 
     def append(
-        self, dataset: str, budget: Budget, *, unit: str, insecure: bool = False, run: str | None = None
+        self,
+        dataset: str,
+        budget: Budget,
+        *,
+        unit: str,
+        insecure: bool = False,
+        run: str | None = None,
+        limited: bool = False,
     ) -> None:
         """Write a run's budget down, durably, before its first answer exists.
 
@@ -100,9 +107,11 @@ class Book:
             insecure: whether the run's noise is seeded.
             run: the run's own mark; a run that is there already is not written again, so one that was killed and
                 started again counts once.
+            limited: refuse a run that would pass the yearly limit; of two at the same time, the second.
 
         Raises:
             SettingError: for a run in test mode: seeded noise never enters the book.
+            BudgetExceeded: for a run past the limit.
             OutputError: when the file cannot be written.
         """
         if insecure:
@@ -110,10 +119,13 @@ class Book:
         entry = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry_of(budget), "protects": unit}
         entry |= {} if run is None else {"run": run}
         self.check(dataset)
-        if run is not None and self.holds(dataset, run):
-            return
         try:
             with self.path(dataset).open("a", encoding="utf-8") as file:
+                _wait_for(file)  # from here to the end of the block others wait: what is found here still holds below
+                if run is not None and self.holds(dataset, run):
+                    return
+                if limited and (passed := self.passed(dataset, budget)) is not None:
+                    raise BudgetExceeded(f"{passed}. Another run was quicker; nothing was spent")
                 file.write(json.dumps(entry) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
@@ -216,6 +228,16 @@ def _checked(entry: Any) -> dict[str, Any]:
     if (entry["epsilon"] is None) != (entry["delta"] is None):
         raise ValueError("epsilon and delta go together")
     return dict(entry)
+
+
+def _wait_for(file: IO[str]) -> None:
+    """Have a page alone until it is closed, where the system and its disks can do that."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        return
 
 
 def _default_folder() -> Path:

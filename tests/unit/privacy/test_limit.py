@@ -113,6 +113,21 @@ def test_run_refuses_unless_told_and_a_paid_run_is_not_asked_again(folder):
     journey.run(folder / "run.yaml", folder / "three", rehearse=True)
 
 
+def test_of_two_runs_at_the_same_time_the_second_is_refused_before_it_reads(folder, monkeypatch):
+    Book().set_limit("people", Limit(rho=0.3))
+    original = Book.append
+
+    def overtaken(self, *args, **rest):
+        original(self, "people", Budget.of(rho=0.2), unit="one row")
+        original(self, *args, **rest)
+
+    monkeypatch.setattr(Book, "append", overtaken)
+    with pytest.raises(errors.BudgetExceeded, match="Another run was quicker"):
+        journey.run(folder / "run.yaml", folder / "one")
+    assert Book().spent("people").runs == 1
+    assert not list((folder / "one").glob("*.partial"))
+
+
 @pytest.fixture
 def call(monkeypatch, capfd):
     from understudy.cli import app
