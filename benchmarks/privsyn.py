@@ -40,7 +40,7 @@ class CodedSource:
     """Coded columns as a source, without a schema."""
 
     unit = PrivacyUnit()
-    rows_public = None
+    rows_public = rows_used = None
 
     def __init__(self, codes: Codes, domain: Domain) -> None:
         self._codes, self.domain = codes, domain

@@ -16,6 +16,7 @@ from understudy.mechanism.registry import MECHANISMS
 from understudy.release import read_partial
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
+KEPT = replace(SCHEMA, columns=tuple(column.model_copy(update={"on_unknown": "other"}) for column in SCHEMA.columns))
 FRAME = pl.DataFrame({"a": [0, 1, 2, 1], "b": [0, 1, 1, 0], "c": [1, 1, 1, 0]})
 
 
@@ -68,8 +69,22 @@ def test_declared_rows_are_not_taken_for_those_counted_where_units_are_cut(tmp_p
     assert release.sample().height == 400
 
 
+@pytest.mark.parametrize("mechanism", ["independent", "mst"])
+def test_declared_rows_are_not_taken_for_those_counted_where_rows_are_dropped(mechanism):
+    """A quarter of the rows is kept; a run that took all 400 for counted would contradict itself, or bound wrongly."""
+    frame = pl.concat([FRAME] * 100).with_columns(b=pl.Series([0, 7, 7, 7] * 100))
+    given = {"epsilon": 30.0, "delta": 1e-6, "mechanism": mechanism}
+    release = us.synthesize(frame, replace(SCHEMA, rows=400), dataset="d", **given)
+    assert release.receipt.neighbours.replace_one
+    assert {charge.sensitivity for charge in release.receipt.charges if charge.what == "measure"} == {2**0.5}
+    assert release.model.total == pytest.approx(100, abs=15)
+    answer = release.answer({"a": 0}, confidence=0.999999)
+    assert answer.low <= 100 <= answer.high
+    assert release.sample().height == 400
+
+
 def test_a_wrongly_declared_number_of_rows_does_not_lose_what_was_paid_for(tmp_path):
-    schema = replace(SCHEMA, rows=4000)
+    schema = replace(KEPT, rows=4000)
     with pytest.raises(errors.Paid, match="contradicts"):
         us.synthesize(
             FRAME, schema, epsilon=30.0, delta=1e-6, mechanism="mst", dataset="d", output=tmp_path / "r.release"
@@ -88,7 +103,7 @@ def test_several_rows_per_unit_rest_on_zcdp(tmp_path):
 
 
 def test_a_declared_number_of_rows_makes_neighbours_replace():
-    release = us.synthesize(FRAME, replace(SCHEMA, rows=4), epsilon=1.0, delta=1e-6, mechanism="independent")
+    release = us.synthesize(FRAME, replace(KEPT, rows=4), epsilon=1.0, delta=1e-6, mechanism="independent")
     assert release.receipt.neighbours.replace_one
     assert release.default_rows == release.model.total == 4
 

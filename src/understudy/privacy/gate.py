@@ -99,8 +99,8 @@ class PrivateTable:
 
     @property
     def rows_public(self) -> int | None:
-        """The number of rows counted, where the schema declares it public; None where a unit's rows are cut."""
-        return self.__source.rows_public if self.__source.unit.column is None else None
+        """The number of rows counted, where the schema declares it public; None where rows are cut or dropped."""
+        return self.__source.rows_used
 
     @property
     def account(self) -> Account:

@@ -78,6 +78,7 @@ class Unread:
 
     def __init__(self, schema: Schema) -> None:
         self.domain, self.unit, self.rows_public = Domain({}), schema.privacy_unit, schema.rows
+        self.rows_used = None  # whether rows can be dropped is known once there is a coding
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Nothing."""

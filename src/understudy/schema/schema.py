@@ -119,8 +119,13 @@ class Schema:
 
     @property
     def rows_used(self) -> int | None:
-        """The declared number of rows, where all of them are used; None where a unit's rows are cut to so many."""
-        return self.rows if self.privacy_unit.column is None else None
+        """The declared number of rows, where all of them are used.
+
+        None where a unit's rows are cut to so many, or a column says ``on_unknown: drop_row``: how many are left is
+        private.
+        """
+        dropping = any(column.on_unknown == "drop_row" for column in self.coded)
+        return None if dropping or self.privacy_unit.column is not None else self.rows
 
     @cached_property
     def needs(self) -> tuple[str, ...]:

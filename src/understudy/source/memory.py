@@ -39,13 +39,13 @@ class MemorySource:
         SchemaError: for a missing column or two columns of one name, naming them.
     """
 
-    __slots__ = ("__codes", "__domain", "__rows_public", "__unit", "__words")
+    __slots__ = ("__codes", "__domain", "__rows_public", "__rows_used", "__unit", "__words")
 
     def __init__(self, frame: Any, schema: Schema, *, key: bytes | None = None) -> None:
         units = _checked(frame, schema)
         self.__domain = schema.domain
         self.__unit = schema.privacy_unit
-        self.__rows_public = schema.rows
+        self.__rows_public, self.__rows_used = schema.rows, schema.rows_used
         encoded = schema.encode(frame)
         keep = np.asarray(encoded.keep, np.bool_)
         codes = {column: encoded.codes[column] for column in self.__domain}
@@ -71,6 +71,11 @@ class MemorySource:
     def rows_public(self) -> int | None:
         """The number of rows where the schema declares it public, else None."""
         return self.__rows_public
+
+    @property
+    def rows_used(self) -> int | None:
+        """The same where every row is sure to be counted."""
+        return self.__rows_used
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Exact counts of each clique's cells, in the order asked.

@@ -33,6 +33,11 @@ class Source(Protocol):
         """The number of rows where the schema declares it public, else None; never the number counted."""
         ...
 
+    @property
+    def rows_used(self) -> int | None:
+        """The same where every row is sure to be counted: `Schema.rows_used`, a fact of the schema."""
+        ...
+
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Exact counts of each clique's cells, in the order asked, axes in the order of the clique.
 

@@ -102,11 +102,11 @@ class EngineSource:
         InputError: when the engine refuses, in our words.
     """
 
-    __slots__ = ("__domain", "__names", "__rows_public", "__session", "__table", "__unit", "__words")
+    __slots__ = ("__domain", "__names", "__rows_public", "__rows_used", "__session", "__table", "__unit", "__words")
 
     def __init__(self, session: Session, schema: Schema, *, key: bytes | None = None) -> None:
         self.__session, self.__domain, self.__unit = session, schema.domain, schema.privacy_unit
-        self.__rows_public = schema.rows
+        self.__rows_public, self.__rows_used = schema.rows, schema.rows_used
         self.__names = {column: f"c{place}" for place, column in enumerate(schema.domain)}
         self.__words = {column.name: f"w{place}" for place, column in enumerate(schema.words)}
         self.__table = _filled(session, schema, self.__names | self.__words, key or new_key())
@@ -125,6 +125,11 @@ class EngineSource:
     def rows_public(self) -> int | None:
         """The number of rows where the schema declares it public, else None."""
         return self.__rows_public
+
+    @property
+    def rows_used(self) -> int | None:
+        """The same where every row is sure to be counted."""
+        return self.__rows_used
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Exact counts of each clique's cells, in the order asked.

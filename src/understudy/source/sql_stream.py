@@ -35,14 +35,14 @@ class StreamedSource:
     nor their number, and it refuses to be pickled or copied.
     """
 
-    __slots__ = ("__domain", "__folder", "__rows_public", "__store", "__unit", "__words")
+    __slots__ = ("__domain", "__folder", "__rows_public", "__rows_used", "__store", "__unit", "__words")
 
     def __init__(
         self, batches: Iterable[Any], schema: Schema, folder: PrivateFolder, *, key: bytes | None = None
     ) -> None:
         self.__domain = schema.domain
         self.__unit = schema.privacy_unit
-        self.__rows_public = schema.rows
+        self.__rows_public, self.__rows_used = schema.rows, schema.rows_used
         self.__folder = folder
         self.__store = CodeStore(schema.domain, folder.path)
         coded = _coded(batches, schema)
@@ -68,6 +68,11 @@ class StreamedSource:
     def rows_public(self) -> int | None:
         """The number of rows where the schema declares it public, else None."""
         return self.__rows_public
+
+    @property
+    def rows_used(self) -> int | None:
+        """The same where every row is sure to be counted."""
+        return self.__rows_used
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Exact counts of each clique's cells, in the order asked.

@@ -31,7 +31,7 @@ class CodedSource:
     ) -> None:
         self.domain = Domain(sizes)
         self.unit = PrivacyUnit() if max_rows == 1 else PrivacyUnit("unit", max_rows)
-        self.rows_public = rows_public
+        self.rows_public, self.rows_used = rows_public, rows_public if max_rows == 1 else None
         table = np.array(rows, dtype=np.int64).reshape(len(rows), len(self.domain))
         self._codes = {column: table[:, i].astype(np.uint32) for i, column in enumerate(self.domain)}
         self._known: dict[Clique, Counts] = {}
@@ -72,7 +72,7 @@ class WordSource:
     def __init__(self, values: Mapping[str, int], *, max_rows: int = 1, rows_public: int | None = None) -> None:
         self.domain = Domain({})
         self.unit = PrivacyUnit() if max_rows == 1 else PrivacyUnit("unit", max_rows)
-        self.rows_public = rows_public
+        self.rows_public, self.rows_used = rows_public, rows_public if max_rows == 1 else None
         self._values = dict(values)
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:

@@ -7,6 +7,7 @@ import gc
 import pickle
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,10 @@ def test_counts_of_any_frame(frame: Callable[[Any], Any]) -> None:
 
 def test_the_number_of_rows_is_public_only_when_declared() -> None:
     assert MemorySource(pd.DataFrame(ROWS), schema()).rows_public is None
+    dropping = MemorySource(pd.DataFrame(ROWS), schema(rows=4))
+    assert (dropping.rows_public, dropping.rows_used) == (4, None)  # codes: a row with another cell is not kept
+    kept = tuple(column.model_copy(update={"on_unknown": "other"}) for column in schema().columns)
+    assert MemorySource(pd.DataFrame(ROWS), replace(schema(rows=4), columns=kept)).rows_used == 4
 
 
 @pytest.mark.parametrize("frame", FRAMES)
@@ -145,7 +150,7 @@ def test_nothing_but_counts_comes_out() -> None:
     for leave in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(InputError, match="never written or copied"):
             leave(source)
-    shown = {"counts", "domain", "rows_public", "unit", "values"}
+    shown = {"counts", "domain", "rows_public", "rows_used", "unit", "values"}
     assert {name for name in dir(source) if not name.startswith("_")} == shown
     with pytest.raises(SchemaError, match="values are being bought"):
         source.values("a")
