@@ -327,7 +327,7 @@ def _settings(mechanism: Mechanism) -> dict[str, Any]:
 def told_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The settings as everyone may read them: of a workload's file its name alone, for a path may name people.
 
-    >>> told_settings({"workload": "/home/ann/secret/w.yaml", "max_mib": 80})
+    >>> told_settings({"workload": "survey/of_ann/w.yaml", "max_mib": 80})
     {'workload': 'w.yaml', 'max_mib': 80}
     """
     named = settings.get("workload")
