@@ -129,7 +129,9 @@ class _Descent:
                 np.copyto(self.kept, self.x)
                 if step < _SMALLEST_STEP * first_step:
                     self.converged = self._flat(history, loss)
-                    self.warning = "" if self.converged or not final else "the step size collapsed before convergence"
+                    self.shifted = bool(len(less)) and not self.converged  # eigenvalues of another place: try without
+                    failed = final and not self.converged and not self.shifted
+                    self.warning = "the step size collapsed before convergence" if failed else ""
                     return
                 continue
             parts, less = trial_parts, metric.shortened * trial_parts
