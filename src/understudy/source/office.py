@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import InputError
+from understudy.source.office_times import kind_of, moments
 
 OFFICE = (".sav", ".zsav", ".dta", ".xlsx")
 """The endings of such files."""
@@ -86,10 +87,11 @@ def read_office(path: Path, names: Sequence[str], *, decimal: str = ".") -> Any:
         places = {str(name): place for place, name in enumerate(header)}
         cells = {name: [_text(_at(row, places[name]), decimal) for row in rows] for name in names}
         return pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()})
-    columns, meta = _stat(path, usecols=list(names), output_format="dict")
-    kinds = meta.readstat_variable_types
+    # Dates stay numbers here: the reader would fail over a single one that no calendar holds.
+    columns, meta = _stat(path, usecols=list(names), output_format="dict", disable_datetime_conversion=True)
+    kinds, forms = meta.readstat_variable_types, meta.original_variable_types
     try:
-        return pa.table({name: _column(columns[name], kinds[name]) for name in names})
+        return pa.table({name: _column(columns[name], kinds[name], forms[name]) for name in names})
     except Exception:  # arrow quotes the cell that it cannot take
         raise InputError(f"{path}: a column holds what its type does not allow; export the file again") from None
 
@@ -115,13 +117,16 @@ def _missing(meta: Any, name: str) -> list[Any]:
     return [entry["lo"] for entry in meta.missing_ranges.get(name, ()) if entry["lo"] == entry["hi"]]
 
 
-def _column(cells: Sequence[Any], kind: str) -> Any:
+def _column(cells: Sequence[Any], kind: str, form: str) -> Any:
     import pyarrow as pa
 
     if kind == "string":
         return pa.array([cell or None for cell in cells], pa.string())
-    moment = next((cell for cell in cells if isinstance(cell, dt.date | dt.time | dt.timedelta)), None)
-    return pa.array(cells, pa.float64() if moment is None else None, from_pandas=True)
+    numbers = pa.array(cells, pa.float64(), from_pandas=True)
+    moment = kind_of(str(form))
+    if moment is None:
+        return numbers
+    return moments(numbers.to_numpy(zero_copy_only=False), str(form), moment)
 
 
 def _at(row: Sequence[Any], place: int) -> Any:

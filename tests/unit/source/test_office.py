@@ -85,6 +85,27 @@ class TestRows:
             (pyreadstat.write_sav if ending == "sav" else pyreadstat.write_dta)(alone, path)
         assert codes(read_table(path, SCHEMA)) == {name: found[:2] for name, found in whole.items()}
 
+    @pytest.mark.parametrize("odd", [1e16, -1e13, 1e300])
+    @pytest.mark.parametrize("form", ["DATE11", "DATETIME20", "TIME8"])
+    def test_a_date_that_no_calendar_holds_is_an_empty_cell_and_the_others_are_read(self, tmp_path, form, odd):
+        numbers = [1.3e10, 1.31e10 + 0.25, np.nan]
+        for name, cells in (("alone", numbers), ("beside", [*numbers, odd])):
+            pyreadstat.write_sav(pd.DataFrame({"d": cells}), tmp_path / f"{name}.sav", variable_format={"d": form})
+        alone, beside = (read_office(tmp_path / f"{name}.sav", ["d"])["d"] for name in ("alone", "beside"))
+        assert beside.type == alone.type
+        assert beside.to_pylist() == [*alone.to_pylist(), None]
+        theirs, _ = pyreadstat.read_sav(tmp_path / "alone.sav", output_format="dict")
+        assert alone.to_pylist()[:2] == list(theirs["d"][:2])
+
+    @pytest.mark.parametrize(
+        ("form", "number"), [("%td", 12_345.0), ("%tc", 1.4e12 + 250), ("%tcHH:MM:SS", 3_723_000.0), ("%9.0g", 1.5)]
+    )
+    def test_statas_dates_are_read_as_its_reader_reads_them(self, tmp_path, form, number):
+        path = tmp_path / "t.dta"
+        pyreadstat.write_dta(pd.DataFrame({"d": [number, -number]}), path, variable_format={"d": form})
+        theirs, _ = pyreadstat.read_dta(path, output_format="dict")
+        assert read_office(path, ["d"])["d"].to_pylist() == list(theirs["d"])
+
     def test_excel_numbers_follow_the_decimal_mark(self, files):
         assert read_office(files / "t.xlsx", ["income"], decimal=",")["income"].to_pylist()[:2] == ["0,5", "9,25"]
 
