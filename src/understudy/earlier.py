@@ -17,6 +17,7 @@ from typing import Any
 from understudy.errors import UnderstudyError
 from understudy.measurement import Measurement
 from understudy.privacy.charge import PURCHASES, Charge
+from understudy.quality import Apart
 from understudy.release import Partial
 from understudy.schema import Schema
 
@@ -82,7 +83,9 @@ class Earlier:
 
 
 def encoded(answer: Any) -> Any:
-    """The answer of a selection (a clique) or of scores (numbers by clique) as plain data."""
+    """The answer of a selection (a clique), of scores (numbers by clique) or about the quality, as plain data."""
+    if isinstance(answer, Apart):
+        return {"apart": [answer.rows, answer.scale, answer.noise]}
     if isinstance(answer, dict):
         return {"scores": [[list(clique), int(score)] for clique, score in answer.items()]}
     return {"clique": list(answer)}
@@ -95,6 +98,9 @@ def decoded(data: Any) -> Any:
         Diverged: when it is not that.
     """
     try:
+        if "apart" in data:
+            rows, scale, noise = data["apart"]
+            return Apart(float(rows), float(scale), "laplace" if noise == "laplace" else "gaussian")
         if "scores" in data:
             return {tuple(clique): int(score) for clique, score in data["scores"]}
         return tuple(str(column) for column in data["clique"])

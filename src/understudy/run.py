@@ -26,7 +26,6 @@ from understudy.privacy.neighbours import Neighbours
 from understudy.privacy.plan import can_plan, certified_plan
 from understudy.privacy.purchase import widest
 from understudy.privacy.randomness import is_insecure
-from understudy.quality import Apart
 from understudy.rating import Rating
 from understudy.release import Partial
 from understudy.release.artefact import Frame
@@ -186,11 +185,11 @@ class RunJournal:
         self._measured = True
 
     def released(self, answer: T) -> T:
-        """The answer that the run was given before, where there is one; else this one, written down if it is a choice.
+        """The answer that the run was given before, where there is one; else this one, written down.
 
-        Facts that are bought are written down together in the end, and the quality only in the release.
+        Measurements are written down by `measured`, and facts that are bought together in the end.
         """
-        if self._run.schema.open or isinstance(answer, Apart):
+        if self._run.schema.open:
             return answer
         self._recalled = None if self.earlier is None else self.earlier.answered(answer)
         if self._recalled is not None:

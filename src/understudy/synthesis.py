@@ -222,7 +222,7 @@ def resume(
 def _paid_receipt(held: Partial, schema: Schema) -> Receipt:
     """The receipt of an interrupted run; what its columns rest on is told by the schema, which may have been bought.
 
-    **Privacy.** A charge for quality is left out: its answer is kept nowhere but in a release, so it was never seen.
+    **Privacy.** A charge for quality is left out: its answer is about another fit, and this release does not tell it.
 
     Raises:
         BudgetExceeded, ValueError: when charges pass the budget, or a measurement was not paid for: no run wrote that.

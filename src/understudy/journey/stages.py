@@ -111,10 +111,10 @@ def _gone_through(
 def _rate(file: RunFile, held: Partial) -> Rate | None:
     """How to measure the quality that an interrupted run had kept a share for; None where it had not.
 
-    **Privacy.** Asked only where the record says the same as the run file about the budget and who is protected: what
-    the record says alone may be forged, and the book knows the file's.
+    **Privacy.** Asked once, and only where the record says the same as the run file about the budget and who is
+    protected: what the record says alone may be forged, and the book knows the file's.
     """
-    if "rating" not in held.run:
+    if "rating" not in held.run or any(charge.what == "quality" for charge in held.charges):
         return None
 
     def rate(fit: Fit, receipt: Receipt, schema: Schema) -> tuple[Quality | None, Receipt]:

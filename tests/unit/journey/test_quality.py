@@ -14,6 +14,7 @@ from understudy.journey.rehearsal import rehearsal_rows
 from understudy.privacy import PrivateTable
 from understudy.quality import parsed_share
 from understudy.rating import MOST, Rating
+from understudy.run import RunJournal
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
 
@@ -157,12 +158,12 @@ def test_the_command_lines_share_makes_another_run(folder):
 
 @pytest.mark.parametrize("stage", ["before", "after"])
 def test_a_run_that_stopped_around_it_still_measures_it_once(folder, monkeypatch, stage):
-    """Stopped before the question, or with the answer lost: it is asked (again), out of the same share."""
-    original = PrivateTable.error
+    """Stopped before the question it is asked now; stopped after the answer, that one is given again."""
+    original, answers = PrivateTable.error, []
 
     def stops(self, *args, **kwargs):
         if stage == "after":
-            original(self, *args, **kwargs)
+            answers.append(original(self, *args, **kwargs))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(PrivateTable, "error", stops)
@@ -174,7 +175,19 @@ def test_a_run_that_stopped_around_it_still_measures_it_once(folder, monkeypatch
     release = us.Release.load(folder / "out" / "stand-in.release")
     assert [charge.what for charge in release.receipt.charges] == ["measure"] * 3 + ["quality"]
     assert release.quality.to_dict().items() <= done.summary["quality"].items()
+    for answer in answers:  # with noise of so many digits, a second draw is another number
+        assert release.quality.value == pytest.approx(answer.rows / 2 / release.model.total, rel=1e-12)
     assert us.Book().spent("t").runs == 1
+
+
+def test_a_release_that_was_taken_away_before_the_record_was_removed_is_made_again_with_the_same_answer(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunJournal, "close", lambda self, *, keep: self._writer.close(keep=True))
+        journey.run(folder / "run.yaml", folder / "out")
+    seen = us.Release.load(folder / "out" / "stand-in.release").quality
+    (folder / "out" / "stand-in.release").rename(folder / "handed-over.release")
+    assert journey.run(folder / "run.yaml", folder / "out").status == "resumed"
+    assert us.Release.load(folder / "out" / "stand-in.release").quality == seen
 
 
 def test_resume_alone_has_no_rows_and_tells_no_quality(folder, monkeypatch):
