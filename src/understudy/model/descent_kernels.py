@@ -1,16 +1,18 @@
 """The compiled loops of the descent. Imported on first use, because numba is slow to import.
 
-A basis has one row for each answer and one column for each stiff direction: all directions in one pass, in one order
-of summation.
+A basis has one row for each stiff direction. All passes go through the cells in chunks that stay in the processor's
+nearest memory while every direction visits them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba import njit
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}  # without "nnan" and "ninf": an overflow must stay visible
+_CHUNK = 1024
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -26,13 +28,17 @@ def half_squares(weights: Any, answers: Any, targets: Any) -> Any:
 @njit(cache=True, fastmath=_FAST)
 def parts(basis: Any, weights: Any, answers: Any, targets: Any, out: Any) -> None:
     """The residual's part along each direction of the basis, in the inner product of the weights."""
+    residual = np.empty(_CHUNK)
     out[:] = 0.0
-    for i in range(weights.size):
-        r = weights[i] * (answers[i] - targets[i])
-        if r != 0.0:
-            row = basis[i]
-            for k in range(out.size):
-                out[k] += r * row[k]
+    for start in range(0, weights.size, _CHUNK):
+        w, a, y = weights[start : start + _CHUNK], answers[start : start + _CHUNK], targets[start : start + _CHUNK]
+        for i in range(w.size):
+            residual[i] = w[i] * (a[i] - y[i])
+        for k in range(out.size):
+            direction, total = basis[k, start : start + _CHUNK], 0.0
+            for i in range(w.size):
+                total += direction[i] * residual[i]
+            out[k] += total
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -53,37 +59,46 @@ def descend(
     The residual is taken without `less` of each direction of the basis.
     """
     along, beyond = momenta
-    for i in range(x.size):
-        moved = x[i]
-        if weights[i] != 0.0:
-            r = answers[i] - targets[i]
-            row = basis[i]
-            for k in range(less.size):
-                r -= row[k] * less[k]
-            moved -= step * weights[i] * r
-        out[i] = moved + along * (moved - kept[i]) + beyond * (moved - x[i])
-        kept[i] = moved
+    residual = np.empty(_CHUNK)
+    for start in range(0, x.size, _CHUNK):
+        at, old, new = x[start : start + _CHUNK], kept[start : start + _CHUNK], out[start : start + _CHUNK]
+        w, a, y = weights[start : start + _CHUNK], answers[start : start + _CHUNK], targets[start : start + _CHUNK]
+        for i in range(at.size):
+            residual[i] = a[i] - y[i]
+        for k in range(less.size):
+            direction, much = basis[k, start : start + _CHUNK], less[k]
+            for i in range(at.size):
+                residual[i] -= much * direction[i]
+        for i in range(at.size):
+            moved = at[i] - step * w[i] * residual[i]
+            new[i] = moved + along * (moved - old[i]) + beyond * (moved - at[i])
+            old[i] = moved
 
 
 @njit(cache=True, fastmath=_FAST)
 def subtract(basis: Any, coefficients: Any, vector: Any) -> None:
     """Take a combination of the basis away from a vector."""
-    for i in range(vector.size):
-        row, total = basis[i], 0.0
+    for start in range(0, vector.size, _CHUNK):
+        v = vector[start : start + _CHUNK]
         for k in range(coefficients.size):
-            total += row[k] * coefficients[k]
-        vector[i] -= total
+            direction, much = basis[k, start : start + _CHUNK], coefficients[k]
+            for i in range(v.size):
+                v[i] -= much * direction[i]
 
 
 @njit(cache=True, fastmath=_FAST)
-def rotate(flat: Any, width: int, rotation: Any, row: Any) -> None:
-    """Replace a basis, row after row in `flat`, by `basis @ rotation`, in the same place: rows become shorter."""
-    narrow = rotation.shape[1]
-    for i in range(flat.size // width):
-        for m in range(width):
-            row[m] = flat[i * width + m]
-        for k in range(narrow):
-            total = 0.0
-            for m in range(width):
-                total += row[m] * rotation[m, k]
-            flat[i * narrow + k] = total
+def rotate(basis: Any, rotation: Any) -> None:
+    """Replace the first rows of a basis by the combinations that the columns of `rotation` say."""
+    held = np.empty((basis.shape[0], _CHUNK))
+    for start in range(0, basis.shape[1], _CHUNK):
+        block = basis[:, start : start + _CHUNK]
+        for m in range(block.shape[0]):
+            for i in range(block.shape[1]):
+                held[m, i] = block[m, i]
+        for k in range(rotation.shape[1]):
+            row = block[k]
+            row[:] = 0.0
+            for m in range(block.shape[0]):
+                much = rotation[m, k]
+                for i in range(row.size):
+                    row[i] += much * held[m, i]

@@ -32,7 +32,7 @@ class Metric:
     Attributes:
         weights: the diagonal.
         curvature: the largest eigenvalue of covariance times metric.
-        basis: stiff directions as columns, orthogonal in the inner product of the weights.
+        basis: stiff directions as rows, orthogonal in the inner product of the weights.
         shortened: how much of each direction is taken off.
     """
 
@@ -73,7 +73,7 @@ def metric_at(problem: Problem, x: Vector, answers: Vector, weights: Vector, dir
     found = (errors <= _SETTLED * eigenvalues) & (eigenvalues > _SHORTEST * largest)
     order = [k for k in np.argsort(-eigenvalues) if found[k]][:directions]
     if not order or eigenvalues[order[0]] < 0.8 * expected or leap > _LONGEST * eigenvalues[order[-1]]:
-        return Metric(weights, largest, np.empty((len(x), 0), np.float32), np.empty(0))
+        return Metric(weights, largest, np.empty((0, len(x)), np.float32), np.empty(0))
     return _shortened(weights, unit, eigenvalues[order], basis, vectors[:, order])
 
 
@@ -83,10 +83,8 @@ def _shortened(
     from understudy.model.descent_kernels import rotate
 
     curvature, width = float(eigenvalues[-1]), len(eigenvalues) - 1
-    flat = basis.reshape(-1)
-    rotate(flat, basis.shape[1], np.ascontiguousarray(vectors[:, :-1]), np.empty(basis.shape[1]))
-    kept = flat[: len(basis) * width].reshape(len(basis), width)
-    return Metric(weights, curvature, kept, (1.0 - curvature / eigenvalues[:-1]) / unit)
+    rotate(basis, np.ascontiguousarray(vectors[:, :-1]))
+    return Metric(weights, curvature, basis[:width], (1.0 - curvature / eigenvalues[:-1]) / unit)
 
 
 def _lanczos(
@@ -95,7 +93,7 @@ def _lanczos(
     """Eigenvalues of covariance times weights, bounds on their errors, eigenvectors in a basis, and the basis."""
     from understudy.model.descent_kernels import half_squares, parts, subtract
 
-    basis = np.zeros((len(x), steps), np.float32)
+    basis = np.empty((steps, len(x)), np.float32)
     nothing, trial = np.zeros(len(x)), np.empty(len(x))
     diagonal: list[float] = []
     beside: list[float] = []
@@ -110,7 +108,7 @@ def _lanczos(
         image /= size
         if not np.abs(image).max() < _HELD:
             break
-        basis[:, step] = image
+        basis[step] = image
         np.multiply(weights, image, out=trial)
         epsilon = _DIFFERENCE / float(np.abs(trial).max())
         trial *= epsilon
@@ -119,14 +117,15 @@ def _lanczos(
         image -= answers
         image /= epsilon
         for again in (False, True):
-            parts(basis, weights, image, nothing, coefficients)
-            subtract(basis, coefficients, image)
+            found = coefficients[: step + 1]
+            parts(basis[: step + 1], weights, image, nothing, found)
+            subtract(basis[: step + 1], found, image)
             if not again:
-                diagonal.append(float(coefficients[step]))
+                diagonal.append(float(found[step]))
     steps = len(diagonal)
     if steps == 0:
         return np.empty(0), np.empty(0), np.empty((0, 0)), basis
     coupled = np.diag(beside[: steps - 1], 1)
     eigenvalues, vectors = np.linalg.eigh(np.diag(diagonal) + coupled + coupled.T)
     left = math.sqrt(2.0 * half_squares(weights, image, nothing))
-    return eigenvalues, left * np.abs(vectors[-1]), vectors, np.ascontiguousarray(basis[:, :steps])
+    return eigenvalues, left * np.abs(vectors[-1]), vectors, basis[:steps]
