@@ -83,6 +83,7 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
     from understudy.source.sql_types import column_types
 
     refuse_password(data)
+    notes: list[str] = []
     if home_of(data) != "file":
         dialect, names = Dialect(), {name: type_of(kind) for name, kind in column_types(data).items()}
     elif data.lower().endswith((".parquet", ".pq")):
@@ -90,6 +91,9 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
     else:
         dialect, listed = header(Path(data))
         names = dict.fromkeys(listed, "discover")
+        notes = [
+            "Column names are the first line of the file, and will be public: make sure that it is no person's row."
+        ]
     for given in types:
         name, _, kind = given.rpartition("=")
         if name not in names:
@@ -99,6 +103,7 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
     opened = Schema.from_dict(content).open
     _write(output, _json(content) if output.suffix == ".json" else _yaml(content))
     lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
+    lines += notes
     lines += [] if unit is not None else ["Can one person have more than one row? Then say so with --unit COLUMN:K."]
     lines += ["Next: understudy synthesize, whose --discovery-share says what part of the budget buys them."]
     told = {"schema": str(output), "columns": len(names), "to_be_bought": [column.name for column in opened]}

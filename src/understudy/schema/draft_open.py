@@ -16,7 +16,7 @@ TYPES = ("integer", "number", "string", "boolean", "date", "datetime", "duration
 """The types that can be given for a column; `discover` buys the type too."""
 
 _LONGEST_HEADER = 1 << 20
-_NUMBER = re.compile(r"^\s*[+-]?[0-9]*[.,]?[0-9]+\s*$")
+_VALUE = re.compile(r"[\W\d_]*\d[\W\d_TZeE]*|.*@.*")  # a number, amount, date, time or telephone number; an address
 
 
 def open_schema(names: Mapping[str, str], dialect: Dialect, unit: Any = "row") -> dict[str, Any]:
@@ -66,10 +66,10 @@ def header(path: Path) -> tuple[Dialect, list[str]]:
     names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
     if not any(names):
         raise InputError(f"{path}: the first line is empty; export the table again, with its header")
-    if len(set(names)) != len(names) or not all(names) or any(map(_NUMBER.match, names)):
+    if len(set(names)) != len(names) or not all(names) or any(map(_VALUE.fullmatch, names)):
         raise InputError(
-            f"{path}: the first line does not look like column names (a number, an empty or a repeated one); rows are "
-            "not read here: give the file a header"
+            f"{path}: the first line does not look like column names (a number, a date, an empty or a repeated one); "
+            "rows are not read here: give the file a header"
         )
     return Dialect(delimiter=delimiter, encoding=encoding), names
 

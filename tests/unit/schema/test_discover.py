@@ -8,9 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from understudy.errors import SchemaError
+from understudy.errors import InputError, SchemaError
 from understudy.schema import Dialect, Schema
 from understudy.schema.discover import LONGEST, Open, Shape, Words, trial
+from understudy.schema.draft_open import header
 from understudy.schema.fields import column_of, filled
 
 BOTH = {"bounds": "discover", "bins": "discover"}
@@ -159,3 +160,21 @@ def test_the_shape_of_a_typed_cell(cells, expected):
 def test_no_engine_is_given_shapes_to_guess():
     with pytest.raises(SchemaError, match="write the column's type instead"):
         Shape(name="t").table()
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["Ann,1980-02-03,teacher", "Ann,03.02.1980", "Ann,12:30", "Ann,+49 30 1234", "Ann,$5.00", "Ann,50%", "Ann,1.234,5",
+     "Ann,1e5", "Ann,1980-02-03T10:00:00Z", "Ann,ann@mail.org", "Ann,,x", "Ann,Ann"],
+)  # fmt: skip
+def test_a_first_line_that_may_be_a_row_is_not_taken_for_names_nor_quoted(tmp_path, row):
+    (tmp_path / "t.csv").write_text(f"{row}\nBob,x,y\n")
+    with pytest.raises(InputError, match="does not look like column names") as refused:
+        header(tmp_path / "t.csv")
+    assert "Ann" not in str(refused.value)
+
+
+def test_ordinary_names_are_names(tmp_path):
+    names = ["id", "income_2020", "1st visit", "Größe (cm)", "% poor", "q1", "E5_b", "#", "x"]
+    (tmp_path / "t.csv").write_text(",".join(names) + "\n")
+    assert header(tmp_path / "t.csv")[1] == names
