@@ -98,7 +98,8 @@ def refuse_password(data: Any) -> None:
         return
     try:
         parts = urlsplit(data)
-        secret = parts.password is not None or "password" in dict(parse_qsl(parts.query, keep_blank_values=True))
+        said = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        secret = parts.password is not None or bool(said & {"password", "sslpassword"})
     except ValueError:
         secret = True
     if secret:

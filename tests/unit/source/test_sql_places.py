@@ -52,7 +52,15 @@ def test_a_url_is_taken_apart_and_not_shown() -> None:
         database("postgresql://host/shop", query=False)
 
 
-@pytest.mark.parametrize("url", [URL, "postgresql://host/shop?password=x&table=t", "postgresql://[bad/shop?table=t"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        URL,
+        "postgresql://host/shop?password=x&table=t",
+        "postgresql://host/shop?table=t&sslpassword=x",
+        "postgresql://[bad/shop?table=t",
+    ],
+)
 def test_a_password_is_refused_on_the_command_line(url: str) -> None:
     with pytest.raises(SettingError, match="PGPASSWORD") as caught:
         refuse_password(url)
