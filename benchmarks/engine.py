@@ -194,7 +194,7 @@ def aim_like(domain: Domain, columns: dict[str, Any]) -> None:
         fitting = [c for c, size in zip(pool, sizes, strict=True) if size <= (turn + 1) / 40]
         found.append(measure(fitting[rng.integers(len(fitting))], 94.0 if turn < 20 else 47.0))
         drawn = time.process_time()
-        model = estimate(domain, found, total=ROWS, warm_start=model, tolerance=5e-3)
+        model = estimate(domain, found, total=ROWS, warm_start=model, tolerance=0.05)  # as AIM does
         calls += model.report.iterations if model.report else 0
         for part, seconds in (("sizes", sized - begin), ("queries", asked - sized)):
             spent[part] += seconds
