@@ -98,7 +98,7 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data from which an interrupted run can be finished."""
-        rating = {} if self.rating is None else {"rating": asdict(self.rating)}
+        rating = {} if self.rating is None else {"rating": told_settings(asdict(self.rating))}
         return {"schema": self.schema.to_dict(), "receipt": self.receipt(()).to_dict(), **self.label(), **rating}
 
 

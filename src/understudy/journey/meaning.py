@@ -36,7 +36,7 @@ def prepared_run(file: RunFile, table: Any) -> Run:
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int)):
         raise SettingError(f"{file.path}: `rows` must be a whole number")
     share = parsed_share(content.get("quality"))
-    rating = None if share is None else Rating(share, _workload(file) if content.get("workload") else None)
+    rating = None if share is None else Rating(share, workload_of(file) if content.get("workload") else None)
     noise = content.get("noise", "exact")
     run = prepared(table, schema, budget, name, settings, noise, rows, discovery, rating)
     run.rehearsal = file.rehearsal
@@ -58,7 +58,7 @@ def _own_settings(file: RunFile, mechanism: str) -> dict[str, Any]:
     content = file.content
     found: dict[str, Any] = {}
     if content.get("workload") is not None:
-        found["workload"] = _workload(file)
+        found["workload"] = workload_of(file)
     if content.get("keep"):
         found["keep"] = [_kept(entry, file) for entry in content["keep"]]
     if content.get("public") is not None:
@@ -68,7 +68,12 @@ def _own_settings(file: RunFile, mechanism: str) -> dict[str, Any]:
     return found
 
 
-def _workload(file: RunFile) -> str:
+def workload_of(file: RunFile) -> str:
+    """The workload that a file names, a path as the file means it.
+
+    Raises:
+        SettingError: when it is not text.
+    """
     workload = file.content["workload"]
     if not isinstance(workload, str):
         raise SettingError(f"{file.path}: `workload` is all-3way, target:COLUMN, skewed:SEED or a .yaml file")

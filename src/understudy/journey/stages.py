@@ -11,7 +11,7 @@ from understudy.earlier import Diverged
 from understudy.errors import InputError, OutputError, ReleaseError, SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
-from understudy.journey.meaning import budget_of, data_of, dataset_of, prepared_run, query_of
+from understudy.journey.meaning import budget_of, data_of, dataset_of, prepared_run, query_of, workload_of
 from understudy.mechanism import Fit
 from understudy.privacy import Book, PrivateTable, Receipt
 from understudy.progress import Progress, Step
@@ -125,7 +125,8 @@ def _rate(file: RunFile, held: Partial) -> Rate | None:
         with located(data_of(file), query_of(file)) as data:
             table = PrivateTable(open_source(data, schema), receipt.budget, noise=receipt.noise)
             table.account.pay(receipt.charges)
-            quality = rated(table, fit, Rating(**held.run["rating"]))
+            named = workload_of(file) if file.content.get("workload") else held.run["rating"]["workload"]
+            quality = rated(table, fit, Rating(held.run["rating"]["share"], named))
         return quality, replace(receipt, charges=table.account.charges)
 
     return rate

@@ -378,3 +378,18 @@ def test_forged_purchases_that_give_back_are_refused(bought):
     forge(bought, change)
     with pytest.raises(errors.Paid, match="no refund"):
         start(bought)
+
+
+def test_a_run_goes_on_however_its_file_is_called(folder, monkeypatch):
+    (folder / "w.yaml").write_text("- [a, b]\n")
+    write(folder, mechanism="gaussian", workload="w.yaml", quality="10%")
+    monkeypatch.chdir(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivateTable, "error", lambda *args, **kwargs: 1 / 0)
+        with pytest.raises(errors.Paid):
+            journey.run("run.yaml", "out")
+    monkeypatch.chdir("/")
+    assert str(folder) not in (folder / "out" / "stand-in.release.partial").read_text()
+    assert start(folder).status == "resumed"
+    release = us.Release.load(folder / "out" / "stand-in.release")
+    assert (release.quality.workload, release.quality.tables, len(release.receipt.charges)) == ("w.yaml", 1, 3)
