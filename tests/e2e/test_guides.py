@@ -73,6 +73,14 @@ def test_budget(first):
     assert said.count("recommended: ") == 3
 
 
+def test_rules(tmp_path):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERSTUDY_BOOK", str(tmp_path / ".book"))
+        said = follow(blocks("rules.md"), tmp_path)
+    assert "no rule is broken" in said
+    assert "order: ['admitted', 'discharged']: broken by 0 rows" in said
+
+
 def test_on_disk(first):
     folder, _ = first
     with pytest.MonkeyPatch.context() as patch:
