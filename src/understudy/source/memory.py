@@ -6,20 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from hashlib import sha256
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.domain import Clique, Domain
+from understudy.domain import Clique
 from understudy.errors import InputError, SchemaError
-from understudy.schema import PrivacyUnit, Schema
+from understudy.schema import Schema
 from understudy.schema.frames import arrow_columns
+from understudy.source.behind import RowsBehind
 from understudy.source.unit import bounded, new_key, unit_text
 from understudy.tabulate import Counts, marginals
 
 
-class MemorySource:
+class MemorySource(RowsBehind):
     """A pandas, polars or pyarrow frame behind the `Source` protocol.
 
     The frame is encoded by the schema, rows that the schema drops are dropped, at most ``max_rows`` rows of each
@@ -39,43 +40,21 @@ class MemorySource:
         SchemaError: for a missing column or two columns of one name, naming them.
     """
 
-    __slots__ = ("__codes", "__domain", "__rows_public", "__rows_used", "__unit", "__words")
+    __slots__ = ("__codes", "__words")
 
     def __init__(self, frame: Any, schema: Schema, *, key: bytes | None = None) -> None:
         units = _checked(frame, schema)
-        self.__domain = schema.domain
-        self.__unit = schema.privacy_unit
-        self.__rows_public, self.__rows_used = schema.rows, schema.rows_used
+        super().__init__(schema)
         encoded = schema.encode(frame)
         keep = np.asarray(encoded.keep, np.bool_)
-        codes = {column: encoded.codes[column] for column in self.__domain}
+        codes = {column: encoded.codes[column] for column in self.domain}
         words = _words(frame, schema)
         if units is not None:
             rows = codes | {name: _digests(texts) for name, texts in words.items()}
-            keep = _bounded_among(keep, unit_text(units), rows, self.__unit.max_rows, key or new_key())
+            keep = _bounded_among(keep, unit_text(units), rows, self.unit.max_rows, key or new_key())
         self.__words = {name: texts.filter(keep) for name, texts in words.items()}
         # Indexing copies, so no array can be a window on the caller's frame.
         self.__codes = {column: array[keep] for column, array in codes.items()}
-
-    @property
-    def domain(self) -> Domain:
-        """The coded columns: a fact of the schema."""
-        return self.__domain
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """Who is protected, and how many rows of one unit are counted at most."""
-        return self.__unit
-
-    @property
-    def rows_public(self) -> int | None:
-        """The number of rows where the schema declares it public, else None."""
-        return self.__rows_public
-
-    @property
-    def rows_used(self) -> int | None:
-        """The same where every row is sure to be counted."""
-        return self.__rows_used
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Exact counts of each clique's cells, in the order asked.
@@ -83,7 +62,7 @@ class MemorySource:
         Raises:
             SchemaError: before anything is counted, for an unknown column or a table too large to index.
         """
-        return marginals(self.__codes, self.__domain, cliques)
+        return marginals(self.__codes, self.domain, cliques)
 
     def values(self, column: str) -> dict[str, int]:
         """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
@@ -99,12 +78,6 @@ class MemorySource:
         return {
             text: n for text, n in zip(texts.dictionary.to_pylist(), counts, strict=False) if n and text is not None
         }
-
-    def __repr__(self) -> str:
-        return f"<MemorySource of {len(self.__domain)} columns>"
-
-    def __reduce__(self) -> NoReturn:
-        raise InputError("a source holds private rows and is never written or copied; keep the release instead")
 
 
 def _checked(frame: Any, schema: Schema) -> Any:

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.errors import InputError, SchemaError
-from understudy.schema import PrivacyUnit, Schema
+from understudy.errors import SchemaError
+from understudy.schema import Schema
 from understudy.schema.coded import Coded
 from understudy.schema.discover import Shape, Words
+from understudy.source.behind import RowsBehind
 from understudy.source.memory import check_names
 from understudy.source.sql_cover import covers, groups, summed
 from understudy.source.sql_grammar import Cell, Grammar, bounding, cell_index, step_code
@@ -87,7 +88,7 @@ class Session(Protocol):
         ...
 
 
-class EngineSource:
+class EngineSource(RowsBehind):
     """An engine's table behind the `Source` protocol.
 
     Args:
@@ -102,34 +103,14 @@ class EngineSource:
         InputError: when the engine refuses, in our words.
     """
 
-    __slots__ = ("__domain", "__names", "__rows_public", "__rows_used", "__session", "__table", "__unit", "__words")
+    __slots__ = ("__names", "__session", "__table", "__words")
 
     def __init__(self, session: Session, schema: Schema, *, key: bytes | None = None) -> None:
-        self.__session, self.__domain, self.__unit = session, schema.domain, schema.privacy_unit
-        self.__rows_public, self.__rows_used = schema.rows, schema.rows_used
+        super().__init__(schema)
+        self.__session = session
         self.__names = {column: f"c{place}" for place, column in enumerate(schema.domain)}
         self.__words = {column.name: f"w{place}" for place, column in enumerate(schema.words)}
         self.__table = _filled(session, schema, self.__names | self.__words, key or new_key())
-
-    @property
-    def domain(self) -> Domain:
-        """The coded columns: a fact of the schema."""
-        return self.__domain
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """Who is protected, and how many rows of one unit are counted at most."""
-        return self.__unit
-
-    @property
-    def rows_public(self) -> int | None:
-        """The number of rows where the schema declares it public, else None."""
-        return self.__rows_public
-
-    @property
-    def rows_used(self) -> int | None:
-        """The same where every row is sure to be counted."""
-        return self.__rows_used
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Exact counts of each clique's cells, in the order asked.
@@ -137,23 +118,23 @@ class EngineSource:
         Raises:
             SchemaError: before anything is counted, for an unknown column or a table too large to index.
         """
-        asked = [self.__domain.check(clique) for clique in cliques]
-        marginals({column: np.zeros(0, np.uint8) for column in self.__domain}, self.__domain, asked)
+        asked = [self.domain.check(clique) for clique in cliques]
+        marginals({column: np.zeros(0, np.uint8) for column in self.domain}, self.domain, asked)
         return self.__answers(asked)
 
     def __answers(self, asked: list[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        for group in groups(asked, self.__domain):
-            cover_of = covers(group, self.__domain)
+        for group in groups(asked, self.domain):
+            cover_of = covers(group, self.domain)
             tables = self.__counted(list(dict.fromkeys(cover_of.values())))
             for clique in group:
                 cover, table = cover_of[clique], tables[cover_of[clique]]
-                if self.__domain.cells(clique) > DENSE_CELLS:
-                    yield clique, _sparse(table, cover, clique, self.__domain)
+                if self.domain.cells(clique) > DENSE_CELLS:
+                    yield clique, _sparse(table, cover, clique, self.domain)
                 else:
-                    yield clique, summed(_dense(table, self.__domain.cells(cover)), cover, clique, self.__domain)
+                    yield clique, summed(_dense(table, self.domain.cells(cover)), cover, clique, self.domain)
 
     def __counted(self, cliques: list[Clique]) -> dict[Clique, Cells]:
-        cells = [cell_index(clique, self.__domain, self.__names) for clique in cliques]
+        cells = [cell_index(clique, self.domain, self.__names) for clique in cliques]
         which, cell, rows = self.__session.counted(self.__session.grammar.counting(cells, self.__table))
         return {clique: (cell[which == place], rows[which == place]) for place, clique in enumerate(cliques)}
 
@@ -173,12 +154,6 @@ class EngineSource:
     def close(self) -> None:
         """Drop what was put into the engine and let go of it."""
         self.__session.close()
-
-    def __repr__(self) -> str:
-        return f"<EngineSource of {len(self.__domain)} columns>"
-
-    def __reduce__(self) -> NoReturn:
-        raise InputError("a source holds private rows and is never written or copied; keep the release instead")
 
 
 def _dense(table: Cells, size: int) -> NDArray[np.int64]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from understudy.domain import Clique, Domain
-from understudy.errors import InputError, SchemaError
-from understudy.schema import PrivacyUnit, Schema
+from understudy.domain import Clique
+from understudy.errors import SchemaError
+from understudy.schema import Schema
+from understudy.source.behind import RowsBehind
 from understudy.source.sql_bound import Batch, bounded_batches
 from understudy.source.sql_store import CodeStore
 from understudy.source.sql_temp import PrivateFolder
@@ -22,7 +23,7 @@ from understudy.source.unit import new_key, unit_text
 from understudy.tabulate import Counts
 
 
-class StreamedSource:
+class StreamedSource(RowsBehind):
     """Arrow batches behind the `Source` protocol.
 
     Args:
@@ -35,44 +36,22 @@ class StreamedSource:
     nor their number, and it refuses to be pickled or copied.
     """
 
-    __slots__ = ("__domain", "__folder", "__rows_public", "__rows_used", "__store", "__unit", "__words")
+    __slots__ = ("__folder", "__store", "__words")
 
     def __init__(
         self, batches: Iterable[Any], schema: Schema, folder: PrivateFolder, *, key: bytes | None = None
     ) -> None:
-        self.__domain = schema.domain
-        self.__unit = schema.privacy_unit
-        self.__rows_public, self.__rows_used = schema.rows, schema.rows_used
+        super().__init__(schema)
         self.__folder = folder
         self.__store = CodeStore(schema.domain, folder.path)
         coded = _coded(batches, schema)
-        if self.__unit.column is not None:
-            coded = bounded_batches(coded, self.__domain, folder, max_rows=self.__unit.max_rows, key=key or new_key())
+        if self.unit.column is not None:
+            coded = bounded_batches(coded, self.domain, folder, max_rows=self.unit.max_rows, key=key or new_key())
         self.__words: dict[str, Counter[str]] = {column.name: Counter() for column in schema.words}
         for batch in coded:
             self.__store.append(batch.codes)
             for column, texts in batch.words.items():
                 self.__words[column].update(_counted(texts))
-
-    @property
-    def domain(self) -> Domain:
-        """The coded columns: a fact of the schema."""
-        return self.__domain
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """Who is protected, and how many rows of one unit are counted at most."""
-        return self.__unit
-
-    @property
-    def rows_public(self) -> int | None:
-        """The number of rows where the schema declares it public, else None."""
-        return self.__rows_public
-
-    @property
-    def rows_used(self) -> int | None:
-        """The same where every row is sure to be counted."""
-        return self.__rows_used
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Exact counts of each clique's cells, in the order asked.
@@ -96,12 +75,6 @@ class StreamedSource:
         """Remove everything that was kept on disk."""
         self.__store.close()
         self.__folder.close()
-
-    def __repr__(self) -> str:
-        return f"<StreamedSource of {len(self.__domain)} columns>"
-
-    def __reduce__(self) -> NoReturn:
-        raise InputError("a source holds private rows and is never written or copied; keep the release instead")
 
 
 def _coded(batches: Iterable[Any], schema: Schema) -> Iterator[Batch]:
