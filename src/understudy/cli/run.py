@@ -16,6 +16,7 @@ from understudy.errors import SettingError
 from understudy.mechanism.registry import mechanism_classes
 from understudy.privacy import Book
 from understudy.release import Release
+from understudy.release.facts import facts
 from understudy.source.sql_place import read_query, refuse_password
 from understudy.synthesis import dataset_name
 from understudy.synthesis import resume as resume_run
@@ -128,23 +129,8 @@ def mechanisms(as_json: Json = False) -> None:
 
 
 def summary(release: Release, path: Path) -> dict[str, Any]:
-    """What a script wants to know about a release; public facts only."""
-    receipt = release.receipt
-    return {
-        "release": str(path),
-        "mechanism": release.mechanism,
-        "guarantee": receipt.guarantee(),
-        "epsilon": receipt.epsilon,
-        "delta": receipt.delta,
-        "rho": receipt.rho,
-        "insecure": receipt.insecure,
-        "rehearsal": receipt.rehearsal,
-        "rows": release.default_rows,
-        "columns": list(release.schema.domain),
-        "measurements": len(release.measurements),
-        "charges": len(receipt.charges),
-        "quality": None if release.quality is None else release.quality.told(),
-    }
+    """What a script wants to know about a release and where it is."""
+    return {"release": str(path), **facts(release)}
 
 
 def _report(release: Release, path: Path, dataset: str, *, quiet: bool, as_json: bool) -> None:

@@ -18,6 +18,7 @@ from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
 from understudy.rating import Rating, rated
 from understudy.release import Partial, Release, read_partial
+from understudy.release.facts import facts
 from understudy.run import RunJournal
 from understudy.schema import Schema
 from understudy.source import open_source
@@ -44,9 +45,9 @@ def carried_through(
         if not path.exists():
             progress(Step("write", None, path.name))
             write_page(_page(kind, release, file, progress), path)
-    facts = _facts(file, release)
-    folder.close(facts)
-    return status, folder.summary(facts)
+    about = {"dataset": dataset_of(file), **facts(release)}
+    folder.close(about)
+    return status, folder.summary(about)
 
 
 def _release(
@@ -166,19 +167,3 @@ def _page(kind: str, release: Release, file: RunFile, progress: Progress) -> str
     data = data_of(file)
     real = data if file.rehearsal else read_table(data, release.schema)
     return custodian_report(release, real, progress=progress)
-
-
-def _facts(file: RunFile, release: Release) -> dict[str, Any]:
-    receipt = release.receipt
-    return {
-        "dataset": dataset_of(file),
-        "mechanism": release.mechanism,
-        "guarantee": receipt.guarantee(),
-        "epsilon": receipt.epsilon,
-        "delta": receipt.delta,
-        "rho": receipt.rho,
-        "insecure": receipt.insecure,
-        "default_rows": release.default_rows,
-        "measurements": len(release.measurements),
-        "quality": None if release.quality is None else release.quality.told(),
-    }

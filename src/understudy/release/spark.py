@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
-from understudy.errors import InputError, OutputError, SettingError, UnderstudyError
+from understudy.errors import InputError, OutputError, SettingError
+from understudy.release.write import in_our_words
 from understudy.schema.frames import to_frame
 from understudy.source.sql_errors import engine
 
@@ -31,7 +32,7 @@ def framed(table: Any, kind: Any) -> Any:
         raise InputError("pyspark is not installed; pip install 'understudy[spark]', or ask for 'arrow'") from None
     except Exception:
         raise InputError("no Spark session is running; start one, or ask for 'arrow'") from None
-    with _our_words("Spark could not take the rows; is its session still running?"):
+    with in_our_words("Spark could not take the rows; is its session still running?"):
         return _in_spark(session, table)
 
 
@@ -47,10 +48,10 @@ def write_table(session: Any, name: str, chunks: Iterable[Any], *, overwrite: bo
     taken = _taken(session, name, overwrite=overwrite)
     draft, aside = (_beside(name, f"_understudy_{word}_{secrets.token_hex(4)}") for word in ("draft", "old"))
     try:
-        with _our_words(f"table {name} could not be filled; is Spark still running, and has it room?"):
+        with in_our_words(f"table {name} could not be filled; is Spark still running, and has it room?"):
             for chunk in chunks:
                 _in_spark(session, chunk).coalesce(_FILES).write.saveAsTable(draft, mode="append")
-        with _our_words(f"table {name} could not be given its name; may this session rename tables there?"):
+        with in_our_words(f"table {name} could not be given its name; may this session rename tables there?"):
             _renamed(session, draft, name, aside if taken else None)
     finally:
         with suppress(Exception):
@@ -58,7 +59,9 @@ def write_table(session: Any, name: str, chunks: Iterable[Any], *, overwrite: bo
 
 
 def _taken(session: Any, name: str, *, overwrite: bool) -> bool:
-    with _our_words(f"the name {name!r} cannot be looked up; write it as spark.table takes it: NAME or DATABASE.NAME"):
+    with in_our_words(
+        f"the name {name!r} cannot be looked up; write it as spark.table takes it: NAME or DATABASE.NAME"
+    ):
         taken = bool(session.catalog.tableExists(name))
         kind = session.catalog.getTable(name).tableType if taken else ""
     if kind in ("VIEW", "TEMPORARY"):
@@ -121,13 +124,3 @@ def _type(types: Any, kind: Any) -> Any:
         return types.DecimalType(20, 0) if pa.types.is_uint64(kind) else types.DecimalType(kind.precision, kind.scale)
     name = names.get(kind, "string")
     return getattr(types, f"{name.capitalize()}Type")()
-
-
-@contextmanager
-def _our_words(message: str) -> Iterator[None]:
-    try:
-        yield
-    except UnderstudyError:
-        raise
-    except Exception:
-        raise OutputError(message) from None

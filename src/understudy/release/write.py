@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
-from understudy.errors import OutputError
+from understudy.errors import OutputError, UnderstudyError
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Dialect
 
@@ -134,3 +134,14 @@ def _remove_stale(path: Path) -> None:
         if owner.isdigit() and int(owner) != os.getpid() and not psutil.pid_exists(int(owner)):
             with suppress(OSError):
                 draft.unlink()
+
+
+@contextmanager
+def in_our_words(message: str) -> Iterator[None]:
+    """An engine's own error said in our words: its message may hold an address, a password or a value."""
+    try:
+        yield
+    except UnderstudyError:
+        raise
+    except Exception:
+        raise OutputError(message) from None

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from understudy.errors import OutputError, SettingError, UnderstudyError
-from understudy.release.write import Opened
+from understudy.errors import OutputError, SettingError
+from understudy.release.write import Opened, in_our_words
 from understudy.source.sql_errors import engine
 from understudy.source.sql_place import database
 
@@ -36,12 +36,12 @@ def written_table(url: str, *, force: bool = False) -> Iterator[Opened]:
         raise SettingError("say which table to write: ?table=NAME at the end of the URL") from None
     name = place.table or ""
     psycopg = engine("psycopg")
-    with _our_words("the database cannot be reached or refuses the login; check host, database, user and password"):
+    with in_our_words("the database cannot be reached or refuses the login; check host, database, user and password"):
         connection = psycopg.connect(place.address, application_name="understudy", client_encoding="utf8")
     try:
         _refuse_taken(connection, psycopg, name, force=force)
         yield lambda columns: _Table(connection, psycopg, name, columns, force=force)
-        with _our_words(f"table {name} could not be written; did the server stop, or run out of room?"):
+        with in_our_words(f"table {name} could not be written; did the server stop, or run out of room?"):
             connection.commit()
     finally:
         with suppress(Exception):
@@ -60,7 +60,7 @@ class _Table:
         sql = psycopg.sql
         table = _identifier(sql, name)
         fields = [sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_type(field.type))) for field in columns]
-        with _our_words(f"table {name} could not be made; may this user create tables there?"):
+        with in_our_words(f"table {name} could not be made; may this user create tables there?"):
             if force:
                 connection.execute(sql.SQL("drop table if exists {}").format(table))
             connection.execute(sql.SQL("create table {} ({})").format(table, sql.SQL(", ").join(fields)))
@@ -72,7 +72,7 @@ class _Table:
         text = io.BytesIO()
         csv.write_csv(_plain(table), text, csv.WriteOptions(include_header=False))
         with (
-            _our_words(f"table {self._name} could not be filled; did the server stop, or run out of room?"),
+            in_our_words(f"table {self._name} could not be filled; did the server stop, or run out of room?"),
             self._connection.cursor().copy(self._copy) as copy,
         ):
             copy.write(text.getbuffer())
@@ -83,7 +83,7 @@ class _Table:
 
 def _refuse_taken(connection: Any, psycopg: Any, name: str, *, force: bool) -> None:
     words = f"the name {name!r} cannot be looked up; write it as NAME or SCHEMA.NAME"
-    with _our_words(words):
+    with in_our_words(words):
         quoted = _identifier(psycopg.sql, name).as_string(connection)
         taken = connection.execute("select to_regclass(%s)", (quoted,)).fetchone()[0]
     if taken is not None and not force:
@@ -124,13 +124,3 @@ def _plain(table: Any) -> Any:
         elif pa.types.is_dictionary(field.type):
             table = table.set_column(index, field.name, table[index].cast(field.type.value_type))
     return table
-
-
-@contextmanager
-def _our_words(message: str) -> Iterator[None]:
-    try:
-        yield
-    except UnderstudyError:
-        raise
-    except Exception:
-        raise OutputError(message) from None
