@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 SKEW = 2.0
 """The standard deviation of the log of a code's share."""
 
-TIE = 1.4
+TIE = 1.6
 """The standard deviation of the log of a cell's share beside what its two codes explain."""
 
 _STEPS = 40
