@@ -128,7 +128,7 @@ class _Descent:
                 age, momentum = 0, 1.0
                 np.copyto(self.kept, self.x)
                 if step < _SMALLEST_STEP * first_step:
-                    self.converged = self._flat(history, loss)
+                    self.converged = self._flat(history, loss) or self._at_rest(first_step)
                     self.shifted = bool(len(less)) and not self.converged  # eigenvalues of another place: try without
                     failed = final and not self.converged and not self.shifted
                     self.warning = "the step size collapsed before convergence" if failed else ""
@@ -201,6 +201,19 @@ class _Descent:
         gained = history[-1 - _WINDOW] - loss
         self.gap = gained * max(_PATIENCE, len(history) / (2 * _WINDOW)) / loss if loss > 0.0 else 0.0
         return self.gap <= self.tolerance
+
+    def _at_rest(self, step: float) -> bool:
+        """Whether no step along the true gradient, long or short, gains anything to speak of: the floor of rounding."""
+        problem = self.problem
+        loss = problem.loss(self.answers)
+        for part in (1.0, 0.1, 0.01):
+            np.multiply(problem.weights, self.answers - problem.targets, out=self.trial)
+            self.trial *= -part * step
+            self.trial += self.x
+            problem.answers(self.trial, self.trial_answers)
+            if problem.loss(self.trial_answers) < (1.0 - 1e-3 * self.tolerance) * loss:
+                return False
+        return True
 
     def _must_stop(self) -> bool:
         if self.deadline is not None and time.perf_counter() > self.deadline:
