@@ -27,6 +27,7 @@ _WINDOW = 10
 _PATIENCE = 10.0  # windows to come that may gain as much as the last: momentum is slow to build after a warm start
 _MOST_CALLS = 20_000
 _SMALLEST_STEP = 1e-9
+_TRUSTED = 4  # restarts in a shortened metric
 _SAME = 1e-6  # relative difference between linear and log domain that does not matter
 
 
@@ -111,7 +112,7 @@ class _Descent:
         parts = metric.parts(self.answers, targets)
         less = metric.shortened * parts
         loss = constant + metric.loss(self.answers, targets, parts)
-        history, age, momentum = [loss], 0, 1.0
+        history, age, restarts, momentum = [loss], 0, 0, 1.0
         self.converged = self.shifted = False
         np.copyto(self.kept, self.x)
         for _ in range(iterations):
@@ -127,10 +128,13 @@ class _Descent:
                 step *= _SHRINK if age <= _YOUNG else 1.0
                 age, momentum = 0, 1.0
                 np.copyto(self.kept, self.x)
+                restarts += 1
+                if len(less) and restarts > _TRUSTED:  # the eigenvalues do not hold here: go on without
+                    self.shifted = True
+                    return
                 if step < _SMALLEST_STEP * first_step:
                     self.converged = self._flat(history, loss) or self._at_rest(first_step)
-                    self.shifted = bool(len(less)) and not self.converged  # eigenvalues of another place: try without
-                    failed = final and not self.converged and not self.shifted
+                    failed = final and not self.converged
                     self.warning = "the step size collapsed before convergence" if failed else ""
                     return
                 continue
@@ -141,7 +145,7 @@ class _Descent:
             history.append(loss)
             left_out = 0.5 * float(np.sum(less * parts))
             self.watch(self.problem.propagation.calls, loss + left_out if final else self.problem.loss(self.answers))
-            if self._flat(history, loss):
+            if self._flat(history, loss) and age >= 2 * _WINDOW:  # after a restart momentum must build up first
                 self.converged = True
                 self.shifted = left_out > 0.1 * self.tolerance * loss
                 return
