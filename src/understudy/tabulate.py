@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -114,7 +114,7 @@ def _answer(
     codes: Mapping[str, NDArray[Any]], domain: Domain, asked: list[Clique], dense: set[Clique], rows: int
 ) -> Iterator[tuple[Clique, Counts]]:
     rank = {column: position for position, column in enumerate(domain)}
-    for group in _groups(asked, domain, dense):
+    for group in consecutive(asked, lambda c: domain.cells(c) if c in dense else 0, most_cells=_GROUP_CELLS):
         canonical = {clique: tuple(sorted(clique, key=rank.__getitem__)) for clique in group if clique in dense}
         tables: dict[Clique, NDArray[Any]] = {}
         if canonical and _worth_compiling(rows * len(canonical)):
@@ -131,17 +131,19 @@ def _answer(
                 yield clique, np.bincount(_flat_index(codes, domain, clique), minlength=domain.cells(clique))
 
 
-def _groups(asked: list[Clique], domain: Domain, dense: set[Clique]) -> Iterator[list[Clique]]:
-    """Consecutive cliques whose dense tables fit in the budget together."""
+def consecutive(
+    asked: Iterable[Clique], cells: Callable[[Clique], int], *, most_cells: int, most: int = sys.maxsize
+) -> Iterator[list[Clique]]:
+    """Consecutive cliques that are answered together: at most so many, and so few cells that they fit in memory."""
     group: list[Clique] = []
     total = 0
     for clique in asked:
-        cells = domain.cells(clique) if clique in dense else 0
-        if group and total + cells > _GROUP_CELLS:
+        size = cells(clique)
+        if group and (len(group) == most or total + size > most_cells):
             yield group
             group, total = [], 0
         group.append(clique)
-        total += cells
+        total += size
     if group:
         yield group
 

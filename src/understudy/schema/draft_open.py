@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from understudy.errors import InputError, SettingError
 from understudy.schema.dialect import Dialect
+from understudy.schema.sniff import beginning
 
 TYPES = ("integer", "number", "string", "boolean", "date", "datetime", "duration", "drop", "id", "discover")
 """The types that can be given for a column; `discover` buys the type too."""
@@ -75,11 +75,7 @@ def header(path: Path) -> tuple[Dialect, list[str]]:
 
 
 def _first_line(path: Path) -> tuple[str, str]:
-    try:
-        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            line = file.readline(_LONGEST_HEADER)
-    except (OSError, EOFError):
-        raise InputError(f"{path} cannot be read; check the path, and that the file is whole") from None
+    line = beginning(path, lambda file: file.readline(_LONGEST_HEADER))
     for encoding in ("utf-8-sig", "windows-1252"):
         try:
             return line.decode(encoding).rstrip("\r\n"), "utf-8" if encoding == "utf-8-sig" else encoding

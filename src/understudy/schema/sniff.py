@@ -5,8 +5,10 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import io
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from understudy.errors import InputError
@@ -39,12 +41,21 @@ def sniff(path: Path) -> tuple[Dialect, list[str]]:
     return Dialect(delimiter=delimiter, decimal=_decimal(rows, delimiter), encoding=encoding, header=header), names
 
 
-def _start(path: Path) -> tuple[str, str]:
+def beginning(path: Path, read: Callable[[io.BufferedIOBase], bytes]) -> bytes:
+    """The first bytes of a file, compressed or not.
+
+    Raises:
+        InputError: when it cannot be read.
+    """
     try:
         with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
-            start = file.read(_PEEK)
+            return read(file)
     except (OSError, EOFError):
         raise InputError(f"{path} cannot be read; check the path, and that the file is whole") from None
+
+
+def _start(path: Path) -> tuple[str, str]:
+    start = beginning(path, lambda file: file.read(_PEEK))
     for mark, encoding in (
         (codecs.BOM_UTF8, "utf-8"),
         (codecs.BOM_UTF16_LE, "utf-16"),

@@ -12,24 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
+from understudy.tabulate import consecutive
 
 _COVER_CELLS = 1 << 17
 _GROUP_CLIQUES, _GROUP_CELLS = 256, 1 << 23
 
 
 def groups(asked: list[Clique], domain: Domain) -> Iterator[list[Clique]]:
-    """Consecutive cliques that are answered together: so many that covering pays, so few that they fit in memory."""
-    group: list[Clique] = []
-    cells = 0
-    for clique in asked:
-        size = domain.cells(clique)
-        if group and (len(group) == _GROUP_CLIQUES or cells + size > _GROUP_CELLS):
-            yield group
-            group, cells = [], 0
-        group.append(clique)
-        cells += size
-    if group:
-        yield group
+    """Cliques that are answered together: so many that covering pays, so few that they fit in memory."""
+    return consecutive(asked, domain.cells, most_cells=_GROUP_CELLS, most=_GROUP_CLIQUES)
 
 
 def covers(cliques: list[Clique], domain: Domain, most: int = _COVER_CELLS) -> dict[Clique, Clique]:
