@@ -118,7 +118,7 @@ def told(name: str, epsilon: str, runs: list[list[Point]]) -> str:
                 closest = max(p.error / p.bound for p in kind)
                 word = "measured" if supported else "not measured"
                 lines.append(
-                    f"  {k}-way, {word} ({len(kind)}): median bound/error {ratio:.2f}, largest error/bound {closest:.3f}"
+                    f"  {k}-way, {word} ({len(kind)}): median bound/error {ratio:.2f}, most error/bound {closest:.3f}"
                 )
     return "\n".join(lines)
 
