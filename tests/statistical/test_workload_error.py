@@ -1,4 +1,8 @@
-"""The workload error that is bought is unbiased, its interval covers as often as it says; shorter ones are noticed."""
+"""The workload error that is bought is unbiased, its interval covers as often as it says; shorter ones are noticed.
+
+By the binomial law: each coverage is called wrong when it is right with probability below 5e-8, and one whose scale is
+wrong by 1.3 is called right with probability below 1e-8 (the closest is Laplace noise at a confidence of 0.95).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,8 @@ from understudy.privacy import Budget, PrivateTable
 from understudy.quality import Quality
 from understudy.testing.tables import CodedSource
 
-DRAWS = 3000
+DRAWS = 5000
+REACH = 5.6  # standard deviations
 TABLES = [("a",), ("a", "b"), ("b", "c")]
 WEIGHTS = {TABLES[0]: 1, TABLES[1]: 3, TABLES[2]: 2}
 SIZES = {"a": 3, "b": 4, "c": 2}
@@ -39,14 +44,14 @@ def answers(budget: Budget) -> list[Quality]:
 
 
 def covered(found: list[Quality], confidence: float, shorter: float = 1.0) -> bool:
-    """Whether coverage is what it says, with a chance below 1e-6 to say no when it is."""
+    """Whether coverage is what it says."""
     truth = exact()
     inside = 0
     for one in found:
         low, high = Quality(one.value, one.scale / shorter, one.noise, "w", 3, 3, 1.0).interval(confidence)
         inside += low <= truth <= high
     deviation = math.sqrt(confidence * (1 - confidence) / DRAWS)
-    return abs(inside / DRAWS - confidence) < 5.2 * deviation
+    return abs(inside / DRAWS - confidence) < REACH * deviation
 
 
 @pytest.fixture(scope="module", params=["gaussian", "laplace"])
@@ -65,8 +70,8 @@ def test_the_interval_covers_as_often_as_it_says(found: list[Quality], confidenc
 def test_the_estimate_is_unbiased(found: list[Quality]) -> None:
     deviation = found[0].scale * (1.0 if found[0].noise == "gaussian" else math.sqrt(2))
     mean = float(np.mean([one.value for one in found]))
-    assert abs(mean - exact()) < 5.2 * deviation / math.sqrt(DRAWS)
-    assert abs(1.2 * mean - exact()) > 5.2 * deviation / math.sqrt(DRAWS)
+    assert abs(mean - exact()) < REACH * deviation / math.sqrt(DRAWS)
+    assert abs(1.2 * mean - exact()) > REACH * deviation / math.sqrt(DRAWS)
 
 
 def test_the_noise_is_that_of_one_number(found: list[Quality]) -> None:
