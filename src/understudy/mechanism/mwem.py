@@ -49,13 +49,13 @@ class MWEM:
 
     def __post_init__(self) -> None:
         try:
-            self._engine()
+            self.as_aim()
         except SettingError as error:
             raise SettingError(str(error).replace("aim:", "mwem:", 1)) from None
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Select, measure and estimate, round by round."""
-        return self._engine().fit(table, rho=rho, progress=progress)
+        return self.as_aim().fit(table, rho=rho, progress=progress)
 
     def finish(
         self,
@@ -67,13 +67,14 @@ class MWEM:
         progress: Progress = silent,
     ) -> Fit:
         """The model of what was measured."""
-        return self._engine().finish(domain, measurements, recoding=recoding, total=total, progress=progress)
+        return self.as_aim().finish(domain, measurements, recoding=recoding, total=total, progress=progress)
 
     def footprint(self, domain: Domain) -> Footprint:
         """As AIM's."""
-        return self._engine().footprint(domain)
+        return self.as_aim().footprint(domain)
 
-    def _engine(self) -> AIM:
+    def as_aim(self) -> AIM:
+        """The settings of AIM that make it this mechanism."""
         return AIM(
             workload=self.workload,
             rounds=self.rounds,

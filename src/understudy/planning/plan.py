@@ -11,9 +11,10 @@ from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.mechanism import mechanism_named
 from understudy.planning.cost import MANY, memory_bytes, seconds
+from understudy.planning.expected import Expected
 from understudy.planning.noise import PlannedNoise
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
-from understudy.planning.predict import PREDICTORS, Expected
+from understudy.planning.predict import PREDICTORS
 from understudy.privacy import Budget
 from understudy.privacy.neighbours import Neighbours
 from understudy.schema import Schema

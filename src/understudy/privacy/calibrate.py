@@ -54,7 +54,7 @@ def planned_sigma(weights: Sequence[float], epsilon: float, delta: float, *, rep
     if not 0 < rho < math.inf:
         raise SettingError(f"epsilon must be finite and not vanishingly small, not {epsilon}")
     valid = _by_zcdp(shape, rho, replace_one)
-    if _too_much(spread(valid, weights)):
+    if too_much(spread(valid, weights)):
         return valid
 
     def excess(sigma: float) -> float:
@@ -75,7 +75,7 @@ def planned_epsilon(sigmas: Sequence[float], delta: float, *, replace_one: bool 
     if not len(sigmas) or not all(sigma > 0 and math.isfinite(sigma) for sigma in sigmas):
         raise SettingError("sigmas must be positive, finite numbers, at least one")
     valid = epsilon_of(_rho(sigmas, replace_one), delta)
-    if valid == 0 or _too_much(sigmas):
+    if valid == 0 or too_much(sigmas):
         return valid
     return _smallest(lambda epsilon: _log_delta(sigmas, epsilon, delta, replace_one) - math.log(delta), valid)
 
@@ -129,7 +129,8 @@ def _by_zcdp(shape: Sequence[float], rho: float, replace_one: bool) -> float:
     return math.sqrt(ratio) * (1 + 2.0**-48)
 
 
-def _too_much(sigmas: Sequence[float]) -> bool:
+def too_much(sigmas: Sequence[float]) -> bool:
+    """Whether measurements are too many of a kind for the exact curve, so that zCDP serves."""
     return max(sigmas) > _LARGEST or len(set(sigmas)) > _DISTINCT
 
 

@@ -12,7 +12,7 @@ from understudy.errors import SettingError
 from understudy.mechanism import mechanism_named
 from understudy.planning import check_delta, default_delta, odds_of, plan
 from understudy.planning.noise import PlannedNoise
-from understudy.planning.plausible import Pair, fitted, plausible_table
+from understudy.planning.plausible import Pair, Problem, fitted, plausible_table
 from understudy.planning.predict import expect_independent, expect_mst
 from understudy.privacy import Budget, PrivateTable
 from understudy.privacy.neighbours import Neighbours
@@ -45,7 +45,7 @@ class TestNoise:
     def test_fixed_measurements_use_the_exact_curve(self):
         weights = mechanism_named("independent").plan(DOMAIN)
         sigmas, _ = certified_plan(weights, Budget.of(epsilon=1.0, delta=1e-6), Neighbours())
-        assert noise().fixed(weights).tolist() == list(sigmas.values())
+        assert noise().fixed(weights) == pytest.approx(list(sigmas.values()), rel=2e-3)
 
 
 class TestFit:
@@ -61,14 +61,16 @@ class TestFit:
         best = np.linalg.lstsq(
             np.vstack([*equations, exactly * np.ones((1, 12))]), np.concatenate([*sides, [exactly * total]]), rcond=None
         )[0]
-        assert fitted(pair, noisy, 10.0, total).reshape(-1) == pytest.approx(best, abs=0.5)
+        [made] = fitted([Problem(pair, noisy, 10.0, total)])
+        assert made.reshape(-1) == pytest.approx(best, abs=0.5)
 
     def test_never_negative(self):
         rng = np.random.default_rng(4)
         true = plausible_table(rng, 9, 9, 200)
         sigma = np.full(9, 30.0)
         pair = Pair(0, 1, true, true.sum(axis=1), sigma, true.sum(axis=0), sigma)
-        assert fitted(pair, true + rng.normal(0, 30, true.shape), 30.0, 200.0).min() >= 0
+        [made] = fitted([Problem(pair, true + rng.normal(0, 30, true.shape), 30.0, 200.0)])
+        assert made.min() >= 0
 
     def test_merging_keeps_the_counts(self):
         true = plausible_table(np.random.default_rng(5), 10, 6, 1000)
@@ -151,8 +153,7 @@ class TestPlan:
         assert [(line.epsilon, line.mechanism) for line in made.lines] == [
             (1, "mst"), (1, "aim"), (2, "mst"), (2, "aim"),
         ]  # fmt: skip
-        assert made.lines[1].expected is None
-        assert made.lines[0].expected.two_way > 0
+        assert all(line.expected.two_way > 0 for line in made.lines)
 
     def test_forgets_the_true_count(self):
         made = plan(self.schema, people=20_417)

@@ -1,0 +1,120 @@
+"""What the mechanisms that choose once would measure of a made-up table."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
+from understudy.mechanism.gaussian import Gaussian
+from understudy.mechanism.nist_mst import NistMST
+from understudy.mechanism.privsyn import PrivSyn
+from understudy.planning.measured import Measured, Places
+from understudy.planning.noise import PlannedNoise
+from understudy.planning.plausible import merged_size, plausible_column, plausible_dependence
+
+Array = NDArray[np.float64]
+
+
+def by_workload(settings: Gaussian, domain: Domain, noise: PlannedNoise) -> Measured:
+    """`gaussian` measures its whole workload: nothing is chosen."""
+    weights = settings.plan(domain)
+    return _fixed(domain, weights, noise, threshold=0.0)
+
+
+def by_a_public_table(
+    rng: np.random.Generator, settings: NistMST, domain: Domain, rows: int, noise: PlannedNoise
+) -> Measured:
+    """`nist-mst` with a tree of pairs, drawn at random: which pairs and triples a public table says is not known."""
+    wide = [column for column, size in domain.items() if size > 1]
+    order = [wide[place] for place in rng.permutation(len(wide))]
+    tree = [domain.canonical((order[int(rng.integers(i))], order[i])) for i in range(1, len(order))]
+    weights = NistMST(cliques=tree, threshold=settings.threshold).plan(domain)
+    run = _fixed(domain, weights, noise, threshold=settings.threshold)
+    sizes = merged_sizes(rng, run.declared, run.looks, rows, noise, settings.threshold)
+    return Measured(run.declared, sizes, run.looks, run.cliques, run.sigmas, settings.threshold)
+
+
+def by_dependence(
+    rng: np.random.Generator, settings: PrivSyn, domain: Domain, rows: int, noise: PlannedNoise
+) -> Measured:
+    """`privsyn`: columns, noisy dependence of all pairs, its own choice and cliques."""
+    declared = np.array(list(domain.values()))
+    budget = noise.capacity
+    looks = noise.sigmas(np.ones(len(declared)), settings.one_way_share * budget) ** -2
+    sizes = merged_sizes(rng, declared, looks, rows, noise, settings.threshold)
+    merged = Domain({str(place): int(size) for place, size in enumerate(sizes)})
+    cells = _candidates(merged, settings.pair_cells)
+    spend = settings.dependence_share * budget if cells else 0.0
+    left = budget - settings.one_way_share * budget - spend
+    spread = Spread.of(noise.single(left), pure=noise.budget.pure)
+    scores = _scores(rng, settings, sizes, list(cells), rows, noise, spend) if cells else {}
+    pairs = dense_marginals(scores, cells, spread, least_gain=settings.least_gain, most_cells=settings.most_cells)
+    cliques = combined(merged, pairs, most_cells=settings.clique_cells)
+    named = {column for pair in pairs for column in pair}
+    again = [place for place in range(len(declared)) if str(place) not in named]
+    weights = spread.weights([merged.cells(c) for c in cliques] + [int(declared[place]) for place in again])
+    sigmas = noise.sigmas(np.array(weights), left)
+    looks[again] += sigmas[len(cliques) :] ** -2
+    return Measured(
+        declared, sizes, looks, [_places(c) for c in cliques], sigmas[: len(cliques)].tolist(), settings.threshold
+    )
+
+
+def merged_sizes(
+    rng: np.random.Generator, declared: Array, looks: Array, rows: int, noise: PlannedNoise, threshold: float
+) -> Array:
+    """How many codes are left of made-up columns when rare ones are merged; all of those never looked at."""
+    found = []
+    for size, look in zip(declared.tolist(), looks.tolist(), strict=True):
+        if not look or not threshold:
+            found.append(size)
+            continue
+        column = plausible_column(rng, size, rows)
+        found.append(merged_size(column + noise.draw(rng, look**-0.5, size), look**-0.5, threshold))
+    return np.array(found)
+
+
+def _fixed(domain: Domain, weights: dict[Clique, float], noise: PlannedNoise, *, threshold: float) -> Measured:
+    """Measurements fixed in advance; tables of single columns are looks."""
+    place = {column: i for i, column in enumerate(domain)}
+    declared, looks = np.array(list(domain.values())), np.zeros(len(domain))
+    cliques, sigmas = [], []
+    for clique, sigma in zip(weights, noise.fixed(weights).tolist(), strict=True):
+        if len(clique) == 1:
+            looks[place[clique[0]]] += sigma**-2
+        else:
+            cliques.append(tuple(sorted(place[column] for column in clique)))
+            sigmas.append(sigma)
+    return Measured(declared, declared, looks, cliques, sigmas, threshold)
+
+
+def _candidates(domain: Domain, most: int) -> dict[Clique, int]:
+    wide = [column for column, size in domain.items() if size > 1]
+    cells = {pair: domain[pair[0]] * domain[pair[1]] for pair in combinations(wide, 2)}
+    return {pair: size for pair, size in cells.items() if size <= most}
+
+
+def _scores(
+    rng: np.random.Generator,
+    settings: PrivSyn,
+    sizes: Array,
+    pairs: list[Clique],
+    rows: int,
+    noise: PlannedNoise,
+    spend: float,
+) -> dict[Clique, float]:
+    """Made-up dependence with the noise that the gate adds to all scores in one charge."""
+    near, count = noise.neighbours, len(pairs)
+    grows = count / near.marginal_l1 if noise.budget.pure else (count / near.marginal_l2_squared) ** 0.5
+    sigma = noise.single(spend) * near.indif * grows
+    true = rows * plausible_dependence(rng, sizes[np.array([_places(pair) for pair in pairs])])
+    noisy = dict(zip(pairs, (true + noise.draw(rng, sigma, count)).tolist(), strict=True))
+    return shrunk(noisy, sigma) if settings.shrink else noisy
+
+
+def _places(clique: Clique) -> Places:
+    return tuple(sorted(map(int, clique)))

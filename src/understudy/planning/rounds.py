@@ -1,0 +1,164 @@
+"""The rounds of an adaptive mechanism, played on made-up dependences: which tables it would measure, and how well.
+
+No rows and no model: every column and every pair has a distance from what the model says, in rows. One that was not
+measured has what its made-up dependence says, one that was has what noise leaves. A triple is as far away as its
+columns and pairs together. Scores, shares and the growth of shares are the mechanism's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.mechanism.aim import AIM
+from understudy.planning.choices import merged_sizes
+from understudy.planning.measured import Measured, Places
+from understudy.planning.noise import PlannedNoise
+from understudy.planning.plausible import plausible_column, plausible_dependence
+
+Array = NDArray[np.float64]
+Index = NDArray[np.int64]
+
+_LEFT = 0.6  # how much of the noise a fit leaves on cells: margins are known from elsewhere, and none is negative
+_TRIPLES = 3000
+_FEW = 8
+_WORTH_ASKING = 0.002
+
+
+def played(rng: np.random.Generator, settings: AIM, declared: Array, rows: int, noise: PlannedNoise) -> Measured:
+    """What the mechanism would measure of a made-up table."""
+    looks, left = _looks(settings, declared, rows, noise)
+    merging = settings.threshold if settings.first else 0.0
+    sizes = merged_sizes(rng, declared, looks, rows, noise, merging)
+    world = _World(rng, sizes, looks, rows, noise)
+    tables = list(_rounds(rng, settings, world, left, noise))
+    return Measured(declared, sizes, looks, [clique for clique, _ in tables], [sigma for _, sigma in tables], merging)
+
+
+def _looks(settings: AIM, declared: Array, rows: int, noise: PlannedNoise) -> tuple[Array, float]:
+    """The precision of the first and second look at each column, and what they leave of the budget."""
+    budget = noise.capacity
+    if not settings.first:
+        return np.zeros(len(declared)), budget
+    weights = declared ** (1 / 3) if settings.look else np.ones(len(declared))
+    first = noise.sigmas(weights, settings.first * budget)
+    enough = settings.precise * np.maximum(1.0, _FEW / declared) * rows / (noise.magnitude * declared)
+    again = (enough < first) & (declared > 1)
+    needs = np.array([noise.cost(sigma) for sigma in enough])
+    spend = float(min(settings.look * budget, needs[again].sum()))
+    left = budget - settings.first * budget
+    if spend <= _WORTH_ASKING * budget:
+        return first**-2, left
+    chosen = weights if spend < needs[again].sum() else np.sqrt(needs)
+    second = np.zeros(len(declared))
+    second[again] = noise.sigmas(chosen[again], spend) ** -2
+    return first**-2 + second, left - spend
+
+
+class _World:
+    """What is made up, and how far the model is from it.
+
+    Args:
+        rng: for what is made up.
+        sizes: codes of the columns after merging.
+        looks: the precision of the columns' own tables.
+        rows: how many rows.
+        noise: the budget's noise.
+    """
+
+    def __init__(self, rng: np.random.Generator, sizes: Array, looks: Array, rows: int, noise: PlannedNoise) -> None:
+        self.sizes, self.rows, self._magnitude = sizes, rows, noise.magnitude
+        self.pairs = np.array(list(combinations(range(len(sizes)), 2)), dtype=np.int64).reshape(-1, 2)
+        self.pair_cells = sizes[self.pairs].prod(axis=1)
+        self.triples = self._small_triples()
+        self.triple_cells = sizes[self.triples].prod(axis=1)
+        place = np.zeros((len(sizes), len(sizes)), dtype=np.int64)
+        place[self.pairs[:, 0], self.pairs[:, 1]] = np.arange(len(self.pairs))
+        a, b, c = self.triples.T
+        self.parts = np.stack([place[a, b], place[a, c], place[b, c]], axis=1)
+        self._columns_precision = looks.copy()
+        self._pairs_precision = np.zeros(len(self.pairs))
+        self.columns_away = self._noise_left(looks, sizes) if looks.all() else _uneven(rng, sizes, rows)
+        self.pairs_away = rows * plausible_dependence(rng, sizes[self.pairs])
+
+    def away(self) -> tuple[Array, Array]:
+        """How far the model is from each pair and each triple, in rows."""
+        columns, pairs = self.columns_away**2, self.pairs_away**2
+        two = np.sqrt(pairs + columns[self.pairs].sum(axis=1))
+        three = np.sqrt(pairs[self.parts].sum(axis=1) + columns[self.triples].sum(axis=1))
+        return np.minimum(two, 2.0 * self.rows), np.minimum(three, 2.0 * self.rows)
+
+    def learn(self, clique: Places, sigma: float) -> None:
+        """The model fits a noisy table of these columns."""
+        cells = float(self.sizes[list(clique)].prod())
+        for column in clique:
+            self._columns_precision[column] += sigma**-2 / (cells / self.sizes[column])
+            self.columns_away[column] = self._noise_left(self._columns_precision[column], self.sizes[column])
+        for pair in combinations(clique, 2):
+            place = self._place(*pair)
+            self._pairs_precision[place] += sigma**-2 / (cells / self.pair_cells[place])
+            self.pairs_away[place] = self._noise_left(self._pairs_precision[place], self.pair_cells[place])
+
+    def _place(self, a: int, b: int) -> int:
+        count = len(self.sizes)
+        return a * count - a * (a + 1) // 2 + b - a - 1
+
+    def _noise_left(self, precision: Array, cells: Array) -> Array:
+        return np.minimum(_LEFT * self._magnitude * precision**-0.5 * cells, 2.0 * self.rows)
+
+    def _small_triples(self) -> Index:
+        """The triples of fewest cells: columns of few codes are in most of them."""
+        order = np.argsort(self.sizes, kind="stable")
+        few = order
+        while math.comb(len(few), 3) > 20 * _TRIPLES:
+            few = few[: int(0.9 * len(few))]
+        every = np.array(list(combinations(sorted(few.tolist()), 3)), dtype=np.int64).reshape(-1, 3)
+        kept = np.argsort(self.sizes[every].prod(axis=1), kind="stable")[:_TRIPLES]
+        return every[kept]
+
+
+def _uneven(rng: np.random.Generator, sizes: Array, rows: int) -> Array:
+    """How far columns are from evenly spread over their codes, which is all a model knows that has seen nothing."""
+    columns = [plausible_column(rng, int(size), rows) for size in sizes]
+    return np.array([float(np.abs(column - column.mean()).sum()) for column in columns])
+
+
+def _rounds(
+    rng: np.random.Generator, settings: AIM, world: _World, left: float, noise: PlannedNoise
+) -> Iterator[tuple[Places, float]]:
+    """Algorithm 2 and 4, as `AIM.fit` has them: each round's table, and its noise."""
+    share = (noise.capacity if settings.anneal else left) / (settings.rounds * len(world.sizes))
+    while left > 0:
+        if left <= (2 if settings.anneal else 1.5) * share:
+            share = left
+        left = 0.0 if share == left else left - share
+        sigma = noise.single(settings.measured * share)
+        expected = noise.magnitude * sigma
+        chosen, before = _selected(rng, settings, world, expected, (1 - settings.measured) * share, noise)
+        world.learn(chosen, sigma)
+        yield chosen, sigma
+        usual = expected * float(world.sizes[list(chosen)].prod())
+        if settings.anneal and math.hypot(before, _LEFT * usual) <= usual:
+            grown = share * (2 if noise.budget.pure else 4)
+            share = max(share, min(grown, left / settings.fewest)) if settings.fewest else grown
+
+
+def _selected(
+    rng: np.random.Generator, settings: AIM, world: _World, expected: float, share: float, noise: PlannedNoise
+) -> tuple[Places, float]:
+    """The pair or triple that the exponential mechanism takes, and how far the model is from it."""
+    two, three = world.away()
+    old = settings.score == "cells"
+    per_cell = 1.0 if old else expected
+    pairs = (1.0 if old else 2.0) * (two - per_cell * world.pair_cells)
+    triples = (1.0 if old else 3.0) * (three - per_cell * world.triple_cells)
+    scores = np.concatenate([pairs if settings.closure else np.full(len(pairs), -np.inf), triples])
+    scale = 2 * noise.neighbours.marginal_l1 * (1.0 if old else 3.0) / noise.selecting(share)
+    best = int(np.argmax(scores + scale * rng.gumbel(size=len(scores))))
+    cliques, away = (world.pairs, two) if best < len(two) else (world.triples, three)
+    place = best if best < len(two) else best - len(two)
+    return tuple(cliques[place].tolist()), float(away[place])
