@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import csv
 from collections import defaultdict
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -53,39 +54,57 @@ def append(path: Path, row: dict[str, Any]) -> None:
         writer.writerow(row)
 
 
+WIDE, HIGH, LEFT, TOP = 260, 220, 44, 28  # of a panel, and where its axes begin
+
+
+def ticks(low: float, high: float) -> list[float]:
+    """Powers of ten within the range, with 2 and 5 times these where there are few."""
+    tens = [10.0**k for k in range(int(np.floor(np.log10(low))), int(np.ceil(np.log10(high))) + 1)]
+    steps = (1.0,) if high / low > 300 else (1.0, 2.0, 5.0)
+    return [step * ten for ten in tens for step in steps if low <= step * ten * 1.0001 and step * ten <= high * 1.0001]
+
+
+def panel(name: str, x0: int, y0: int, mine: dict[tuple[str, float], float]) -> list[str]:
+    """One table and workload: a line for each mechanism."""
+    epsilons, errors = sorted({epsilon for _, epsilon in mine}), list(mine.values())
+    spans = [(min(v), max(*v, 1.01 * min(v))) for v in (epsilons, errors)]
+
+    def x(epsilon: float) -> float:
+        return x0 + LEFT + np.log(epsilon / spans[0][0]) / np.log(spans[0][1] / spans[0][0]) * (WIDE - LEFT - 20)
+
+    def y(error: float) -> float:
+        return y0 + HIGH - 36 - np.log(error / spans[1][0]) / np.log(spans[1][1] / spans[1][0]) * (HIGH - 36 - TOP)
+
+    parts = [f'<text x="{x0 + WIDE / 2}" y="{y0 + 16}" text-anchor="middle" font-weight="bold">{escape(name)}</text>']
+    for tick in ticks(*spans[0]):
+        parts.append(f'<text x="{x(tick):.1f}" y="{y0 + HIGH - 20}" text-anchor="middle">{tick:g}</text>')
+    for tick in ticks(*spans[1]):
+        parts.append(f'<text x="{x0 + LEFT - 6}" y="{y(tick) + 3:.1f}" text-anchor="end">{tick:g}</text>')
+        ends = f'x1="{x0 + LEFT}" x2="{x0 + WIDE - 20}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"'
+        parts.append(f'<line {ends} stroke="#dddddd"/>')
+    for mechanism in sorted({mechanism for mechanism, _ in mine}):
+        line = sorted((epsilon, error) for (one, epsilon), error in mine.items() if one == mechanism)
+        points = [(x(epsilon), y(error)) for epsilon, error in line]
+        colour = COLOURS.get(mechanism, "#000000")
+        path = " ".join(f"{px:.1f},{py:.1f}" for px, py in points)
+        parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
+        parts += [f'<circle cx="{px:.1f}" cy="{py:.1f}" r="2.5" fill="{colour}"/>' for px, py in points]
+    return parts
+
+
 def plot(found: dict[tuple[str, ...], list[float]]) -> str:
-    """An SVG of panels, without a plotting library."""
-    panels = sorted({key[:2] for key in found})
-    width, height, across = 260, 220, min(3, len(panels))
+    """An SVG of panels, a row for each table, without a plotting library."""
+    order = {name: i for i, name in enumerate(("all-3way", "target", "skewed"))}
+    tables = sorted({key[0] for key in found})
     parts = []
-    for number, panel in enumerate(panels):
-        x0, y0 = number % across * width, number // across * height
-        mine = {key[2:]: float(np.mean(errors)) for key, errors in found.items() if key[:2] == panel}
-        xs = np.log10([float(epsilon) for _, epsilon in mine])
-        ys = np.log10(list(mine.values()))
-        span = [(v.min(), max(np.ptp(v), 1e-9)) for v in (xs, ys)]
-        parts.append(f'<text x="{x0 + 130}" y="{y0 + 16}" text-anchor="middle">{panel[0]}, {panel[1]}</text>')
-        for side, value in ((0, ys.max()), (1, ys.min())):
-            parts.append(f'<text x="{x0 + 4}" y="{y0 + 34 + side * 150}">{10**value:.2g}</text>')
-        for mechanism in sorted({name for name, _ in mine}):
-            line = sorted((float(e), error) for (name, e), error in mine.items() if name == mechanism)
-            points = [
-                (
-                    x0 + 40 + (np.log10(e) - span[0][0]) / span[0][1] * 190,
-                    y0 + 180 - (np.log10(error) - span[1][0]) / span[1][1] * 150,
-                )
-                for e, error in line
-            ]
-            colour = COLOURS.get(mechanism, "#000000")
-            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
-            parts.append(f'<text x="{points[-1][0] - 4:.1f}" y="{points[-1][1] - 4:.1f}" text-anchor="end" '
-                         f'fill="{colour}">{mechanism}</text>')  # fmt: skip
-        epsilons = sorted({float(e) for _, e in mine})
-        parts.append(f'<text x="{x0 + 40}" y="{y0 + 200}">epsilon {epsilons[0]:g} to {epsilons[-1]:g}</text>')
-    rows = -(-len(panels) // across)
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{across * width}" height="{rows * height}"'
-    body = ['<rect width="100%" height="100%" fill="white"/>', *parts, "</svg>\n"]
+    for name, workload in sorted({key[:2] for key in found}):
+        x0, y0 = order.get(workload.partition(":")[0], 0) * WIDE, 24 + tables.index(name) * HIGH
+        mine = {(k[2], float(k[3])): float(np.mean(errors)) for k, errors in found.items() if k[:2] == (name, workload)}
+        parts += panel(f"{name}, {workload}", x0, y0, mine)
+    words = "".join(f'<tspan fill="{COLOURS[m]}" dx="14">{m}</tspan>' for m in sorted({key[2] for key in found}))
+    legend = f'<text x="10" y="18" font-size="12">workload error by epsilon, mean of the runs:{words}</text>'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{3 * WIDE}" height="{24 + len(tables) * HIGH}"'
+    body = ['<rect width="100%" height="100%" fill="white"/>', legend, *parts, "</svg>\n"]
     return "\n".join([f'{head} font-family="sans-serif" font-size="10">', *body])
 
 
