@@ -19,6 +19,8 @@ from understudy.bundle.formulas import guard_table, guarded, is_formula
 from understudy.bundle.office import safe_names
 from understudy.errors import OutputError, SettingError
 
+from .conftest import people
+
 
 @pytest.fixture(scope="session")
 def made(survey, tmp_path_factory):
@@ -142,7 +144,7 @@ class TestCodebook:
         assert sex["1"]["origin"] == "from public documents"
         sigma = next(m.sigma for m in survey.measurements if m.clique == ("sex",))
         assert float(sex["1"]["noise"]) == pytest.approx(sigma, rel=0.01)
-        assert int(sex["1"]["estimate"]) == pytest.approx(1500, abs=8 * sigma)
+        assert int(sex["1"]["estimate"]) == pytest.approx((people()["sex"] == 1).sum(), abs=8 * sigma)
         assert {line["column"] for line in lines} == set(pq.read_schema(made.folder / "rows.parquet").names) - {
             "synthetic"
         }
@@ -157,7 +159,8 @@ class TestCodebook:
         import numpy as np
 
         frame = pd.DataFrame({"a": np.repeat([0, 1, 2, 3], [900, 900, 1, 1])})
-        release = us.synthesize(frame, us.Schema.from_domain({"a": 4}), epsilon=1, delta=1e-6)
+        with us.testing.insecure(1):  # one time in 200, noise lifts one of the two rare values over the limit
+            release = us.synthesize(frame, us.Schema.from_domain({"a": 4}), epsilon=1, delta=1e-6)
         [column] = described(release)
         rare = [line for line in column.lines if line.remark]
         assert [line.value for line in rare] == ["2", "3"]

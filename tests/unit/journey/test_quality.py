@@ -50,7 +50,7 @@ def test_the_interval_holds_the_true_error_and_the_share_is_kept_apart(budget, m
     with Spy() as spy:
         release = synthesis(mechanism=mechanism, **budget)
     check_spent(spy, release.receipt)
-    low, high = release.quality.interval(1 - 1e-7)
+    low, high = release.quality.interval(1 - 1e-9)
     assert low <= true_error(release) <= high
     assert high - low < 0.5
     charge = release.receipt.charges[-1]

@@ -84,11 +84,14 @@ def test_rows_default_to_what_was_asked_then_declared_then_noisy():
 
 
 def test_the_default_is_never_the_true_number_of_rows():
-    """Over thirty runs the noisy total of a tight budget hits the truth every time only if it is the truth."""
+    """Over thirty runs the noisy total of a tight budget hits the truth every time only if it is the truth.
+
+    Half of the totals are negative and become 1; that all of them do has probability 2^-30.
+    """
     counts = {
         us.synthesize(pl.DataFrame(FRAME), SCHEMA, rho=1e-4, mechanism="independent").default_rows for _ in range(30)
     }
-    assert len(counts) > 5
+    assert len(counts) > 1
 
 
 def test_merged_codes_are_undone_when_rows_are_made():

@@ -59,9 +59,8 @@ def people() -> Any:
 
 
 @pytest.fixture(scope="module")
-def release(people: Any, schema: us.Schema, tmp_path_factory: pytest.TempPathFactory) -> us.Release:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERSTUDY_BOOK", str(tmp_path_factory.mktemp("book")))
+def release(people: Any, schema: us.Schema) -> us.Release:
+    with us.testing.insecure(1):  # one time in 200, noise lifts the three people of "tiny" over the limit of caution
         return us.synthesize(people, schema, epsilon=1.0, delta=1e-6, mechanism="independent")
 
 
