@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.query import Scaling
+from understudy.mechanism.tree_tables import implied_rows, measured_tables
 
 Array = NDArray[np.float64]
 
@@ -34,11 +34,12 @@ def fitted_one_ways(
     >>> counts["age"].round(3).tolist(), counts["sex"].tolist(), rows
     ([48.667, 0.667, 38.667, 0.0], [44.0, 44.0], 88.0)
     """
-    means = _means(domain, measurements)
-    rows = float(total) if total is not None else _rows(means)
-    uniform = {column: np.full(size, rows / size) for column, size in domain.items() if column not in means}
-    fitted = {column: nearest(values, precision, rows) for column, (values, precision) in means.items()}
-    return {column: uniform[column] if column in uniform else fitted[column] for column in domain}, rows
+    tables = measured_tables(domain, [m for m in measurements if len(m.clique) == 1])
+    rows = float(total) if total is not None else implied_rows(tables)
+    fitted = {column: np.full(size, rows / size) for column, size in domain.items()}
+    for (column,), table in tables.items():
+        fitted[column] = nearest(table.values, np.broadcast_to(table.precision, table.values.shape), rows)
+    return fitted, rows
 
 
 def nearest(values: Array, precision: Array, total: float) -> Array:
@@ -54,25 +55,3 @@ def nearest(values: Array, precision: Array, total: float) -> Array:
     shift = shifts[kept[-1]] if len(kept) else shifts[0]
     result: Array = np.maximum(values - shift / precision, 0.0)
     return result
-
-
-def _means(domain: Domain, measurements: Sequence[Measurement]) -> dict[str, tuple[Array, Array]]:
-    """By column the mean of its measurements, and the precision of each cell."""
-    sums: dict[str, tuple[Array, Array]] = {}
-    for measurement in measurements:
-        scaled = isinstance(measurement.query, Scaling)
-        if len(measurement.clique) == 1 and (scaled or measurement.query is None):
-            measurement.check(domain)
-            values = np.asarray(measurement.values, np.float64)
-            factors = measurement.query.factors if isinstance(measurement.query, Scaling) else np.ones(len(values))
-            precision = (factors / measurement.sigma) ** 2
-            before, known = sums.get(measurement.clique[0], (np.zeros(len(values)), np.zeros(len(values))))
-            sums[measurement.clique[0]] = before + precision * values / factors, known + precision
-    return {column: (total / precision, precision) for column, (total, precision) in sums.items()}
-
-
-def _rows(means: dict[str, tuple[Array, Array]]) -> float:
-    """The number of rows by every column, weighted by how precisely it tells."""
-    precision = {column: 1.0 / float((1.0 / cells).sum()) for column, (_, cells) in means.items()}
-    weighted = sum(precision[column] * float(values.sum()) for column, (values, _) in means.items())
-    return max(1.0, weighted / sum(precision.values())) if means else 1.0
