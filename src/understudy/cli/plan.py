@@ -13,7 +13,7 @@ from understudy.planning import Line, Plan
 from understudy.planning import plan as make_plan
 from understudy.schema import Schema
 
-_HEADER = ("mechanism", "error, one column", "error, pair", "smallest group", "in a pair", "memory", "time")
+_HEADER = ("mechanism", "error, one column", "error, pair", "pairs", "smallest group", "in a pair", "memory", "time")
 
 
 def plan(
@@ -70,8 +70,9 @@ def _words(made: Plan) -> str:
         lines += ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table]
         lines.append(f"  recommended: {name} ({reason})")
     lines += ["", *_NOTES]
+    lines += [f"Assumed: {fact}." for fact in made.assumed]
     if any(line.expected is None for line in made.lines):
-        lines.append("?: not predicted; what an adaptive mechanism measures follows from the rows.")
+        lines.append("?: not predicted; the mechanism is another package's.")
     return "\n".join(lines)
 
 
@@ -87,9 +88,10 @@ def _cells(line: Line) -> tuple[str, ...]:
     memory = "?" if line.memory_bytes is None else f"{line.memory_bytes / 2**20:.0f} MiB"
     time = _duration(line.seconds)
     if found is None:
-        return (line.mechanism, "?", "?", "?", "?", memory, time)
-    pair = "-" if found.two_way is None else f"{found.two_way:.3g}"
-    return (line.mechanism, f"{found.one_way:.3g}", pair, _whole(found.group), _whole(found.pair_group), memory, time)
+        return (line.mechanism, *"?????", memory, time)
+    pair, pairs = ("-", "-") if found.two_way is None else (f"{found.two_way:.3g}", str(found.pairs))
+    groups = _whole(found.group), _whole(found.pair_group)
+    return (line.mechanism, f"{found.one_way:.3g}", pair, pairs, *groups, memory, time)
 
 
 def _whole(number: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
 from understudy.mechanism.gaussian import Gaussian
+from understudy.mechanism.independent import Independent
+from understudy.mechanism.mst import MST
 from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.planning.measured import Measured, Places
@@ -19,26 +22,39 @@ from understudy.planning.plausible import merged_size, plausible_column, plausib
 Array = NDArray[np.float64]
 
 
-def by_workload(settings: Gaussian, domain: Domain, noise: PlannedNoise) -> Measured:
+def of_columns(domain: Domain, noise: PlannedNoise) -> Measured:
+    """`independent` measures every column."""
+    return _fixed(domain, Independent().plan(domain), noise)
+
+
+def of_a_workload(settings: Gaussian, domain: Domain, noise: PlannedNoise) -> Measured:
     """`gaussian` measures its whole workload: nothing is chosen."""
-    weights = settings.plan(domain)
-    return _fixed(domain, weights, noise, threshold=0.0)
+    return _fixed(domain, settings.plan(domain), noise)
 
 
-def by_a_public_table(
+def of_a_tree(rng: np.random.Generator, settings: MST, domain: Domain, rows: int, noise: PlannedNoise) -> Measured:
+    """`mst`: columns, and a tree of pairs, drawn at random: which will be chosen is not known without rows."""
+    declared = np.array(list(domain.values()))
+    looks = noise.sigmas(declared**settings.size_power, settings.split[0] * noise.capacity) ** -2
+    sizes = merged_sizes(rng, declared, looks, rows, noise, settings.threshold)
+    tree = _random_tree(rng, len(declared))
+    weights = np.array([float(sizes[list(pair)].prod()) ** settings.size_power for pair in tree])
+    sigmas = noise.sigmas(weights, settings.split[2] * noise.capacity).tolist()
+    return Measured(declared, sizes, looks, tree, sigmas, settings.threshold, news=1.0)
+
+
+def of_a_public_table(
     rng: np.random.Generator, settings: NistMST, domain: Domain, rows: int, noise: PlannedNoise
 ) -> Measured:
     """`nist-mst` with a tree of pairs, drawn at random: which pairs and triples a public table says is not known."""
-    wide = [column for column, size in domain.items() if size > 1]
-    order = [wide[place] for place in rng.permutation(len(wide))]
-    tree = [domain.canonical((order[int(rng.integers(i))], order[i])) for i in range(1, len(order))]
-    weights = NistMST(cliques=tree, threshold=settings.threshold).plan(domain)
-    run = _fixed(domain, weights, noise, threshold=settings.threshold)
+    columns = list(domain)
+    tree = [(columns[a], columns[b]) for a, b in _random_tree(rng, len(columns))]
+    run = _fixed(domain, NistMST(cliques=tree, threshold=settings.threshold).plan(domain), noise)
     sizes = merged_sizes(rng, run.declared, run.looks, rows, noise, settings.threshold)
-    return Measured(run.declared, sizes, run.looks, run.cliques, run.sigmas, settings.threshold)
+    return replace(run, sizes=sizes, threshold=settings.threshold, news=1.0)
 
 
-def by_dependence(
+def of_dependent_pairs(
     rng: np.random.Generator, settings: PrivSyn, domain: Domain, rows: int, noise: PlannedNoise
 ) -> Measured:
     """`privsyn`: columns, noisy dependence of all pairs, its own choice and cliques."""
@@ -78,7 +94,7 @@ def merged_sizes(
     return np.array(found)
 
 
-def _fixed(domain: Domain, weights: dict[Clique, float], noise: PlannedNoise, *, threshold: float) -> Measured:
+def _fixed(domain: Domain, weights: dict[Clique, float], noise: PlannedNoise) -> Measured:
     """Measurements fixed in advance; tables of single columns are looks."""
     place = {column: i for i, column in enumerate(domain)}
     declared, looks = np.array(list(domain.values())), np.zeros(len(domain))
@@ -89,7 +105,14 @@ def _fixed(domain: Domain, weights: dict[Clique, float], noise: PlannedNoise, *,
         else:
             cliques.append(tuple(sorted(place[column] for column in clique)))
             sigmas.append(sigma)
-    return Measured(declared, declared, looks, cliques, sigmas, threshold)
+    return Measured(declared, declared, looks, cliques, sigmas)
+
+
+def _random_tree(rng: np.random.Generator, columns: int) -> list[Places]:
+    """Each column after the first is tied to one before it."""
+    order = rng.permutation(columns).tolist()
+    ties = [(order[int(rng.integers(place))], order[place]) for place in range(1, columns)]
+    return [(min(tie), max(tie)) for tie in ties]
 
 
 def _candidates(domain: Domain, most: int) -> dict[Clique, int]:

@@ -19,7 +19,7 @@ class Expected:
             tables together tell of it.
         pair_group: the same for a group told by two columns, by the tables that cover them.
         pair_share: the summed error of a pair's table as a share of the rows; above 1 it says nothing.
-        assumed: what was assumed that the schema does not say; empty where nothing was.
+        pairs: about how many pairs of columns measured tables cover.
     """
 
     one_way: float
@@ -27,4 +27,4 @@ class Expected:
     group: float
     pair_group: float | None
     pair_share: float | None
-    assumed: str = ""
+    pairs: int = 0

@@ -22,8 +22,8 @@ Array = NDArray[np.float64]
 Places = tuple[int, ...]
 
 SHARED = 0.35
-"""How much of what a column's other tables tell is news to one of them. Chosen by hand, see benchmarks/plan.md: keeping
-counts non-negative makes all of them err in the same direction."""
+"""How much of what a column's other tables tell is news to one of them, where tables overlap much: keeping counts
+non-negative makes all of them err in the same direction. Chosen by hand, see benchmarks/plan.md."""
 
 _UNKNOWN = 1e9  # the standard deviation of what was not measured, in rows
 
@@ -39,6 +39,7 @@ class Measured:
         cliques: the other tables, by the places of their columns in ascending order.
         sigmas: the standard deviations on their cells.
         threshold: the one by which codes were merged; 0 merges none.
+        news: how much of what a column's other tables tell is news to one of them; 1 in a tree.
     """
 
     declared: Array
@@ -47,6 +48,7 @@ class Measured:
     cliques: Sequence[Places]
     sigmas: Sequence[float]
     threshold: float = 0.0
+    news: float = SHARED
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,7 @@ class Errors:
         sigma: the median standard deviation with which a column's code is known.
         pair_sigma: the same for a pair's cell.
         pair_total: the mean summed error of a pair's table, in rows.
+        pairs: how many pairs a run covers, on average.
     """
 
     one_way: float
@@ -66,6 +69,7 @@ class Errors:
     sigma: float
     pair_sigma: float | None
     pair_total: float | None
+    pairs: float
 
 
 def errors_of(
@@ -82,25 +86,25 @@ def errors_of(
         cells: how many cells they may have together, at most; one pair is always fitted.
     """
     told = [_Told(run) for run in runs]
-    problems = [
-        p for run, known in zip(runs, told, strict=True) for p in _drawn(rng, run, known, rows, noise, pairs, cells)
-    ]
-    alone = [
-        _alone(rng, run, column, rows, known.total, noise)
-        for run, known in zip(runs, told, strict=True)
-        for column in known.alone[: max(1, pairs)]
-    ]
+    problems: list[Problem] = []
+    for run, known in zip(runs, told, strict=True):
+        problems += _drawn(rng, run, known, rows, noise, pairs, cells)
     margins, tables = _compared(problems)
-    parts = [(np.mean(alone), sum(len(known.alone) for known in told))] if alone else []
-    parts += [(np.mean(margins), sum(len(known.named) for known in told))] if margins else []
-    pair_sigmas = [precision**-0.5 for known in told for precision in known.pairs.values()]
-    columns = np.concatenate([known.columns for known in told])
+    parts = [(np.mean(margins), sum(len(known.named) for known in told))] if margins else []
+    alone = []
+    for run, known in zip(runs, told, strict=True):
+        columns = known.alone if margins else np.flatnonzero(run.looks).tolist()  # all was merged: no pair is left
+        alone += [_alone(rng, run, column, rows, known.total, noise) for column in columns]
+    parts += [(np.mean(alone), len(alone))] if alone else []
+    pair_sigmas = [known_to**-0.5 for known in told for known_to in known.pairs.values()]
+    precision = np.concatenate([known.columns for known in told])
     return Errors(
         one_way=float(np.average([mean for mean, _ in parts], weights=[weight for _, weight in parts])),
         two_way=float(np.mean([np.abs(table).mean() for table in tables])) if tables else None,
-        sigma=float(np.median(columns[columns > 0] ** -0.5)),
+        sigma=float(np.median(precision[precision > 0] ** -0.5)),
         pair_sigma=float(np.median(pair_sigmas)) if tables else None,
         pair_total=float(np.mean([np.abs(table).sum() for table in tables])) if tables else None,
+        pairs=len(pair_sigmas) / len(runs),
     )
 
 
@@ -123,14 +127,15 @@ class _Told:
                 here = precision * float(run.sizes[pair[0]] * run.sizes[pair[1]])
                 self.pairs[pair] = self.pairs.get(pair, 0.0) + here
                 self._inside[pair] = self._inside.get(pair, 0.0) + np.array([own[pair[0]], own[pair[1]]])
-        self.columns += SHARED * self._tables
+        self._news = run.news
+        self.columns += run.news * self._tables
         self.named = sorted({column for clique in run.cliques if len(clique) > 1 for column in clique})
         self.alone = [column for column in np.flatnonzero(run.looks).tolist() if column not in set(self.named)]
 
     def beside(self, pair: tuple[int, int]) -> list[float]:
         """How precisely tables that do not hold the pair tell its two columns, their own looks not counted."""
         rest = self._tables[list(pair)] - self._inside[pair]
-        return [SHARED * max(0.0, precision) for precision in rest.tolist()]
+        return [self._news * max(0.0, precision) for precision in rest.tolist()]
 
 
 def _drawn(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,15 +28,17 @@ class PlannedNoise:
     Attributes:
         budget: what the run would spend.
         neighbours: who is protected.
+        kept: the part of the budget that is not spent before the mechanism starts; below 1, no exact curve applies.
     """
 
     budget: Budget
     neighbours: Neighbours
+    kept: float = 1.0
 
     @property
     def capacity(self) -> float:
         """What a mechanism divides: rho, or epsilon of a pure budget."""
-        return float(self.budget.capacity)
+        return self.kept * float(self.budget.capacity)
 
     def sigmas(self, weights: Array, share: float) -> Array:
         """The standard deviation on each table's cells, of tables with these weights that cost `share` together."""
@@ -54,11 +57,16 @@ class PlannedNoise:
         the same), so it is asked about tables of one weight: in a thousandth of the time, within a tenth of a percent.
         """
         values, capacity = np.array(list(weights.values())), self.capacity
-        if can_plan(self.budget, self.neighbours) and not too_much(self.sigmas(values, capacity).tolist()):
-            tables: dict[Clique, float] = {(str(place),): 1.0 for place in range(_TABLES)}
-            sigmas = certified_plan(tables, self.budget, self.neighbours)[0].values()
-            capacity = sum(self.cost(float(sigma)) for sigma in sigmas)
+        exact = self.kept == 1 and can_plan(self.budget, self.neighbours)
+        if exact and not too_much(self.sigmas(values, capacity).tolist()):
+            capacity = self._by_the_curve
         return self.sigmas(values, capacity)
+
+    @cached_property
+    def _by_the_curve(self) -> float:
+        tables: dict[Clique, float] = {(str(place),): 1.0 for place in range(_TABLES)}
+        sigmas = certified_plan(tables, self.budget, self.neighbours)[0].values()
+        return sum(self.cost(sigma) for sigma in sigmas)
 
     def draw(self, rng: np.random.Generator, sigma: Array | float, shape: int | tuple[int, ...]) -> Array:
         """Noise for a simulation; the gate's own is integer and exact, which makes no difference to an average."""

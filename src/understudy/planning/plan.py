@@ -10,40 +10,20 @@ from typing import Any
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.mechanism import mechanism_named
-from understudy.planning.cost import MANY, memory_bytes, seconds
-from understudy.planning.expected import Expected
+from understudy.planning.advice import Line, recommended
+from understudy.planning.assume import SHARE, assumed
+from understudy.planning.cost import memory_bytes, seconds
 from understudy.planning.noise import PlannedNoise
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
-from understudy.planning.predict import PREDICTORS
-from understudy.privacy import Budget
+from understudy.planning.predict import ASSUMED, expected_of
 from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.purchase import purchase_budget
 from understudy.schema import Schema
 
 MECHANISMS = ("independent", "mst", "aim")
 """What is compared unless told."""
 
 EPSILONS = (0.5, 1.0, 2.0)
-
-_DROWNED = 0.25  # where a group must be this share of all people to stand out, pairs of columns tell nothing
-
-
-@dataclass(frozen=True)
-class Line:
-    """What to expect of one mechanism under one budget.
-
-    Attributes:
-        epsilon: the budget.
-        mechanism: its name.
-        expected: the errors; None where they follow from the rows.
-        memory_bytes: about how much memory a run needs; None where that alone would take long to work out.
-        seconds: about how long it takes on one core of an ordinary machine.
-    """
-
-    epsilon: float
-    mechanism: str
-    expected: Expected | None
-    memory_bytes: int | None
-    seconds: float
 
 
 @dataclass(frozen=True)
@@ -60,6 +40,7 @@ class Plan:
         lines: one for each epsilon and mechanism.
         odds: by epsilon, what it means as an attacker's odds.
         recommended: by epsilon, the mechanism to take and why.
+        assumed: what was taken for granted that the schema does not say.
     """
 
     people: int
@@ -69,11 +50,13 @@ class Plan:
     lines: tuple[Line, ...]
     odds: dict[float, Odds]
     recommended: dict[float, tuple[str, str]]
+    assumed: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         facts = {"people": self.people, "rows_each": self.rows_each, "delta": self.delta, "columns": self.columns}
         return facts | {
+            "assumed": list(self.assumed),
             "budgets": [
                 {
                     "epsilon": epsilon,
@@ -83,7 +66,7 @@ class Plan:
                     "mechanisms": {line.mechanism: _plain(line) for line in self.lines if line.epsilon == epsilon},
                 }
                 for epsilon, odds in self.odds.items()
-            ]
+            ],
         }
 
 
@@ -101,7 +84,7 @@ def plan(
     further; where the schema declares `rows`, that is the default.
 
     Args:
-        schema: what is public about the columns; it may still be a draft.
+        schema: what is public about the columns; it may still be a draft, and have facts to buy: see `assumed`.
         people: about how many people (privacy units) the table has.
         epsilons: the budgets to compare.
         delta: as `default_delta` unless given; 0 is pure DP.
@@ -118,38 +101,29 @@ def plan(
         mechanism_named(name)
     unit = schema.privacy_unit
     neighbours = Neighbours(unit.column, unit.max_rows, schema.rows is not None)
-    budgets = {epsilon: Budget.of(epsilon=epsilon, delta=delta) for epsilon in dict.fromkeys(epsilons)}
+    filled, taken = assumed(schema)
+    kept = 1 - SHARE if taken else 1.0
+    noises = {
+        epsilon: PlannedNoise(purchase_budget(schema, SHARE, epsilon=epsilon, delta=delta, rho=None), neighbours, kept)
+        for epsilon in dict.fromkeys(epsilons)
+    }
+    names = list(dict.fromkeys(mechanisms))
     lines = tuple(
-        _line(schema.domain, about, epsilon, PlannedNoise(budget, neighbours), name)
-        for epsilon, budget in budgets.items()
-        for name in dict.fromkeys(mechanisms)
+        _line(filled.domain, about, epsilon, noise, name) for epsilon, noise in noises.items() for name in names
     )
-    rows, columns = about * unit.max_rows, len(schema.domain)
-    advice = {e: _recommended([line for line in lines if line.epsilon == e], columns, rows) for e in budgets}
-    odds = {epsilon: odds_of(epsilon, delta) for epsilon in budgets}
-    return Plan(about, unit.max_rows, delta, columns, lines, odds, advice)
+    advice = {
+        epsilon: recommended([line for line in lines if line.epsilon == epsilon], filled.domain, about * unit.max_rows)
+        for epsilon in noises
+    }
+    odds = {epsilon: odds_of(epsilon, delta) for epsilon in noises}
+    taken = (*taken, *(ASSUMED[name] for name in names if name in ASSUMED))
+    return Plan(about, unit.max_rows, delta, len(filled.domain), lines, odds, advice, taken)
 
 
 def _line(domain: Domain, people: int, epsilon: float, noise: PlannedNoise, name: str) -> Line:
     rows = people * noise.neighbours.max_rows
-    expected = PREDICTORS[name](domain, rows, noise) if name in PREDICTORS else None
+    expected = expected_of(name, domain, rows, noise)
     return Line(epsilon, name, expected, memory_bytes(domain, name, rows), seconds(domain, name, rows))
-
-
-def _recommended(lines: Sequence[Line], columns: int, rows: int) -> tuple[str, str]:
-    """The mechanism to take among those compared, and why."""
-    by_name = {line.mechanism: line for line in lines}
-    mst = by_name["mst"].expected if "mst" in by_name else None
-    if "independent" in by_name and columns == 1:
-        return "independent", "there is one column, and nothing to relate it to"
-    if "independent" in by_name and mst is not None and mst.group > _DROWNED * rows:
-        return "independent", "noise drowns tables of two columns: a group needs a quarter of all rows to stand out"
-    if "aim" in by_name and columns <= MANY:
-        return "aim", "it had the lowest errors on the benchmark tables; mst takes seconds and keeps fewer relations"
-    if "mst" in by_name:
-        many = f"with {columns} columns aim would take hours; " if "aim" in by_name else ""
-        return "mst", f"{many}mst measures the pairs that depend on each other most, in little time"
-    return lines[0].mechanism, "the only one compared" if len(by_name) == 1 else "the first one named"
 
 
 def _rounded(people: int | None) -> int:

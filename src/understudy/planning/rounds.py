@@ -14,6 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.domain import Domain
 from understudy.mechanism.aim import AIM
 from understudy.planning.choices import merged_sizes
 from understudy.planning.measured import Measured, Places
@@ -29,8 +30,9 @@ _FEW = 8
 _WORTH_ASKING = 0.002
 
 
-def played(rng: np.random.Generator, settings: AIM, declared: Array, rows: int, noise: PlannedNoise) -> Measured:
+def of_rounds(rng: np.random.Generator, settings: AIM, domain: Domain, rows: int, noise: PlannedNoise) -> Measured:
     """What the mechanism would measure of a made-up table."""
+    declared = np.array(list(domain.values()))
     looks, left = _looks(settings, declared, rows, noise)
     merging = settings.threshold if settings.first else 0.0
     sizes = merged_sizes(rng, declared, looks, rows, noise, merging)

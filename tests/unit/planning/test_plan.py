@@ -13,7 +13,7 @@ from understudy.mechanism import mechanism_named
 from understudy.planning import check_delta, default_delta, odds_of, plan
 from understudy.planning.noise import PlannedNoise
 from understudy.planning.plausible import Pair, Problem, fitted, plausible_table
-from understudy.planning.predict import expect_independent, expect_mst
+from understudy.planning.predict import PLAYS, expected_of
 from understudy.privacy import Budget, PrivateTable
 from understudy.privacy.neighbours import Neighbours
 from understudy.privacy.plan import certified_plan
@@ -97,24 +97,24 @@ class TestPrediction:
             for clique, counts in source.counts([m.clique for m in fit.measurements]):
                 true = merged(counts, source.domain.shape(clique), [fit.recoding.maps.get(c) for c in clique])
                 found[len(clique)].append(np.abs(fit.model.project(clique).reshape(-1) - true).mean())
-        told = expect_mst(DOMAIN, 8000, noise())
+        told = expected_of("mst", DOMAIN, 8000, noise())
         assert told.one_way == pytest.approx(np.mean(found[1]), rel=0.35)
         assert told.two_way == pytest.approx(np.mean(found[2]), rel=0.35)
 
     def test_grows_as_the_budget_shrinks(self):
-        small, large = expect_mst(DOMAIN, 50_000, noise(0.5)), expect_mst(DOMAIN, 50_000, noise(2.0))
+        small, large = expected_of("mst", DOMAIN, 50_000, noise(0.5)), expected_of("mst", DOMAIN, 50_000, noise(2.0))
         assert small.one_way > 2 * large.one_way
         assert small.group > 3 * large.group
-        alone = [expect_independent(DOMAIN, 50_000, noise(epsilon)).one_way for epsilon in (0.5, 2.0)]
+        alone = [expected_of("independent", DOMAIN, 50_000, noise(epsilon)).one_way for epsilon in (0.5, 2.0)]
         assert alone[0] > 2 * alone[1]
 
     def test_is_the_same_each_time(self):
-        assert expect_mst(DOMAIN, 5000, noise()) == expect_mst(DOMAIN, 5000, noise())
+        assert expected_of("mst", DOMAIN, 5000, noise()) == expected_of("mst", DOMAIN, 5000, noise())
 
     @pytest.mark.parametrize("sizes", [{"a": 1}, {"a": 30}, {"a": 1, "b": 2}, {"a": 3000, "b": 3000, "c": 2}])
     @pytest.mark.parametrize("epsilon", [0.001, 1.0])
     def test_stands_odd_domains(self, sizes, epsilon):
-        told = expect_mst(Domain(sizes), 100, noise(epsilon))
+        told = expected_of("mst", Domain(sizes), 100, noise(epsilon))
         assert math.isfinite(told.one_way)
         assert told.group > 0
 
