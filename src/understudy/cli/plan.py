@@ -70,7 +70,8 @@ def _words(made: Plan) -> str:
         lines += ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table]
         lines.append(f"  recommended: {name} ({reason})")
     lines += ["", *_NOTES]
-    lines += [f"Assumed: {fact}." for fact in made.assumed]
+    if made.assumed:
+        lines.append(f"Assumed: {'; '.join(made.assumed)}.")
     if any(line.expected is None for line in made.lines):
         lines.append("?: not predicted; the mechanism is another package's.")
     return "\n".join(lines)

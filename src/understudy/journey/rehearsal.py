@@ -8,33 +8,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import SettingError
+from understudy.planning.assume import assumed
 from understudy.schema import Schema
 
-ROWS, MOST = 1000, 100_000
-"""How many rows a rehearsal has unless told, and at most."""
+ROWS, BUYING, MOST = 1000, 20_000, 100_000
+"""How many rows a rehearsal has unless told, where facts are to be bought (of few rows none would be), and at most."""
 
 
 def rehearsal_rows(schema: Schema, rows: int | None = None, *, seed: int = 0) -> Any:
     """An arrow table that fits the schema: the same schema, number and seed give the same rows.
 
     Columns are related, so that mechanisms have something to find: half of the cells follow one hidden number of their
-    row, the others are drawn evenly from the column's values. A unit has one row, two, ... up to its limit.
+    row, the others are drawn evenly from the column's values. A unit has one row, two, ... up to its limit. Columns of
+    which something is to be bought are filled as `plan` assumes them to turn out: the rehearsal then buys from that.
 
     **Privacy.** Made of declared facts and a seed.
 
     Args:
         schema: what is public about the columns.
-        rows: how many; by default the declared number, else 1000.
+        rows: how many; by default the declared number, else 1000, or 20,000 where facts are to be bought.
         seed: for everything that is drawn.
 
     Raises:
-        SettingError: for a schema whose facts are still to be bought, or a number of rows that makes no sense.
+        SettingError: for a number of rows that makes no sense.
     """
-    if getattr(schema, "open", ()):
-        raise SettingError("a rehearsal needs a schema that declares every column; some of its facts are to be bought")
-    number = min(rows or schema.rows or ROWS, MOST)
+    number = min(rows or schema.rows or (BUYING if schema.open else ROWS), MOST)
     if number < 1:
         raise SettingError("rows must be at least 1")
+    schema, _ = assumed(schema)
     rng = np.random.default_rng(seed)
     hidden = rng.random(number)
     codes = {part: _codes(hidden, size, rng) for part, size in schema.domain.items()}

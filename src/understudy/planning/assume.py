@@ -33,19 +33,20 @@ def assumed(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
     if not schema.open:
         return schema, ()
     columns = tuple(_filled(column) if isinstance(column, Open) else column for column in schema.columns)
-    words = [f"{column.name} has {_codes(column)} {'values' if _listed(column) else 'bins'}" for column in schema.open]
-    return replace(schema, columns=columns), (
-        *words,
-        f"a tenth of the budget buys these facts{_delta(schema)}",
-    )
+    alike: dict[str, list[str]] = {}
+    for column in schema.open:
+        alike.setdefault(f"{_codes(column)} {'values' if _listed(column) else 'bins'}", []).append(column.name)
+    words = [f"{', '.join(names)}: {count}" for count, names in alike.items()]
+    return replace(schema, columns=columns), (*words, f"a tenth of the budget buys these facts{_delta(schema)}")
 
 
 def _filled(column: Open) -> Any:
     field = column.field
     facts = trial(field, _codes(column))
-    kind = str(field.get("type"))
-    if "minimum" in facts and not field.get("understudy", {}).get("spikes"):
-        facts["minimum"], facts["maximum"] = _BOUNDS.get(kind, (0, 1000))
+    if "minimum" in facts:
+        spikes = [spike for spike in field.get("understudy", {}).get("spikes", ()) if isinstance(spike, int | float)]
+        low, high = _BOUNDS.get(str(field.get("type")), (min(0, *spikes, 0), max(1000, *spikes, 0)))
+        facts |= {"minimum": low, "maximum": high}
     return completed(column, facts)
 
 

@@ -21,9 +21,10 @@ from understudy.planning.plausible import LARGEST, Pair, Problem, fitted, inform
 Array = NDArray[np.float64]
 Places = tuple[int, ...]
 
-SHARED = 0.35
-"""How much of what a column's other tables tell is news to one of them, where tables overlap much: keeping counts
-non-negative makes all of them err in the same direction. Chosen by hand, see benchmarks/plan.md."""
+_NEWS = 0.36
+"""How much of what a column's other tables tell is news to one of them, at least; everything where it is in two tables,
+less the more there are: keeping counts non-negative makes all of them err in the same direction. Chosen by hand, see
+benchmarks/plan.md."""
 
 _UNKNOWN = 1e9  # the standard deviation of what was not measured, in rows
 
@@ -39,7 +40,7 @@ class Measured:
         cliques: the other tables, by the places of their columns in ascending order.
         sigmas: the standard deviations on their cells.
         threshold: the one by which codes were merged; 0 merges none.
-        news: how much of what a column's other tables tell is news to one of them; 1 in a tree.
+        rough: how many times larger the errors of columns are than a least-squares fit would leave them.
     """
 
     declared: Array
@@ -48,7 +49,7 @@ class Measured:
     cliques: Sequence[Places]
     sigmas: Sequence[float]
     threshold: float = 0.0
-    news: float = SHARED
+    rough: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,7 @@ def errors_of(
     for run, known in zip(runs, told, strict=True):
         problems += _drawn(rng, run, known, rows, noise, pairs, cells)
     margins, tables = _compared(problems)
+    margins = [runs[0].rough * error for error in margins]
     parts = [(np.mean(margins), sum(len(known.named) for known in told))] if margins else []
     alone = []
     for run, known in zip(runs, told, strict=True):
@@ -127,8 +129,9 @@ class _Told:
                 here = precision * float(run.sizes[pair[0]] * run.sizes[pair[1]])
                 self.pairs[pair] = self.pairs.get(pair, 0.0) + here
                 self._inside[pair] = self._inside.get(pair, 0.0) + np.array([own[pair[0]], own[pair[1]]])
-        self._news = run.news
-        self.columns += run.news * self._tables
+        each = sum(map(len, run.cliques)) / max(1, len({column for clique in run.cliques for column in clique}))
+        self._news = min(1.0, max(_NEWS, 2 / max(each, 1)))
+        self.columns += self._news * self._tables
         self.named = sorted({column for clique in run.cliques if len(clique) > 1 for column in clique})
         self.alone = [column for column in np.flatnonzero(run.looks).tolist() if column not in set(self.named)]
 
