@@ -30,7 +30,6 @@ import numpy as np
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model import GraphicalModel, JunctionTree, estimate
-from understudy.model.estimate import _start
 from understudy.model.optimise import minimise
 from understudy.model.problem import Problem, make_problem
 
@@ -119,9 +118,7 @@ def stronger(domain: Domain, columns: dict[str, Any], measurements: list[Measure
 
 def prepared(domain: Domain, measurements: list[Measurement], total: float) -> Problem:
     tree = JunctionTree.of(domain, [m.clique for m in measurements])
-    problem = make_problem(tree, measurements, total, {})
-    problem.choose_start(_start(problem, None), None)
-    return problem
+    return make_problem(tree, measurements, total, {})
 
 
 def ours(domain: Domain, measurements: list[Measurement], total: float) -> list[Point]:

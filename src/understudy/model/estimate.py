@@ -14,7 +14,8 @@ from understudy.measurement import Measurement
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.model.optimise import minimise
-from understudy.model.problem import Problem, make_problem
+from understudy.model.problem import make_problem
+from understudy.model.start import warm_potentials
 from understudy.progress import Progress, Step, silent
 from understudy.query import Query
 
@@ -67,10 +68,9 @@ def estimate(
     cliques = [*(m.clique for m in measurements), *masks]
     tree = JunctionTree.of(domain, cliques, limit_mib=_limit(limit_mib))
     problem = make_problem(tree, measurements, rows, masks)
-    warm = None if warm_start is None else _start(problem, warm_start)
-    problem.choose_start(_start(problem, None), warm)
     x, report = minimise(
         problem,
+        warm=None if warm_start is None else warm_potentials(problem, warm_start),
         tolerance=tolerance,
         max_seconds=max_seconds,
         watch=lambda calls, loss: None if calls % 25 else progress(Step("estimate", None, f"{calls} iterations")),
@@ -166,60 +166,3 @@ def _summing(query: Query) -> NDArray[np.float64]:
         size, before = float(gradient @ gradient), size
         direction = gradient + size / before * direction
     return combination
-
-
-def _start(problem: Problem, warm_start: GraphicalModel | None) -> NDArray[np.float64]:
-    """Potentials to start from: an earlier model's, and the measured one-way tables for columns it lacks."""
-    propagation = problem.propagation
-    domain = propagation.tree.domain
-    start = np.zeros(propagation.size)
-    covered: set[str] = set()
-    if warm_start is not None:
-        if warm_start.domain != domain:
-            raise InputError("warm_start is a model of another domain; leave it out or use the same domain")
-        for clique, values in warm_start.factors():
-            if _place(problem, start, clique, _shallow(values)):
-                covered |= set(clique)
-    for column in domain:
-        if domain[column] > 1 and column not in covered:
-            _place_one_way(problem, start, column)
-    return start
-
-
-_DEEP, _DEEPEST = 300.0, 60.0
-
-
-def _shallow(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Potentials relative to the largest; those of a table that has drifted far are cut off at "as good as never".
-
-    Cutting changes the distribution, but repeated warm starts would otherwise push cells down without end.
-    """
-    lowered = values - values.max()
-    floor = -_DEEPEST if lowered[np.isfinite(lowered)].min() < -_DEEP else -_DEEP
-    shallow: NDArray[np.float64] = np.maximum(lowered, floor)
-    return shallow
-
-
-def _place(problem: Problem, start: NDArray[np.float64], clique: Clique, values: NDArray[np.float64]) -> bool:
-    """Add a table's potentials to the smallest table that contains it; False when none does."""
-    propagation = problem.propagation
-    fitting = [t for t, columns in enumerate(propagation.tables) if set(clique) <= set(columns)]
-    if not fitting:
-        return False
-    columns = propagation.tables[fitting[-1]]
-    domain = propagation.tree.domain
-    target = start[propagation.slice_of(fitting[-1])].reshape(domain.shape(columns))
-    target += values.reshape([domain[column] if column in clique else 1 for column in columns])
-    return True
-
-
-def _place_one_way(problem: Problem, start: NDArray[np.float64], column: str) -> None:
-    propagation = problem.propagation
-    for table in reversed(range(len(propagation.tables))):
-        columns, where = propagation.tables[table], propagation.slice_of(table)
-        if column in columns and problem.weights[where].any():
-            domain = propagation.tree.domain
-            counts = problem.targets[where].reshape(domain.shape(columns))
-            axes = tuple(i for i, other in enumerate(columns) if other != column)
-            _place(problem, start, (column,), np.log(np.maximum(counts.sum(axis=axes), 1.0)))
-            return

@@ -192,7 +192,7 @@ class GraphicalModel:
                 values[propagation.slice_of(table)] = self._potentials[clique].ravel()
         impossible = np.flatnonzero(np.isneginf(values))
         values[impossible] = 0.0
-        marginals = propagation.marginals(values, 1.0, out=np.empty(propagation.size), forbidden=impossible)
+        marginals = propagation.marginals(values, 1.0, forbidden=impossible)
         return propagation.log_partition, marginals
 
     @cached_property

@@ -19,7 +19,7 @@ from understudy.model.problem import Problem, Vector
 _DIFFERENCE = 1e-5
 _MORE_STEPS = 8
 _HELD = 1e30  # by single precision, with room for sums
-_MOST_ENTRIES = 12_000_000  # of a basis, 48 MB: very long vectors make do with fewer directions
+_MOST_ENTRIES = 5_000_000  # of a basis, 20 MB, or an eighth of the tree: long vectors make do with fewer directions
 _SETTLED = 0.3  # an eigenvalue counts as found when its error is below this part of it
 _SHORTEST = 1 / 16  # eigenvalues are brought down to this part of the largest at most
 _LONGEST = 0.5  # of a step's change of a potential, while shortening is trusted: eigenvalues hold nearby only
@@ -41,33 +41,29 @@ class Metric:
     basis: NDArray[np.float32]
     shortened: Vector
 
-    def parts(self, answers: Vector, targets: Vector) -> Vector:
-        """The residual's part along each stiff direction."""
+    def measure(self, answers: Vector, targets: Vector) -> tuple[float, Vector]:
+        """Half the squared residual in this metric, and the residual's part along each stiff direction."""
         from understudy.model.descent_kernels import parts
 
         found = np.empty(len(self.shortened))
-        parts(self.basis, self.weights, answers, targets, found)
-        return found
-
-    def loss(self, answers: Vector, targets: Vector, parts: Vector) -> float:
-        """Half the squared residual in this metric."""
-        from understudy.model.descent_kernels import half_squares
-
-        return float(half_squares(self.weights, answers, targets) - 0.5 * np.sum(self.shortened * parts * parts))
+        squares = parts(self.basis, self.weights, answers, targets, found)
+        return float(squares - 0.5 * np.sum(self.shortened * found * found)), found
 
 
-def metric_at(problem: Problem, x: Vector, answers: Vector, weights: Vector, directions: int) -> Metric:
+def metric_at(
+    problem: Problem, x: Vector, answers: Vector, weights: Vector, directions: int, *, scratch: Vector
+) -> Metric:
     """The metric of these weights at `x`, shortened along at most this many directions: Lanczos' method.
 
-    Costs a call of the oracle for each direction and a few more.
+    Costs a call of the oracle for each direction and a few more. Writes over the scratch.
     """
-    counts = np.clip(problem.targets, 0.0, problem.total)
-    expected = float(np.max(weights * counts * (1.0 - counts / problem.total), initial=0.0))
-    del counts
-    leap = float(np.max(weights * np.abs(answers - problem.targets), initial=0.0))
-    directions = min(directions, max(0, _MOST_ENTRIES // len(x) - _MORE_STEPS))
+    from understudy.model.descent_kernels import extremes
+
+    expected, leap = extremes(weights, answers, problem.targets, problem.total)
     unit = float(weights.max(initial=0.0)) or 1.0  # single precision holds the basis: weights near 1, whatever sigma
-    eigenvalues, errors, vectors, basis = _lanczos(problem, x, answers, weights / unit, directions + _MORE_STEPS)
+    most = max(_MOST_ENTRIES, problem.propagation.tree.cells // 2) // len(x)
+    directions = min(directions, max(0, most - _MORE_STEPS))
+    eigenvalues, errors, vectors, basis = _lanczos(problem, x, answers, weights, unit, directions, scratch)
     eigenvalues, errors = eigenvalues * unit, errors * unit
     largest = max(float(eigenvalues.max(initial=0.0)), expected) or 1.0
     found = (errors <= _SETTLED * eigenvalues) & (eigenvalues > _SHORTEST * largest)
@@ -88,44 +84,54 @@ def _shortened(
 
 
 def _lanczos(
-    problem: Problem, x: Vector, answers: Vector, weights: Vector, steps: int
+    problem: Problem, x: Vector, answers: Vector, weights: Vector, unit: float, directions: int, trial: Vector
 ) -> tuple[Vector, Vector, Vector, NDArray[np.float32]]:
-    """Eigenvalues of covariance times weights, bounds on their errors, eigenvectors in a basis, and the basis."""
+    """Eigenvalues of covariance times weights, bounds on their errors, eigenvectors in a basis, and the basis.
+
+    Without directions only the eigenvalues count: then each image is made orthogonal to the last two of the basis
+    alone, which is all the theory asks for, and no others are kept. Images live in the oracle's own room.
+    """
     from understudy.model.descent_kernels import half_squares, parts, subtract
 
-    basis = np.empty((steps, len(x)), np.float32)
-    nothing, trial = np.zeros(len(x)), np.empty(len(x))
+    steps = directions + _MORE_STEPS
+    rows = steps if directions else 2
+    basis = np.empty((rows, len(x)), np.float32)
     diagonal: list[float] = []
     beside: list[float] = []
-    coefficients = np.empty(steps)
-    image = answers - problem.targets
+    image = np.subtract(answers, problem.targets, out=problem.propagation.room)
+    size = math.sqrt(2.0 * half_squares(weights, image, None) / unit)
     for step in range(steps):
-        size = math.sqrt(2.0 * half_squares(weights, image, nothing))
         if not size > 1e-8 * max(diagonal, default=0.0):
             break
         if step:
             beside.append(size)
         image /= size
-        if not np.abs(image).max() < _HELD:
+        if not _largest(image) < _HELD:
             break
-        basis[step] = image
+        basis[step % rows] = image
         np.multiply(weights, image, out=trial)
-        epsilon = _DIFFERENCE / float(np.abs(trial).max())
+        epsilon = _DIFFERENCE / _largest(trial)
         trial *= epsilon
         trial += x
-        problem.answers(trial, image)
+        image = problem.answers(trial)
         image -= answers
-        image /= epsilon
+        image /= epsilon * unit
+        last = basis[: step + 1]
+        found = np.empty(len(last))
         for again in (False, True):
-            found = coefficients[: step + 1]
-            parts(basis[: step + 1], weights, image, nothing, found)
-            subtract(basis[: step + 1], found, image)
+            parts(last, weights, image, None, found)
+            found /= unit
+            subtract(last, found, image)
             if not again:
-                diagonal.append(float(found[step]))
+                diagonal.append(float(found[step % rows]))
+        size = math.sqrt(2.0 * half_squares(weights, image, None) / unit)
     steps = len(diagonal)
     if steps == 0:
         return np.empty(0), np.empty(0), np.empty((0, 0)), basis
     coupled = np.diag(beside[: steps - 1], 1)
     eigenvalues, vectors = np.linalg.eigh(np.diag(diagonal) + coupled + coupled.T)
-    left = math.sqrt(2.0 * half_squares(weights, image, nothing))
-    return eigenvalues, left * np.abs(vectors[-1]), vectors, basis[:steps]
+    return eigenvalues, size * np.abs(vectors[-1]), vectors, basis[:steps]
+
+
+def _largest(vector: Vector) -> float:
+    return float(max(vector.max(), -vector.min()))

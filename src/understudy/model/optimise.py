@@ -15,9 +15,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from understudy.model.metric import metric_at
+from understudy.model.metric import Metric, metric_at
 from understudy.model.problem import Problem, Vector
 from understudy.model.report import FitReport
+from understudy.model.start import cold_potentials
 
 _SOFTENED = ((1 / 30_000, 60), (1 / 4_000, 70), (1 / 600, 40))  # cap relative to the curvature, iterations
 _SMALLEST_CAP = 0.1  # of count times weight: below it there is nothing to soften
@@ -32,33 +33,43 @@ _SAME = 1e-6  # relative difference between linear and log domain that does not 
 
 
 def minimise(
-    problem: Problem, *, tolerance: float, max_seconds: float | None, watch: Callable[[int, float], None]
+    problem: Problem,
+    *,
+    warm: Vector | None = None,
+    tolerance: float,
+    max_seconds: float | None,
+    watch: Callable[[int, float], None],
 ) -> tuple[Vector, FitReport]:
     """The unknowns `x` that minimise the problem's loss, and how it went.
 
+    Starts from `warm`, which it writes over, if that is better than starting cold.
     Stops when the loss that is still to be gained, as the momentum's 1/k^2 law predicts it from the last
     iterations, is below `tolerance` times the loss.
     """
     deadline = None if max_seconds is None else time.perf_counter() + max_seconds
     descent = _Descent(problem, tolerance, deadline, watch)
-    if problem.start is problem.cold:
+    descent.begin(warm)
+    del warm  # as long as `x`, and of no more use
+    if descent.cold:
         descent.soften()
     descent.settle()
-    if descent.stuck():
-        descent.restart()
+    if stuck := descent.stuck():
+        descent.begin(None)
         descent.settle()
+        stuck = descent.stuck()
     if descent.underflowed() and not descent.warning:
         problem.logs = True
         descent.refresh()
         descent.settle()
-    if descent.stuck() and not descent.warning:
+        stuck = descent.stuck()
+    if stuck and not descent.warning:
         descent.warning = "a better fit exists that the descent did not find"
     return descent.x, descent.report()
 
 
 @dataclass
 class _Descent:
-    """Where the descent is, with its buffers."""
+    """Where the descent is: three vectors. A trial takes the place of `x`, which can be told from `kept`."""
 
     problem: Problem
     tolerance: float
@@ -72,27 +83,28 @@ class _Descent:
 
     def __post_init__(self) -> None:
         n = len(self.problem.targets)
-        self.x, self.kept, self.trial = np.zeros(n), np.zeros(n), np.empty(n)
-        self.answers, self.trial_answers = np.empty(n), np.empty(n)
-        self.direction: Vector | None = None
+        self.x, self.kept, self.answers = np.empty(n), np.empty(n), np.empty(n)
+        self.cold = True
+
+    def begin(self, warm: Vector | None) -> None:
+        """Go to the cold start, or to the warm one if it is better."""
+        self.warning, self.cold = "", True
+        cold_potentials(self.problem, self.x)
         self.refresh()
+        if warm is not None and self.problem.loss(self.problem.answers(warm)) <= self.problem.loss(self.answers):
+            self.x, self.cold = warm, False
+            np.copyto(self.answers, self.problem.propagation.room)
 
     def refresh(self) -> None:
         """The answers at `x`, computed again."""
-        self.problem.answers(self.x, self.answers)
+        np.copyto(self.answers, self.problem.answers(self.x))
 
     def soften(self) -> None:
         """Stages in metrics that cap count times weight, from the smallest cap up."""
-        weights, targets = self.problem.weights, self.problem.targets
-        stiffness = metric_at(self.problem, self.x, self.answers, weights, 0).curvature
+        stiffness = self._metric(self.problem.weights, 0).curvature
         for share, iterations in _SOFTENED:
-            cap = share * stiffness
-            if cap >= _SMALLEST_CAP:
-                softened = np.maximum(self.answers, targets)
-                np.maximum(softened, 0.0, out=softened)
-                softened *= weights / cap
-                softened += 1.0
-                self.run(np.divide(weights, softened, out=softened), iterations, 0)
+            if share * stiffness >= _SMALLEST_CAP:
+                self.run(self._softened(share * stiffness), iterations, 0)
 
     def settle(self) -> None:
         """Descend in the true metric: with the stiff directions shortened, and without if that moved the minimum."""
@@ -102,16 +114,15 @@ class _Descent:
 
     def run(self, weights: Vector, iterations: int, directions: int) -> None:
         """Accelerated descent in one metric, until its own loss stops falling or the iterations are used up."""
-        from understudy.model.descent_kernels import descend
+        from understudy.model.descent_kernels import descend, go_back
 
         targets = self.problem.targets
         final = weights is self.problem.weights
-        metric = metric_at(self.problem, self.x, self.answers, weights, directions)
+        metric = self._metric(weights, directions)
         step = first_step = 1.0 / metric.curvature
         constant = self.problem.constant
-        parts = metric.parts(self.answers, targets)
-        less = metric.shortened * parts
-        loss = constant + metric.loss(self.answers, targets, parts)
+        loss, parts = metric.measure(self.answers, targets)
+        loss, less = loss + constant, metric.shortened * parts
         history, age, restarts, momentum = [loss], 0, 0, 1.0
         self.converged = self.shifted = False
         np.copyto(self.kept, self.x)
@@ -120,14 +131,14 @@ class _Descent:
                 return
             age, before, momentum = age + 1, momentum, (1.0 + (1.0 + 4.0 * momentum**2) ** 0.5) / 2.0
             momenta = ((before - 1.0) / momentum, before / momentum)
-            descend(self.x, self.kept, self.answers, targets, weights, step, metric.basis, less, momenta, self.trial)
-            self.problem.answers(self.trial, self.trial_answers)
-            trial_parts = metric.parts(self.trial_answers, targets)
-            trial_loss = constant + metric.loss(self.trial_answers, targets, trial_parts)
-            if not trial_loss <= loss:
+            step_taken = (self.x, self.kept, self.answers, targets, weights, step, metric.basis, less)
+            descend(*step_taken, momenta)
+            found = self.problem.answers(self.x)
+            trial_loss, trial_parts = metric.measure(found, targets)
+            if not trial_loss + constant <= loss:
+                go_back(*step_taken)
                 step *= _SHRINK if age <= _YOUNG else 1.0
                 age, momentum = 0, 1.0
-                np.copyto(self.kept, self.x)
                 restarts += 1
                 if len(less) and restarts > _TRUSTED:  # the eigenvalues do not hold here: go on without
                     self.shifted = True
@@ -138,12 +149,10 @@ class _Descent:
                     self.warning = "the step size collapsed before convergence" if failed else ""
                     return
                 continue
-            parts, less = trial_parts, metric.shortened * trial_parts
-            self.x, self.trial = self.trial, self.x
-            self.answers, self.trial_answers = self.trial_answers, self.answers
-            loss = trial_loss
+            loss, less = trial_loss + constant, metric.shortened * trial_parts
+            np.copyto(self.answers, found)
             history.append(loss)
-            left_out = 0.5 * float(np.sum(less * parts))
+            left_out = 0.5 * float(np.sum(less * trial_parts))
             self.watch(self.problem.propagation.calls, loss + left_out if final else self.problem.loss(self.answers))
             if self._flat(history, loss) and age >= 2 * _WINDOW:  # after a restart momentum must build up first
                 self.converged = True
@@ -158,22 +167,16 @@ class _Descent:
         The loss along that line is a parabola known in full. A distribution that has come to rest on few cells hardly
         answers to its potentials, so a loss that has stopped falling does not prove a minimum; this disproves it.
         """
+        from understudy.model.descent_kernels import parabola
+
         problem = self.problem
-        away = problem.reference - self.answers
-        slope = float(np.sum(problem.weights * (self.answers - problem.targets) * away))
-        bend = float(np.sum(problem.weights * away * away))
+        others = problem.answers(cold_potentials(problem, self.kept))
+        slope, bend = map(float, parabola(problem.weights, self.answers, problem.targets, others))
         if not slope < 0.0 < bend:
             return False
         share = min(1.0, -slope / bend)
         gain = -slope * share - 0.5 * bend * share**2
         return gain > max(self.tolerance, 1e-3) * problem.loss(self.answers) + 1e-9
-
-    def restart(self) -> None:
-        """Begin again at the cold start."""
-        self.problem.start = self.problem.cold
-        self.x[:] = 0.0
-        self.warning = ""
-        self.refresh()
 
     def underflowed(self) -> bool:
         """Whether the linear domain lost something that the log domain keeps."""
@@ -184,8 +187,9 @@ class _Descent:
         self.refresh()
         if self.problem.propagation.in_logs or self.problem.propagation.smallest_message >= TINY:
             return False
-        exact = self.problem.answers(self.x, self.trial_answers, logs=True)
-        return bool(np.abs(exact - self.answers).max() > _SAME * self.problem.total)
+        exact = self.problem.answers(self.x, logs=True)
+        exact -= self.answers
+        return float(np.abs(exact, out=exact).max()) > _SAME * self.problem.total
 
     def report(self) -> FitReport:
         """How it went; the loss is that of the answers as they are now."""
@@ -211,13 +215,25 @@ class _Descent:
         problem = self.problem
         loss = problem.loss(self.answers)
         for part in (1.0, 0.1, 0.01):
-            np.multiply(problem.weights, self.answers - problem.targets, out=self.trial)
-            self.trial *= -part * step
-            self.trial += self.x
-            problem.answers(self.trial, self.trial_answers)
-            if problem.loss(self.trial_answers) < (1.0 - 1e-3 * self.tolerance) * loss:
+            np.subtract(self.answers, problem.targets, out=self.kept)
+            self.kept *= problem.weights
+            self.kept *= -part * step
+            self.kept += self.x
+            if problem.loss(problem.answers(self.kept)) < (1.0 - 1e-3 * self.tolerance) * loss:
                 return False
         return True
+
+    def _softened(self, cap: float) -> Vector:
+        out = np.maximum(self.answers, self.problem.targets)
+        np.maximum(out, 0.0, out=out)
+        out *= self.problem.weights
+        out /= cap
+        out += 1.0
+        return np.divide(self.problem.weights, out, out=out)
+
+    def _metric(self, weights: Vector, directions: int) -> Metric:
+        """The metric here; uses `kept` for a while."""
+        return metric_at(self.problem, self.x, self.answers, weights, directions, scratch=self.kept)
 
     def _must_stop(self) -> bool:
         if self.deadline is not None and time.perf_counter() > self.deadline:

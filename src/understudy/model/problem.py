@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -24,8 +24,8 @@ class Problem:
     """Minimise `constant + 1/2 sum weights (answers - targets)^2` over the distributions of a propagation.
 
     The answers are all cells of the propagation's tables, then those of the general queries; cells that were not
-    measured have weight 0. The unknown `x` has one entry for each answer: the potentials are the start's plus `x`
-    on the cells plus `query.T @ x` for each general query.
+    measured have weight 0. The unknown `x` has one entry for each answer: the potentials are `x` on the cells plus
+    `query.T @ x` for each general query.
 
     Attributes:
         propagation: the marginal oracle.
@@ -33,9 +33,6 @@ class Problem:
         targets: what was measured; identity measurements made consistent with one another.
         weights: 1/variance of each target.
         constant: the part of the loss that no distribution can change.
-        start: potentials at `x = 0`.
-        cold: potentials of a start that owes nothing to an earlier model.
-        reference: the answers at the cold start, to notice a fit that is stuck.
         general: for each general query its table, its answers' place, and the query.
         forbidden: positions of the cells of maximal tables that cannot occur.
         logs: work in the log domain throughout.
@@ -46,40 +43,29 @@ class Problem:
     targets: Vector
     weights: Vector
     constant: float
-    start: Vector
     general: list[tuple[int, slice, Query]]
     forbidden: NDArray[np.int64]
     logs: bool = False
-    cold: Vector = field(default_factory=lambda: np.empty(0))
-    reference: Vector = field(default_factory=lambda: np.empty(0))
 
     def potentials(self, x: Vector) -> Vector:
-        """The potentials of all tables, in the propagation's own buffer: valid until its next call."""
-        cells = self.propagation.size
-        out = np.add(self.start, x[:cells], out=self.propagation.buffer)
+        """The potentials of all tables; a part of `x` where there are no general queries."""
+        cells = x[: self.propagation.size]
+        if not self.general:
+            return cells
+        out = cells.copy()
         for table, place, query in self.general:
             out[self.propagation.slice_of(table)] += query.T @ x[place]
         return out
 
-    def answers(self, x: Vector, out: Vector, *, logs: bool = False) -> Vector:
-        """The model's answers at `x`."""
-        cells = self.propagation.size
+    def answers(self, x: Vector, *, logs: bool = False) -> Vector:
+        """The model's answers at `x`, in the room of the propagation: valid until its next call."""
         marginals = self.propagation.marginals(
-            self.potentials(x), self.total, out=out[:cells], forbidden=self.forbidden, logs=logs or self.logs
+            self.potentials(x), self.total, forbidden=self.forbidden, logs=logs or self.logs
         )
+        out = self.propagation.room
         for table, place, query in self.general:
             out[place] = query @ marginals[self.propagation.slice_of(table)]
         return out
-
-    def choose_start(self, cold: Vector, warm: Vector | None) -> None:
-        """Start from the better of two potentials."""
-        self.cold = self.start = cold
-        x, out = np.zeros(len(self.targets)), np.empty(len(self.targets))
-        self.reference = self.answers(x, out).copy()
-        if warm is not None:
-            self.start = warm
-            if not self.loss(self.answers(x, out)) <= self.loss(self.reference):
-                self.start = cold
 
     def loss(self, answers: Vector) -> float:
         """Half the sum of squared residuals in units of the noise: minus the log-likelihood of Gaussian noise."""
@@ -95,32 +81,31 @@ def make_problem(
     forbidden: Mapping[Clique, NDArray[np.bool_]],
 ) -> Problem:
     """Merge the measurements of each clique by precision and lay everything out as vectors."""
-    propagation = Propagation(tree, [*(m.clique for m in measurements), *forbidden])
+    more = sum(len(m.values) for m in measurements if m.query is not None)
+    propagation = Propagation(tree, [*(m.clique for m in measurements), *forbidden], more=more)
     tables = {clique: i for i, clique in enumerate(propagation.tables)}
     merged, constant = _merged(propagation, [m for m in measurements if m.query is None])
     fitted = consistent_tables(tree.domain, merged, total)
-    targets, weights = np.zeros(propagation.size), np.zeros(propagation.size)
+    targets, weights = np.zeros(propagation.size + more), np.zeros(propagation.size + more)
     for clique, (values, weight) in merged.items():
         where = propagation.slice_of(tables[clique])
         targets[where], weights[where] = fitted[clique], weight
         constant += 0.5 * weight * float(np.square(fitted[clique] - values).sum())
     general: list[tuple[int, slice, Query]] = []
-    more_targets, more_weights = [targets], [weights]
     place = propagation.size
     for m in measurements:
         if m.query is not None:
             query = _reordered(m.query, _permutation(tree.domain, m.clique, propagation))
-            general.append((tables[propagation.engine_order(m.clique)], slice(place, place + len(m.values)), query))
-            more_targets.append(m.values.astype(np.float64))
-            more_weights.append(np.full(len(m.values), m.sigma**-2))
-            place += len(m.values)
+            where = slice(place, place + len(m.values))
+            general.append((tables[propagation.engine_order(m.clique)], where, query))
+            targets[where], weights[where] = m.values, m.sigma**-2
+            place = where.stop
     return Problem(
         propagation,
         total,
-        np.concatenate(more_targets),
-        np.concatenate(more_weights),
+        targets,
+        weights,
         constant,
-        np.zeros(propagation.size),
         general,
         _forbidden_cells(propagation, forbidden),
     )

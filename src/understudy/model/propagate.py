@@ -24,7 +24,13 @@ class Propagation:
     (the engine's column order). The first `factors` tables are maximal, the others lie inside one of them; the
     potentials of a contained table count for the table that contains it.
 
-    Works in the linear domain, and again in the log domain when that underflows.
+    Works in the linear domain, and again in the log domain when that underflows. One workspace holds everything; the
+    folded potentials lie where the marginals will, since the first are used up before the second are made.
+
+    Args:
+        tree: the junction tree.
+        cliques: which marginals are wanted; all inside the tree.
+        more: how many numbers of its own the caller wants to keep behind the marginals.
 
     Attributes:
         tree: the junction tree.
@@ -36,11 +42,11 @@ class Propagation:
         calls: how often it was called.
     """
 
-    def __init__(self, tree: JunctionTree, cliques: Iterable[Clique]) -> None:
+    def __init__(self, tree: JunctionTree, cliques: Iterable[Clique], *, more: int = 0) -> None:
         self.tree = tree
         self._columns = ordered_columns(tree.domain)
         self._arrange({self.engine_order(clique) for clique in cliques} | {()})
-        self._lay_out()
+        self._lay_out(more)
         self._compile()
         self.in_logs = False
         self.log_partition = math.nan
@@ -53,23 +59,22 @@ class Propagation:
         return tuple(column for column in self._columns if column in wanted)
 
     @property
-    def buffer(self) -> Vector:
-        """Room for potentials: filling it and passing it on saves a copy."""
-        return self._potentials
+    def room(self) -> Vector:
+        """Where `marginals` puts its results, and behind them the caller's own numbers; every call writes over it."""
+        return self._work[self._marginal_start : self._marginal_end]
 
     def slice_of(self, table: int) -> slice:
         """Where a table lies in a vector."""
         return slice(int(self.starts[table]), int(self.starts[table + 1]))
 
     def marginals(
-        self, potentials: Vector, total: float, *, out: Vector, forbidden: NDArray[np.int64], logs: bool = False
+        self, potentials: Vector, total: float, *, forbidden: NDArray[np.int64], logs: bool = False
     ) -> Vector:
-        """Marginals of all tables, adding up to `total` each.
+        """Marginals of all tables, adding up to `total` each: a part of the workspace, valid until the next call.
 
         Args:
-            potentials: for all tables; not changed, unless they are `buffer`.
+            potentials: for all tables; not changed.
             total: what each table adds up to.
-            out: where to write the marginals.
             forbidden: positions, in the maximal tables, of cells that cannot occur.
             logs: work in the log domain from the start.
 
@@ -77,21 +82,18 @@ class Propagation:
             InputError: when no cell of the domain is possible.
         """
         self.calls += 1
-        self._fold(potentials)
-        if logs or not self._linear(forbidden):
-            self._logarithmic(forbidden)
-        found = self._work[self._marginal_start : self._marginal_start + self.size]
+        if logs or not self._linear(potentials, forbidden):
+            self._logarithmic(potentials, forbidden)
+        found = self.room[: self.size]
         if self.in_logs:
-            np.exp(found - found[self.size - 1], out=out)
-            out *= total
-        else:
-            np.multiply(found, total / found[self.size - 1], out=out)
-        return out
+            found -= found[-1]
+            np.exp(found, out=found)
+        found *= total / found[-1]
+        return found
 
     def folded(self, potentials: Vector) -> Vector:
         """The potentials of the maximal tables with those of the contained tables added: the same distribution."""
-        self._fold(potentials)
-        return self._potentials[: int(self.starts[self.factors])].copy()
+        return self._fold(potentials).copy()
 
     def belief(self, position: int) -> Vector:
         """The table of a tree clique, adding up to 1, by the messages of the last call of `marginals`."""
@@ -122,11 +124,11 @@ class Propagation:
         self.starts = np.cumsum([0, *(cells(clique) for clique in self.tables)], dtype=np.int64)
         self.size = int(self.starts[-1])
 
-    def _lay_out(self) -> None:
+    def _lay_out(self, more: int) -> None:
         """Workspace: exponentiated potentials, marginals, upward and downward separator tables, their ratios."""
         tree, cells = self.tree, self.tree.domain.cells
         self._marginal_start = place = int(self.starts[self.factors])
-        place += self.size
+        self._marginal_end = place = place + self.size + more
         self._up: list[Table] = []
         self._down: list[Table] = []
         self._ratio: list[Table] = []
@@ -176,7 +178,6 @@ class Propagation:
         self._row = np.empty(int(steps.length.max(initial=1)))
         self._places = np.empty(int(np.diff(steps.table_at).max(initial=1)), np.uint64)
         self._index = np.empty(int(np.diff(steps.axis_at).max(initial=1)), np.int64)
-        self._potentials = np.empty(self.size)
         self._bits = self._work.view(np.int64)
         self._scratch = np.empty(512)
 
@@ -213,19 +214,20 @@ class Propagation:
         s = self._schedule
         return float(kernels.run(work, s, first, last, self._sums, self._row, self._places, self._index))
 
-    def _fold(self, potentials: Vector) -> None:
-        """Add the potentials of contained tables to the tables that contain them, in the buffer."""
-        if potentials is not self._potentials:
-            np.copyto(self._potentials, potentials)
-        self._run(self._potentials, 0, self._folded)
+    def _fold(self, potentials: Vector) -> Vector:
+        """The potentials of the maximal tables, those of contained tables added, in the room for marginals."""
+        folded = self.room[: self.size]
+        np.copyto(folded, potentials)
+        self._run(folded, 0, self._folded)
+        return folded[: int(self.starts[self.factors])]
 
-    def _linear(self, forbidden: NDArray[np.int64]) -> bool:
+    def _linear(self, potentials: Vector, forbidden: NDArray[np.int64]) -> bool:
         """Propagate in the linear domain; False when that underflowed."""
         from understudy.model import kernels
 
-        factors = int(self.starts[self.factors])
-        shift = float(kernels.lower(self._potentials, self.starts[: self.factors + 1]))
-        kernels.exponentials(self._potentials[:factors], self._work[:factors], self._bits[:factors], self._scratch)
+        folded = self._fold(potentials)
+        shift = float(kernels.lower(folded, self.starts[: self.factors + 1]))
+        kernels.exponentials(folded, self._work[: len(folded)], self._bits[: len(folded)], self._scratch)
         self._work[forbidden] = 0.0
         self._work[self._cleared] = 0.0
         self._work[self._first_temporary :] = 0.0
@@ -236,13 +238,13 @@ class Propagation:
             self.log_partition = shift + math.log(mass) + float(np.log(self._sums[self._normalisers]).sum())
         return not self.in_logs
 
-    def _logarithmic(self, forbidden: NDArray[np.int64]) -> None:
+    def _logarithmic(self, potentials: Vector, forbidden: NDArray[np.int64]) -> None:
         """Propagate in the log domain."""
         from understudy.model import log_kernels
 
         self.in_logs = True
-        factors = int(self.starts[self.factors])
-        self._work[:factors] = self._potentials[:factors]
+        folded = self._fold(potentials)
+        self._work[: len(folded)] = folded
         self._work[forbidden] = -np.inf
         s = self._schedule
         top = np.empty_like(self._work)

@@ -36,14 +36,17 @@ def conflict(strength):
 
 def test_log_domain_takes_over_when_products_underflow():
     propagation, potentials = conflict(680.0)
-    got = propagation.marginals(potentials, 1.0, out=np.empty(propagation.size), forbidden=NONE).copy()
-    logs = propagation.marginals(potentials, 1.0, out=np.empty(propagation.size), forbidden=NONE, logs=True)
+    got = propagation.marginals(potentials, 1.0, forbidden=NONE).copy()
+    logs = propagation.marginals(potentials, 1.0, forbidden=NONE, logs=True)
     np.testing.assert_allclose(got, logs, atol=1e-12)
     propagation, potentials = conflict(2000.0)
-    got = propagation.marginals(potentials, 1.0, out=np.empty(propagation.size), forbidden=NONE)
+    got = propagation.marginals(potentials, 1.0, forbidden=NONE)
     b = got[propagation.slice_of(propagation.tables.index(("a", "b")))].reshape(2, 3).sum(axis=0)
     np.testing.assert_allclose(b, [0.5, 0.0, 0.5], atol=1e-12)  # 4 x 2 cells against 4 x 2 cells; b=1 is hated twice
     assert propagation.log_partition == pytest.approx(-2000.0 + np.log(16.0))
+    raised = potentials + 7.0  # all three tables: the fall from linear to log domain must not lose it
+    propagation.marginals(raised, 1.0, forbidden=NONE)
+    assert propagation.log_partition == pytest.approx(21.0 - 2000.0 + np.log(16.0))
 
 
 def test_many_axes_and_many_inputs():
@@ -53,8 +56,8 @@ def test_many_axes_and_many_inputs():
     propagation = Propagation(JunctionTree.of(domain, cliques), cliques)
     assert max(map(len, propagation.tree.cliques)) >= 12
     potentials = rng.normal(0.0, 0.5, propagation.size)
-    linear = propagation.marginals(potentials, 1.0, out=np.empty(propagation.size), forbidden=NONE).copy()
-    logs = propagation.marginals(potentials, 1.0, out=np.empty(propagation.size), forbidden=NONE, logs=True)
+    linear = propagation.marginals(potentials, 1.0, forbidden=NONE).copy()
+    logs = propagation.marginals(potentials, 1.0, forbidden=NONE, logs=True)
     np.testing.assert_allclose(linear, logs, atol=1e-13)
 
 
