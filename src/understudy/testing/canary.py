@@ -27,11 +27,11 @@ class Canary:
 
     Attributes:
         word: put into text cells, alone or inside longer text.
-        number: put into numeric cells; nine digits, so that it does not occur by chance.
+        number: put into numeric cells; fifteen digits, so that no random numbers hold it by chance.
     """
 
     word: str = "zqxcanary"
-    number: int = 918_273_645
+    number: int = 918_273_645_546_372
 
     def forms(self) -> tuple[bytes, ...]:
         """Every form in which the canary is looked for."""

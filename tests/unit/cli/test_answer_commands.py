@@ -33,8 +33,7 @@ def release(tmp_path_factory):
     rows = [f"{rng.choice(['F', 'M'])},{rng.choice(['Bonn', 'Ulm'])}" for _ in range(400)]
     (folder / "people.csv").write_text("sex,city\n" + "\n".join(rows) + "\n")
     (folder / "schema.json").write_text(json.dumps(SCHEMA))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
+    with us.testing.insecure(1):  # an interval of 95 % need not hold the model's answer, and one of 10,000 does not
         code, _, err = call(
             *("synthesize", folder / "people.csv", "-s", folder / "schema.json", "--rho", 2, "-m", "aim"),
             *("--workload", "all-2way", "-o", folder / "people.release", "-q"),

@@ -15,6 +15,7 @@ from understudy.mechanism.aim import AIM, ablations, paper_settings
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.mwem import MWEM
 from understudy.privacy import Budget, PrivateTable
+from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 3, "b": 3, "c": 2, "d": 4}
@@ -32,7 +33,8 @@ def _table(rho=1.0, rows=None, sizes=SIZES, **rest):
 
 def _fit(rho=1.0, mechanism=None, **rest):
     table = _table(rho, **rest)
-    return (mechanism or AIM()).fit(table, rho=rho), table
+    with insecure(1):  # what is measured in which round is a matter of noise; the laws of noise are tested elsewhere
+        return (mechanism or AIM()).fit(table, rho=rho), table
 
 
 def _stop_after_a_round(step):
@@ -109,7 +111,8 @@ def test_a_second_look_goes_to_columns_of_many_codes_for_so_few_rows():
     sizes = {"wide": 60, "yes": 2}
     rows = [[i % 60, i % 2] for i in range(400)]
     table = _table(0.05, rows=rows, sizes=sizes)
-    AIM(workload="all-1way").fit(table, rho=0.05)
+    with insecure(1):
+        AIM(workload="all-1way").fit(table, rho=0.05)
     first_select = next(i for i, charge in enumerate(table.account.charges) if charge.what == "select")
     looks = [charge.about[0] for charge in table.account.charges[:first_select]]
     assert looks[:2] == [("wide",), ("yes",)]
