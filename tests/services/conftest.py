@@ -72,46 +72,71 @@ def postgres() -> Iterator[Server]:
     initdb, server = _binary("initdb"), _binary("postgres")
     if initdb is None or server is None:
         missing("PostgreSQL is not installed (Debian: postgresql)")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    folder = Path(tempfile.mkdtemp(prefix="understudy-postgres-", dir="/tmp"))
-    folder.chmod(0o777)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("PG")]:
+            patch.delenv(name)  # of whoever runs the tests: they would be taken for ours
+        folder = Path(tempfile.mkdtemp(prefix="understudy-postgres-", dir="/tmp"))
+        folder.chmod(0o777)
+        _make(str(initdb), folder)
+        with (folder / "log").open("ab") as log:
+            running, port = _started(str(server), folder / "data", log)
+            try:
+                yield Server(port, folder / "log")
+            finally:
+                _stop(running)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _make(initdb: str, folder: Path) -> None:
     secret = folder / "password"
     secret.write_text(PASSWORD)
     secret.chmod(0o644)
-    data = folder / "data"
-    made = [str(initdb), "-D", str(data), "-U", "owner", "--pwfile", str(secret), "-A", "scram-sha-256"]
+    made = [initdb, "-D", str(folder / "data"), "-U", "owner", "--pwfile", str(secret), "-A", "scram-sha-256"]
     made += ["-E", "UTF8", "--locale=C.UTF-8", "--no-sync"]
     subprocess.run(_as_owner(made), check=True, capture_output=True, cwd="/")
+
+
+def _started(server: str, data: Path, log: Any) -> tuple[subprocess.Popen[bytes], int]:
+    """A server and its port; one that somebody takes between our finding it free and our using it is given up."""
     options = ["-c", "fsync=off", "-c", "unix_socket_directories=", "-c", "listen_addresses=127.0.0.1"]
     options += ["-c", "log_statement=all", "-c", "log_min_duration_statement=0", "-c", "log_connections=on"]
-    log = (folder / "log").open("wb")
-    running = subprocess.Popen(
-        _as_owner([str(server), "-D", str(data), "-p", str(port), *options]), stdout=log, stderr=log, cwd="/"
-    )
-    try:
-        _wait_for(port)
-        yield Server(port, folder / "log")
-    finally:
-        running.send_signal(signal.SIGINT)  # which does not wait for clients
-        running.wait(30)
-        log.close()
-        shutil.rmtree(folder, ignore_errors=True)
+    for _ in range(5):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        line = _as_owner([server, "-D", str(data), "-p", str(port), *options])
+        running = subprocess.Popen(line, stdout=log, stderr=log, cwd="/")
+        if _answers(running, port, data):
+            return running, port
+        _stop(running)
+    pytest.fail("PostgreSQL did not start")
 
 
-def _wait_for(port: int) -> None:
+def _answers(running: subprocess.Popen[bytes], port: int, data: Path) -> bool:
+    """Whether our own server answers at the port, once it has had all the time that a busy machine needs."""
     import psycopg
 
-    for _ in range(200):
+    until = time.monotonic() + 300
+    while running.poll() is None and time.monotonic() < until:
         try:
             with psycopg.connect(f"postgresql://owner@127.0.0.1:{port}/postgres", password=PASSWORD) as connection:
                 connection.autocommit = True
+                if connection.execute("show data_directory").fetchone() != (str(data),):
+                    return False
                 connection.execute("create database shop")
-                return
+                return True
         except psycopg.OperationalError:
             time.sleep(0.1)
-    pytest.fail("PostgreSQL did not start")
+    return False
+
+
+def _stop(running: subprocess.Popen[bytes]) -> None:
+    running.send_signal(signal.SIGINT)  # which does not wait for clients
+    try:
+        running.wait(120)
+    except subprocess.TimeoutExpired:
+        running.kill()
+        running.wait()
 
 
 KEY = bytes(range(32))
