@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -58,8 +58,32 @@ def objects_as_text(cells: list[Any], decimal: str = ".") -> Any:
         return pa.array([text and text.encode("utf-8", "replace").decode() for text in texts], pa.string())
 
 
+def moments_as_text(cells: Any) -> Any:
+    """Moments in ISO 8601, in one text whatever the unit and zone of their column: UTC as Z, no zeros of a second."""
+    import pyarrow as pa
+
+    zone = "UTC" if cells.type.tz else None
+    return iso_moments(cells.cast(pa.timestamp("us", zone), safe=False).cast(pa.string()))
+
+
+def iso_moments(text: Any) -> Any:
+    """The same of moments that are written with a blank and six digits of a second, as engines do."""
+    import pyarrow.compute as pc
+
+    short = pc.replace_substring_regex(text, r"\.000000(Z?)$", r"\1")
+    return pc.replace_substring(short, " ", "T", max_replacements=1)
+
+
+def _moment_text(cell: datetime) -> str:
+    plain = cell if cell.tzinfo is None else cell.astimezone(UTC).replace(tzinfo=None)
+    written = plain.isoformat("T", "microseconds" if plain.microsecond else "seconds")
+    return written if cell.tzinfo is None else f"{written}Z"
+
+
 def _object_text(cell: Any) -> str | None:
     """One object in the text that its typed form would be read as."""
+    if isinstance(cell, np.datetime64):
+        cell = cell.astype("M8[D]" if np.datetime_data(cell.dtype)[0] in "YMWD" else "M8[us]").item()
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(cell, bool | np.bool_):
@@ -72,6 +96,8 @@ def _object_text(cell: Any) -> str | None:
     if isinstance(cell, timedelta):
         return repr(cell.total_seconds())
     try:
+        if isinstance(cell, datetime):
+            return _moment_text(cell)
         return cell.isoformat() if isinstance(cell, date) else str(cell)
     except Exception:  # an object that cannot be written is an empty cell
         return None

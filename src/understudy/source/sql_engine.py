@@ -20,6 +20,7 @@ from understudy.errors import SchemaError
 from understudy.schema import Schema
 from understudy.schema.coded import Coded
 from understudy.schema.discover import Shape, Words
+from understudy.schema.text import iso_moments
 from understudy.source.behind import RowsBehind
 from understudy.source.memory import check_names
 from understudy.source.sql_cover import covers, groups, summed
@@ -246,8 +247,14 @@ def _coded_texts(column: Any, texts: Any, cell: Cell, place: int, schema: Schema
 
 
 def _typed(texts: Any, kind: Any) -> Any:
-    """Texts of numbers and truth values as what they are: their codes are those of the type."""
+    """Texts of numbers and truth values as what they are, for their codes are those of the type; moments as we write.
+
+    Not as moments: one that arrow cannot hold would change how the others are read.
+    """
     import pyarrow as pa
+
+    if kind is not None and pa.types.is_timestamp(kind):
+        return iso_moments(texts)
 
     read: dict[str, Any] = {"int64": int, "double": float, "bool": lambda text: text == "true"}
     if kind is not None and (str(kind) in read or pa.types.is_decimal(kind)):
