@@ -26,6 +26,7 @@ FLAGS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    "--disable-dev-shm-usage",
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
@@ -76,6 +77,7 @@ class Browser:
         self._session = self.ask("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
+        self.ask("Page.setLifecycleEventsEnabled", enabled=True)
 
     def ask(self, method: str, **params: Any) -> dict[str, Any]:
         self._number += 1
@@ -103,15 +105,25 @@ class Browser:
     def open(self, path: Path, width: int) -> dict[str, Any]:
         self.events.clear()
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 500)
-        self.ask("Page.navigate", url=path.as_uri())
-        while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
+        loader = self.ask("Page.navigate", url=path.as_uri())["loaderId"]
+        while not any(self._is_loaded(event, loader) for event in self.events):
             self.events.append(self._next())
         found: dict[str, Any] = json.loads(self.ask("Runtime.evaluate", expression=MEASURE)["result"]["value"])
         return found
 
+    @staticmethod
+    def _is_loaded(event: dict[str, Any], loader: str) -> bool:
+        """Whether this page is there: an earlier one may be late to say so on a busy machine."""
+        told = event.get("params", {})
+        return event.get("method") == "Page.lifecycleEvent" and (told["loaderId"], told["name"]) == (loader, "load")
+
     def close(self) -> None:
         self._process.terminate()
-        self._process.wait(20)
+        try:
+            self._process.wait(120)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
         os.close(self._write)
         os.close(self._read)
 

@@ -371,33 +371,3 @@ def test_a_schema_of_names_and_types_without_reading_a_row(
     with pytest.raises(SystemExit) as left:
         app(["schema", "draft", postgres.url + "?table=drafted", "-o", "drafted.yaml"])
     assert left.value.code == 3
-
-
-def test_the_guide(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The guide's schema, query and commands on files work as they are written."""
-    guide = (Path(__file__).parents[2] / "docs" / "guide" / "databases.md").read_text()
-    blocks = re.findall(r"```(\w*)\n(.*?)```", guide, re.S)
-    (tmp_path / "visits.schema.yaml").write_text(next(text for kind, text in blocks if kind == "yaml"))
-    (tmp_path / "recent.sql").write_text(next(text for kind, text in blocks if kind == "sql"))
-    (tmp_path / "visits").mkdir()
-    rng = np.random.default_rng(5)
-    n = 2000
-    visits = pa.table(
-        {
-            "patient": rng.integers(0, 900, n),
-            "ward": rng.choice(["surgery", "medicine", "maternity", "roof"], n),
-            "age": rng.integers(0, 120, n),
-            "admitted": pa.array(rng.integers(18262, 20088, n).astype(np.int32), pa.date32()),
-            "cost": rng.lognormal(7, 1, n),
-        }
-    )
-    pq.write_table(visits, tmp_path / "visits" / "a.parquet")
-    lines = [line for kind, text in blocks if not kind for line in text.splitlines() if "visits/*" in line]
-    assert len(lines) == 2
-    monkeypatch.chdir(tmp_path)
-    for line in lines:
-        with pytest.raises(SystemExit) as left:
-            app(shlex.split(line)[1:])
-        assert left.value.code == 0
-    rows = [len(us.Release.load(tmp_path / name).sample()) for name in ("visits.release", "recent.release")]
-    assert rows[0] > rows[1] > 500
