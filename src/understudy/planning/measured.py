@@ -40,6 +40,7 @@ class Measured:
         cliques: the other tables, by the places of their columns in ascending order.
         sigmas: the standard deviations on their cells.
         threshold: the one by which codes were merged; 0 merges none.
+        part: the part of the table's columns that these are.
         rough: how many times larger the errors of columns are than a least-squares fit would leave them.
     """
 
@@ -49,6 +50,7 @@ class Measured:
     cliques: Sequence[Places]
     sigmas: Sequence[float]
     threshold: float = 0.0
+    part: float = 1.0
     rough: float = 1.0
 
 
@@ -106,7 +108,7 @@ def errors_of(
         sigma=float(np.median(precision[precision > 0] ** -0.5)),
         pair_sigma=float(np.median(pair_sigmas)) if tables else None,
         pair_total=float(np.mean([np.abs(table).sum() for table in tables])) if tables else None,
-        pairs=len(pair_sigmas) / len(runs),
+        pairs=len(pair_sigmas) / len(runs) / runs[0].part,
     )
 
 

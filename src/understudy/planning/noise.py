@@ -18,7 +18,7 @@ from understudy.privacy.plan import can_plan, certified_plan
 
 Array = NDArray[np.float64]
 
-_TABLES = 100
+_TABLES = 25
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,16 @@ def test_json(call):
     [budget] = data["budgets"]
     assert set(budget["mechanisms"]) == {"mst", "independent"}
     assert budget["mechanisms"]["mst"]["expected"]["two_way"] > 0
+    assert budget["mechanisms"]["mst"]["expected"]["pairs"] == 2
+    assert data["assumed"] == []
+
+
+def test_every_mechanism_is_predicted(call):
+    names = "aim,gaussian,independent,mst,mwem,nist-mst,privsyn"
+    code, out, _ = call("--people", "20,000", "--epsilon", "1", "-m", names)
+    assert code == 0
+    assert "?" not in out
+    assert "Assumed: nist-mst: " in out
 
 
 @pytest.mark.parametrize(

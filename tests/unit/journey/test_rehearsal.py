@@ -106,3 +106,19 @@ def test_the_command(schema, capsys, monkeypatch):
     told = json.loads(capsys.readouterr().out)
     assert (told["rehearsal"], told["folder"]) == (True, "rehearsal-out")
     assert Path(told["reports"]["public"]).exists()
+
+
+def test_facts_to_buy_are_bought_from_the_rows_of_the_rehearsal(tmp_path, book):
+    (tmp_path / "open.yaml").write_text(
+        "understudy: {privacy_unit: row}\nfields:\n"
+        "- {name: city, type: string, understudy: {values: discover}}\n"
+        "- {name: age, type: integer, understudy: {bounds: discover}}\n"
+        "- {name: born, type: date, understudy: {bounds: discover, bins: discover}}\n"
+        "- {name: sex, type: string, categories: [f, m]}\n"
+    )
+    outcome = journey.rehearse(tmp_path / "open.yaml", tmp_path / "out", epsilon=5, mechanism="independent")
+    release = us.Release.load(outcome.summary["release"])
+    assert release.receipt.rehearsal
+    assert {charge.what for charge in release.receipt.charges} >= {"values", "bounds", "bins"}
+    assert set(release.schema.column("city").values) >= {f"value {i}" for i in range(16)}
+    assert list(book.iterdir()) == []
