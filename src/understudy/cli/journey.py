@@ -50,7 +50,10 @@ def rehearse(
     epsilon: Annotated[float, typer.Option(help="The budget that the real run would have.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Beside epsilon.")] = 1e-9,
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
-    rows: Annotated[int | None, typer.Option(help="How many rows to make up; by default as declared, or 1000.")] = None,
+    rows: Annotated[
+        int | None,
+        typer.Option(help="Rows to make up. Default: as declared, or 1000 (20000 where facts are bought)."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="For the made-up rows.")] = 0,
     quiet: Quiet = False,
     as_json: Json = False,

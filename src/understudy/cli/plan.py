@@ -30,7 +30,8 @@ def plan(
 ) -> None:
     """Show what to expect of a release, by budget and mechanism. Reads no data and costs nothing.
 
-    Errors are in people: the mean absolute error of the cells of measured tables. Example:
+    Errors are in people: the mean absolute error of the cells of measured columns and pairs. Facts that the schema
+    leaves to be bought are assumed, and the assumptions printed. Example:
 
     understudy plan people.schema.yaml --people ~20000 --epsilon 0.5,1,2
     """
@@ -78,8 +79,8 @@ def _words(made: Plan) -> str:
 
 
 _NOTES = (
-    "Errors are of the cells of measured tables, by simulation on made-up tables of this shape: mostly within",
-    "about 20 %. A pair that is not measured is only as right as the others make it: no plan can tell that.",
+    "Errors are of the cells of measured columns and pairs, by simulation on made-up tables of this shape: mostly",
+    "within about 20 %. Other pairs are only as right as these make them: no plan can tell that.",
     "The smallest group is three standard deviations of the noise: a smaller one cannot be told from none.",
 )
 
