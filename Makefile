@@ -3,7 +3,7 @@ PYTHON ?= python3
 DATA ?= ../shared/data
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-services check bench docs clean
+.PHONY: demo test test-slow test-services check bench docs clean clean-machine
 
 demo: .venv/demo.stamp ## make a stand-in for a real table and say where it is
 	$(BIN)/understudy demo --output demo-out
@@ -42,6 +42,9 @@ bench: .venv/dev.stamp ## benchmarks that print their ratios; those on real tabl
 
 docs: .venv/dev.stamp ## rewrite the reference page of the command line
 	$(BIN)/python -m understudy.cli reference > docs/reference/cli.md
+
+clean-machine: ## the README and every guide, word for word, on bare systems (root and debootstrap; half an hour)
+	tests/clean_machine.sh
 
 clean:
 	rm -rf .venv demo-out

@@ -351,4 +351,3 @@ def test_the_guide_says_what_works(tmp_path, monkeypatch):
     assert not release.schema.open
     release.schema.save(tmp_path / "bought.yaml")
     assert Schema.load(tmp_path / "bought.yaml") == release.schema
-    commands(*([*line.split()[1:], "--help"] for line in guide.split("```")[1].strip().splitlines()))

@@ -32,7 +32,7 @@ class Guarded(TyperGroup):
         try:
             with warnings.catch_warnings():
                 shown = warnings.showwarning
-                warnings.showwarning = partial(_noted, shown)
+                warnings.showwarning = partial(_noted, shown, set())
                 warnings.simplefilter("always", Notice)
                 return super().invoke(ctx)
         except UnderstudyError as error:
@@ -53,11 +53,12 @@ class Guarded(TyperGroup):
             raise typer.Exit(OUR_FAULT) from None
 
 
-def _noted(shown: Any, message: Any, category: type[Warning], *rest: Any) -> None:
-    """Our own warnings as one line; others as Python shows them."""
+def _noted(shown: Any, said: set[str], message: Any, category: type[Warning], *rest: Any) -> None:
+    """Our own warnings as one line, once a command; others as Python shows them."""
     if not issubclass(category, Notice):
         shown(message, category, *rest)
-    elif "--quiet" not in sys.argv and "-q" not in sys.argv:
+    elif str(message) not in said and "--quiet" not in sys.argv and "-q" not in sys.argv:
+        said.add(str(message))
         sys.stderr.write(json.dumps({"note": str(message)}) + "\n" if "--json" in sys.argv else f"note: {message}\n")
 
 

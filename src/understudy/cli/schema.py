@@ -57,6 +57,10 @@ def draft(
         raise SettingError("--type goes with --discover; without it types are proposed from the rows")
     if "://" in data or Path(data).is_dir():
         raise SettingError("rows stay where they are: draft a database's or folder's schema with --discover")
+    path = marked(output)
+    for present in (path, unmarked(path)):
+        if present.exists():
+            raise OutputError(f"{present} is there already, perhaps with your corrections; choose another output")
     from understudy.schema.draft import draft as propose
 
     table, names, dialect = _whole_table(Path(data))
@@ -66,7 +70,6 @@ def draft(
         content["understudy"]["privacy_unit"] = _unit(unit)
         content["fields"] = [_as_unit(field, unit) for field in content["fields"]]
     Schema.from_dict(content)
-    path = marked(output)
     _write(path, _annotated(content, notes) if path.suffix != ".json" else _json(content | {"description": MARK}))
     questions = () if unit is not None else proposal.questions
     lines = [f"{MARK}", f"Draft of {len(names)} columns: {path}", *questions]
@@ -312,8 +315,18 @@ def _ask_unit(content: dict[str, Any]) -> None:
         return
     unit = content["understudy"]["privacy_unit"]
     shown = "row" if unit == "row" else f"{unit['column']}:{unit['max_rows']}"
-    asked = typer.prompt("Who is protected? `row`, or COLUMN:K (at most K rows of each)", default=shown)
-    content["understudy"]["privacy_unit"] = _unit(asked)
+    names = [field["name"] for field in content["fields"]]
+
+    def understood(answer: str) -> Any:
+        if answer != "row" and answer.rpartition(":")[0] not in names:
+            raise typer.BadParameter(f"write `row`, or COLUMN:K with one of the columns {', '.join(names)}")
+        try:
+            return _unit(answer)
+        except SettingError:
+            raise typer.BadParameter("write `row`, or COLUMN:K as in patient_id:3") from None
+
+    question = "Who is protected? `row`, or COLUMN:K (at most K rows of each)"
+    content["understudy"]["privacy_unit"] = typer.prompt(question, default=shown, value_proc=understood)
 
 
 def _reviewed(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]:
@@ -328,13 +341,19 @@ def _reviewed(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]
         facts |= {key: value for key, value in ours.items() if key not in ("status", "origin")}
         typer.echo(_yaml([facts]).rstrip())
         question = "[a]ccept, accept as [p]ublic knowledge, [d]rop, [l]ater"
-        answer = typer.prompt(question, default="l").strip().lower()[:1]
+        answer = typer.prompt(question, default="l", value_proc=_letter)
     if answer == "d":
         return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
     if answer not in ("a", "p"):
         return field
     gone = ("status", "origin") if answer == "p" else ("status",)
     return field | {"understudy": {key: value for key, value in ours.items() if key not in gone}}
+
+
+def _letter(answer: str) -> str:
+    if (letter := answer.strip().lower()[:1]) not in ("a", "p", "d", "l"):
+        raise typer.BadParameter("answer a, p, d or l")
+    return letter
 
 
 def _annotated(content: dict[str, Any], notes: dict[str, str]) -> str:
