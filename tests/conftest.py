@@ -6,9 +6,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("understudy", deadline=None)  # nothing is timed in a test
+# Nothing is timed in a test, and the same examples are tried every time: what fails does so for whoever runs it next.
+# `pytest --hypothesis-profile=explore` tries others.
+_steady = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("understudy", derandomize=True, **_steady)
+settings.register_profile("explore", derandomize=False, **_steady)
 settings.load_profile("understudy")
 
 
