@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from os import fspath
 from pathlib import Path
@@ -14,6 +14,7 @@ from understudy.source.protocol import Source
 from understudy.source.read import csv_batches
 from understudy.source.sql_duckdb import database_batches, file_batches, relation_batches
 from understudy.source.sql_errors import engine, our_words
+from understudy.source.sql_kept import Read, read_once
 from understudy.source.sql_place import CSV, Home, files_of, home_of, name_of
 from understudy.source.sql_postgres import PostgresSnapshot
 from understudy.source.sql_spark import SparkSnapshot
@@ -127,9 +128,11 @@ def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_d
     if home in ("spark", "ibis", "relation") and query is not None:
         raise SettingError("a query reads files or a database; a table object is a query already")
     if home == "files":
-        return _Batches(_of_files(fspath(data), query), temp_dir)
+        read = _of_files(fspath(data), query)
+        return _Batches(read if query is None else read_once(read, schema), temp_dir)
     if home == "duckdb":
-        return _Batches(lambda coding, folder: database_batches(data, coding, folder, query), temp_dir)
+        read = lambda coding, folder: database_batches(data, coding, folder, query)  # noqa: E731
+        return _Batches(read_once(read, schema), temp_dir)
     if home == "postgresql":
         return PostgresSnapshot.of_url(data, query)
     if home == "spark":
@@ -137,14 +140,14 @@ def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_d
     if home == "ibis":
         return _of_ibis(data, schema, temp_dir)
     if home == "relation":
-        return _Batches(lambda coding, folder: relation_batches(data, coding), temp_dir)
+        return _Batches(read_once(lambda coding, folder: relation_batches(data, coding), schema), temp_dir)
     raise InputError("the table must be a frame, a path, a database's URL, or a table of Spark, Ibis or DuckDB")
 
 
 class _Batches:
-    """Files and relations of the embedded engine: what is read is fixed when the snapshot is made."""
+    """Files and relations of the embedded engine: every coding reads the same rows, or is refused."""
 
-    def __init__(self, read: Callable[[Schema, PrivateFolder], Iterator[Any]], temp_dir: Place) -> None:
+    def __init__(self, read: Read, temp_dir: Place) -> None:
         self._read = read
         self._folder = PrivateFolder(temp_dir)
 
@@ -169,16 +172,17 @@ def _of_ibis(table: Any, schema: Schema, temp_dir: Place) -> Snapshot:
                 engine("psycopg.conninfo").make_conninfo(info.dsn, password=info.password), f"({query})"
             )
         if backend.name == "duckdb":
-            return _Batches(lambda coding, folder: relation_batches(backend.con.sql(query), coding), temp_dir)
+            read = lambda coding, folder: relation_batches(backend.con.sql(query), coding)  # noqa: E731
+            return _Batches(read_once(read, schema), temp_dir)
     raise InputError(
         "Ibis tables are read from DuckDB, PostgreSQL and Spark; export this one to Parquet and give the folder"
     )
 
 
-def _of_files(data: str, query: str | None) -> Callable[[Schema, PrivateFolder], Iterator[Any]]:
+def _of_files(data: str, query: str | None) -> Read:
     files = files_of(data)
     state = _state(files)
-    read: Callable[[Schema, PrivateFolder], Iterator[Any]]
+    read: Read
     if query is None and files[0].name.lower().endswith(CSV):
         read = lambda coding, folder: csv_batches(files, coding)  # noqa: E731
     else:
