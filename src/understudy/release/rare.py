@@ -150,16 +150,19 @@ def merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any]]:
 
 
 def _named(name: str, codes: list[int], schema: Schema) -> list[Any]:
+    from understudy.metric.labels import code_labels  # the metrics are not needed to open a release
+
     column = next((column for column in schema.coded if column.name == name), None)
     if column is None:
         return list(codes)
-    known = {entry.code: _words(entry) for entry in reversed(column.table()) if entry.part == name}
+    labels = code_labels(column)
+    known = {entry.code: _words(entry, labels) for entry in reversed(column.table()) if entry.part == name}
     return [known.get(code, code) for code in codes]
 
 
-def _words(entry: Entry) -> Any:
+def _words(entry: Entry, labels: Sequence[str]) -> Any:
     if entry.what == "interval":
-        return f"{entry.lower} to {entry.upper}"
+        return labels[entry.code]
     if entry.what in ("null", "unknown"):
         return {"null": "(null)", "unknown": "(other)"}[entry.what]
     return entry.value if entry.label is None else entry.label

@@ -121,6 +121,6 @@ def test_merged_values_are_listed_in_words():
     recoding = Recoding({"city": np.array([0, 1, 2, 2, 2, 2]), "age": np.array([0, 1, 2, 2])})
     assert merged_values(recoding, SCHEMA) == {
         "city": ["Lyon", "Metz", "Nice", "(other)"],
-        "age": ["20 to 30", "30 to 40"],
+        "age": ["20 to 29", "30 to 39"],
     }
     assert merged_values(Recoding.identity(), SCHEMA) == {}
