@@ -2,7 +2,8 @@
 
 No rows and no model: every column and every pair has a distance from what the model says, in rows. One that was not
 measured has what its made-up dependence says, one that was has what noise leaves. A triple is as far away as its
-columns and pairs together. Scores, shares and the growth of shares are the mechanism's own.
+columns and pairs together. Scores, shares and the growth of shares are the mechanism's own; its limit on the size of
+the model is not played.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ other. This, `_LEFT` and `_NORM` were chosen by hand so that `aim` covers as man
 _NORM = 1.1
 """How the distances of columns and pairs add up to that of a pair or triple: by this norm."""
 
-_FEW = 8
-_WORTH_ASKING = 0.002
+_FEW, _WORTH_ASKING = 8, 0.002  # as `AIM` has them; a test compares
 
 
 def of_rounds(rng: np.random.Generator, settings: AIM, domain: Domain, rows: int, noise: PlannedNoise) -> Measured:
@@ -174,7 +174,10 @@ def _selected(
     per_cell = 1.0 if old else expected
     pairs = (1.0 if old else 2.0) * (two - per_cell * world.pair_cells)
     triples = (1.0 if old else 3.0) * (three - per_cell * world.triple_cells)
-    scores = np.concatenate([pairs if settings.closure else np.full(len(pairs), -np.inf), triples])
+    cells = np.concatenate([world.pair_cells, world.triple_cells])
+    small = cells <= max(settings.max_cells, cells.min())
+    small[: len(two)] &= settings.closure or not len(three)
+    scores = np.where(small, np.concatenate([pairs, triples]), -np.inf)
     scale = 2 * noise.neighbours.marginal_l1 * (1.0 if old else 3.0) / noise.selecting(share)
     best = int(np.argmax(scores + scale * rng.gumbel(size=len(scores))))
     cliques, away = (world.pairs, two) if best < len(two) else (world.triples, three)

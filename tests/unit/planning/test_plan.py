@@ -179,6 +179,12 @@ class TestRounds:
             looks, tables = (run.looks / 2).sum(), sum(1 / (2 * sigma**2) for sigma in run.sigmas)
             assert looks + tables / settings.measured == pytest.approx(budget.capacity)
 
+    def test_tables_of_too_many_cells_are_no_candidates(self):
+        wide = Domain({"a": 3000, "b": 3000, "c": 20, "d": 20})
+        run = of_rounds(np.random.default_rng(1), MWEM().as_aim(), wide, 20_000, noise())
+        assert run.cliques
+        assert all(run.sizes[list(clique)].prod() <= MWEM().max_cells for clique in run.cliques)
+
     def test_looks_are_those_of_the_mechanism(self):
         """Columns alone follow from the number of rows; a run with next to no noise in it says which they are."""
         source = CodedSource(SIZES, [[0] * 5] * 8000)
