@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from platformdirs import user_cache_path
 
 # Nothing is timed in a test, and the same examples are tried every time: what fails does so for whoever runs it next.
 # `pytest --hypothesis-profile=explore` tries others.
@@ -14,6 +17,13 @@ _steady = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("understudy", derandomize=True, **_steady)
 settings.register_profile("explore", derandomize=False, **_steady)
 settings.load_profile("understudy")
+
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    # numba takes no lock on its cache: two processes that compile two variants of one loop can mistake them later
+    compiled = user_cache_path("understudy-tests") / worker
+    with suppress(OSError):
+        compiled.mkdir(parents=True, exist_ok=True)
+        os.environ.setdefault("NUMBA_CACHE_DIR", str(compiled))
 
 
 @pytest.fixture(autouse=True)
