@@ -105,8 +105,8 @@ def told(name: str, epsilon: str, runs: list[list[Point]]) -> str:
     together = [clique for clique, value in values.items() if value < LEVEL / len(values)]
     lines = [
         f"{name} epsilon {epsilon}, {len(runs)} runs: {sum(p.held for p in every)} of {len(every)} bounds hold, "
-        f"of {len(each)} marginals; most failures of one marginal: "
-        f"{max(sum(not p.held for p in outcome) for outcome in each.values())}",
+        f"of {len(each)} marginals ({sum(len(o) == len(runs) for o in each.values())} have one in every run); "
+        f"most failures of one marginal: {max(sum(not p.held for p in outcome) for outcome in each.values())}",
         f"  rejected by the binomial test, each alone at {LEVEL}: {alone or 'none'}; "
         f"all together at {LEVEL}: {together or 'none'}",
     ]
@@ -154,17 +154,16 @@ def svg(found: list[Point], title: str) -> str:
         f'<text x="44" y="{size - at(t) + 4:.1f}" text-anchor="end">{t:g}</text>'
         for t in ticks
     ]
-    colour = {True: "#1b6ca8", False: "#d1793a"}
     grid = [
         f'<line x1="50" x2="{size - 20}" y1="{size - at(t):.1f}" y2="{size - at(t):.1f}" stroke="#e5e5e5"/>'
         f'<line y1="20" y2="{size - 50}" x1="{at(t):.1f}" x2="{at(t):.1f}" stroke="#e5e5e5"/>'
         for t in ticks
     ]
-    dots = [
-        f'<circle cx="{at(p.error):.1f}" cy="{size - at(p.bound):.1f}" r="2" '
-        f'fill="{colour[p.supported]}" fill-opacity="0.5"/>'
-        for p in sorted(found, key=lambda p: p.supported)
-    ]
+    dots = []
+    for supported, colour in ((False, "#d1793a"), (True, "#1b6ca8")):
+        places = [(at(p.error), size - at(p.bound)) for p in found if p.supported == supported]
+        dots += [f'<g fill="{colour}" fill-opacity="0.5">']
+        dots += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2"/>' for x, y in places] + ["</g>"]
     line = f'<line x1="50" y1="{size - 50}" x2="{size - 20}" y2="20" stroke="#888" stroke-dasharray="4"/>'
     words = (
         f'<text x="{size / 2}" y="14" text-anchor="middle">{title}</text>'
