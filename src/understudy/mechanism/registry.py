@@ -62,7 +62,7 @@ def mechanism_named(mechanism: str | Mechanism, **settings: Any) -> Mechanism:
         if settings:
             raise SettingError(f"settings {', '.join(settings)}: a mechanism object already has its settings")
         return mechanism
-    known = mechanism_classes()
+    known = MECHANISMS if mechanism in MECHANISMS else mechanism_classes()  # asking installed packages takes time
     if mechanism not in known:
         raise SettingError(f"mechanism {mechanism!r} is unknown; the choices are {', '.join(sorted(known))}")
     chosen = known[mechanism]
