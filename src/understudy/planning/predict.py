@@ -21,6 +21,7 @@ from understudy.mechanism.mwem import MWEM
 from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.planning.choices import of_a_public_table, of_a_tree, of_a_workload, of_columns, of_dependent_pairs
+from understudy.planning.cost import MANY
 from understudy.planning.expected import VISIBLE, Expected
 from understudy.planning.measured import Measured, errors_of
 from understudy.planning.noise import PlannedNoise
@@ -44,8 +45,8 @@ ASSUMED = {"nist-mst": "nist-mst: its public table is taken to name a tree of pa
 """What is assumed of a mechanism that the schema does not say."""
 
 _SEED = 1  # the same question gets the same answer
-_PAIRS = 150
-_CELLS = 300_000
+_PAIRS, _CELLS = 150, 300_000
+_FEWER_PAIRS, _FEWER_CELLS = 90, 120_000  # of wide tables: a plan should take no longer than it takes to read it
 _RUNS = 4
 _WIDE = 60
 
@@ -69,7 +70,8 @@ def expected_of(mechanism: str, domain: Domain, rows: int, noise: PlannedNoise) 
     runs = [play(rng, wide, rows, noise) for _ in range(max(1, min(_RUNS, _WIDE // len(wide))))]
     if not any(run.cliques for run in runs):
         runs *= max(1, _PAIRS // (len(runs) * len(wide)))  # columns alone are quickly fitted
-    found = errors_of(rng, runs, rows, noise, pairs=_PAIRS // len(runs) + 1, cells=_CELLS // len(runs))
+    pairs, cells = (_PAIRS, _CELLS) if len(wide) <= MANY else (_FEWER_PAIRS, _FEWER_CELLS)
+    found = errors_of(rng, runs, rows, noise, pairs=pairs // len(runs) + 1, cells=cells // len(runs))
     return Expected(
         one_way=found.one_way,
         two_way=found.two_way,
