@@ -104,20 +104,30 @@ def test_an_interrupted_run_says_what_is_kept_and_exits_130(folder, stage, extra
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
-def test_rows_written_to_a_full_device_are_told(folder):
+@pytest.mark.parametrize("command", [("sample", "-n", "100000"), ("inspect",)])
+def test_what_cannot_be_written_is_told(folder, command):
     release = us.synthesize(
         str(folder / "t.csv"), SCHEMA, rho=1.0, mechanism="independent", output=folder / "r.release"
     )
     assert release.default_rows >= 1
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "understudy.cli", "sample", str(folder / "r.release"), "-n", "100000"],
+            [sys.executable, "-m", "understudy.cli", command[0], str(folder / "r.release"), *command[1:]],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
         )
     assert done.returncode == 8
+    assert b"could not be written (No space left on device)" in done.stderr
     assert b"Traceback" not in done.stderr
+    assert b"Exception ignored" not in done.stderr
+
+
+def test_a_command_without_a_standard_output_works(folder):
+    us.synthesize(str(folder / "t.csv"), SCHEMA, rho=1.0, mechanism="independent", output=folder / "r.release")
+    inspect = f"{sys.executable} -m understudy.cli inspect {folder / 'r.release'} >&-"
+    done = subprocess.run(inspect, shell=True, capture_output=True, text=True, check=False)  # noqa: S602
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_reader_that_stops_early_is_no_error(folder):

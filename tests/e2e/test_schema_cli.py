@@ -255,3 +255,15 @@ def test_the_schema_in_the_guide_loads_and_its_commands_exist():
         assert f"{command}" in guide
         assert "Usage" in run("schema", command, "--help")
     assert "swap or correct the bounds" in guide
+
+
+def test_a_draft_is_not_overwritten(tmp_path):
+    (tmp_path / "t.csv").write_text("a\n1\n2\n")
+    draft, reviewed = tmp_path / "s.custodian-only.yaml", tmp_path / "s.yaml"
+    for present in (draft, reviewed):
+        present.write_text("mine")
+        assert f"{present} is there already" in run(
+            "schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml", code=8
+        )
+        assert present.read_text() == "mine"
+        present.unlink()

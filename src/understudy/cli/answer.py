@@ -22,10 +22,10 @@ def answer(
     share: Annotated[bool, typer.Option("--share", help="Answer with a share of the rows instead of a count.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Count the rows that satisfy some conditions, by the model, with an interval for the true count.
+    """Count the rows that satisfy conditions, with an interval.
 
-    Costs no privacy. A range includes both ends and may be open (`age=65..`); an empty condition (`city=`) is an empty
-    cell. Example:
+    The count is the model's, the interval for the true one. Costs no privacy. A range includes both ends and may be
+    open (`age=65..`); an empty condition (`city=`) is an empty cell. Example:
 
     understudy answer people.release "sex=F, age=30..40"
     """
@@ -51,10 +51,10 @@ def bounds(
     top: Annotated[int | None, typer.Option(help="Show only so many, the least certain first.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show how far each marginal of the model can be from the true one. Costs no privacy.
+    """Show how far each marginal can be from the true one.
 
-    The bound is on the sum of absolute differences over the table's cells, as a share of the rows: 0 is a perfect
-    table, 2 a table that has nothing to do with the true one.
+    Costs no privacy. The bound is on the sum of absolute differences over the table's cells, as a share of the rows: 0
+    is a perfect table, 2 a table that has nothing to do with the true one.
     """
     found = Release.load(release).bounds(workload, confidence=confidence, simultaneous=simultaneous)
     found = sorted(found, key=lambda bound: -1e300 if bound.share is None else -bound.share)[:top]

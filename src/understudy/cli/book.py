@@ -21,7 +21,7 @@ def book(
     no_limit: Annotated[bool, typer.Option("--no-limit", help="Remove the limit.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what the runs about a dataset have spent together, and set how much they may spend in a year.
+    """Show what was spent on a dataset, and limit it by the year.
 
     A run that would pass the limit is warned of; `understudy run` refuses it. For example:
 

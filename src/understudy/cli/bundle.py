@@ -22,9 +22,9 @@ def bundle(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make the folder that analysts get: rows, codebook, report, and a page that says what is safe to compute.
+    """Make the folder that analysts get: rows, codebook, report.
 
-    Costs no privacy. Example:
+    With a page that says what is safe to compute. Costs no privacy. Example:
 
     understudy bundle people.release -o people-for-analysts --format csv,parquet,sav
     """

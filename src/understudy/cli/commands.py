@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from understudy.cli import (
     answer,
     book,
@@ -19,6 +23,25 @@ from understudy.cli import (
 )
 
 app = group()
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from understudy import __version__
+
+        typer.echo(f"understudy {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _every(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+    ] = False,
+) -> None:
+    """Make differentially private stand-ins for sensitive tables."""
+
+
 app.command()(plan.plan)
 app.command()(run.synthesize)
 app.command()(journey.run)

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from understudy.errors import OutputError
 from understudy.progress import Progress, Step, silent
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
@@ -17,11 +18,21 @@ Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.
 
 
 def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: bool = False) -> None:
-    """Say what a command did: `data` as one JSON object, or `words`, or nothing."""
-    if as_json:
-        sys.stdout.write(json.dumps(data, indent=2) + "\n")
-    elif not quiet:
-        sys.stdout.write(words.rstrip() + "\n")
+    """Say what a command did: `data` as one JSON object, or `words`, or nothing.
+
+    Raises:
+        OutputError: when it cannot be written, as into a file on a full disk.
+    """
+    text = json.dumps(data, indent=2) if as_json else "" if quiet else words.rstrip()
+    if not text or sys.stdout is None:  # None: started without a standard output
+        return
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"the answer could not be written ({error.strerror or 'input/output error'})") from None
 
 
 @contextmanager

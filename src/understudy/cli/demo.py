@@ -30,7 +30,10 @@ def demo(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make a stand-in for 20,190 real rows of the RAND health insurance experiment, and report on it."""
+    """Make a stand-in for a real table, and report on it.
+
+    The table has 20,190 rows of the RAND health insurance experiment.
+    """
     table = _real_table()
     schema = Schema.load(Path(__file__).with_name("randhie.schema.yaml"))
     folder = _new_folder(output)

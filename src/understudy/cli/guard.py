@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import sys
 import traceback
@@ -51,6 +52,8 @@ class Guarded(TyperGroup):
                 raise
             _explain("InternalError", _unexpected(error))
             raise typer.Exit(OUR_FAULT) from None
+        finally:
+            _let_go()
 
 
 def _noted(shown: Any, said: set[str], message: Any, category: type[Warning], *rest: Any) -> None:
@@ -60,6 +63,15 @@ def _noted(shown: Any, said: set[str], message: Any, category: type[Warning], *r
     elif str(message) not in said and "--quiet" not in sys.argv and "-q" not in sys.argv:
         said.add(str(message))
         sys.stderr.write(json.dumps({"note": str(message)}) + "\n" if "--json" in sys.argv else f"note: {message}\n")
+
+
+def _let_go() -> None:
+    """Drop what cannot be written: Python would try once more when it ends, and fail in its own words and exit code."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _unexpected(error: Exception) -> str:

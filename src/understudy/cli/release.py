@@ -81,7 +81,7 @@ def inspect(
     release: Annotated[Path, typer.Argument(help="A release file.")],
     as_json: Json = False,
 ) -> None:
-    """Show what a release holds: the receipt, the columns, what was measured and how noisy it is."""
+    """Show a release: its receipt, and what was measured how well."""
     loaded = Release.load(release)
     measured: list[dict[str, Any]] = [
         {"clique": list(m.clique), "cells": len(m.values), "sigma": m.sigma} for m in loaded.measurements

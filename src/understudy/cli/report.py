@@ -31,9 +31,10 @@ def report(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Write a report about a release: one HTML file that works offline, on paper and on a phone.
+    """Write a report about a release, as one HTML file.
 
-    Without --real it holds public information only. With --real it is for the custodian only.
+    It works offline, on paper and on a phone. Without --real it holds public information only. With --real it is for
+    the custodian only.
     """
     from understudy.report import custodian_report, public_report
     from understudy.source import read_table

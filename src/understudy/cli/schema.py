@@ -15,7 +15,7 @@ from understudy.schema.custodian import MARK, found, marked, unmarked
 
 app = typer.Typer(
     name="schema",
-    help="Say what is public about a table: draft a schema, review it, check it against the table.",
+    help="Say what is public about a table: draft, review, check.",
     no_args_is_help=True,
 )
 
@@ -43,10 +43,11 @@ def draft(
     quiet: _Quiet = False,
     as_json: _Json = False,
 ) -> None:
-    """Propose a schema from a table, for you to review; its name and content are marked custodian-only.
+    """Propose a schema from a table, for you to review.
 
-    Bounds are widened to round numbers, rare values are folded into `other`, columns that are different in almost every
-    row are proposed as `drop` or `id`. Nothing in a draft may be released: `understudy schema review` comes next.
+    Its name and content are marked custodian-only. Bounds are widened to round numbers, rare values are folded into
+    `other`, columns that are different in almost every row are proposed as `drop` or `id`. Nothing in a draft may be
+    released: `understudy schema review` comes next.
 
     With --discover no row is read and nothing is spent: types, bounds, bins and values are bought by `synthesize`.
     """
@@ -123,7 +124,7 @@ def review(
     quiet: _Quiet = False,
     as_json: _Json = False,
 ) -> None:
-    """Look at each drafted column and accept it, drop it, or leave it for later.
+    """Accept each drafted column, drop it, or leave it for later.
 
     A release refuses a column until it is reviewed. The same can be done in an editor: correct what a column says and
     change `status: draft` to `status: reviewed`.
@@ -156,9 +157,10 @@ def check(
     quiet: _Quiet = False,
     as_json: _Json = False,
 ) -> None:
-    """Tell how the table fits the schema: unknown, clipped and missing values, and what the binning alone loses.
+    """Tell how a table fits the schema, for your eyes only.
 
-    For the custodian's eyes only: the numbers are exact, made from the private rows without noise.
+    Unknown, clipped and missing values, and what the binning alone loses. For the custodian's eyes only: the numbers
+    are exact, made from the private rows without noise.
     """
     from understudy.cli.schema_report import words
     from understudy.schema.check import check as fit_of
@@ -185,7 +187,10 @@ def import_(
     quiet: _Quiet = False,
     as_json: _Json = False,
 ) -> None:
-    """Build a schema from public documents, without touching rows; says what is left for you to add."""
+    """Build a schema from public documents, without touching rows.
+
+    Says what is left for you to add.
+    """
     imported = _imported(source, form)
     content = imported.content
     gaps = list(imported.gaps)
@@ -207,7 +212,10 @@ def export(
     quiet: _Quiet = False,
     as_json: _Json = False,
 ) -> None:
-    """Write the schema as SDV metadata (JSON) or SmartNoise metadata (YAML), as far as those can say it."""
+    """Write a schema as metadata of SDV or SmartNoise.
+
+    As JSON or YAML, as far as those can say it.
+    """
     from understudy.schema.exchange import to_sdv, to_smartnoise
 
     loaded = _complete(schema)

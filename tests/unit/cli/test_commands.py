@@ -338,3 +338,11 @@ def test_every_exit_code_is_documented():
     documented = app.info.epilog
     for code in codes | {0, 2, guard.OUR_FAULT, guard.INTERRUPTED}:
         assert f"{code} " in documented
+
+
+def test_version_and_summaries_that_are_not_cut(call):
+    assert call("--version")[:2] == (0, f"understudy {us.__version__}\n")
+    for group in ((), ("schema",)):
+        code, out, _ = call(*group, "--help")
+        assert code == 0
+        assert "..." not in out.partition("Commands:")[2]
