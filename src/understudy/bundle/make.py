@@ -7,12 +7,14 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from understudy.bundle.beside import WORTH, written_beside
 from understudy.bundle.codebook import codebook_csv, codebook_html, described
-from understudy.bundle.office import check_office, write_office
+from understudy.bundle.office import check_office, renamed, write_office
 from understudy.bundle.package import data_package
 from understudy.bundle.readme import readme
 from understudy.bundle.rows import plain, sampled, write_csv, write_parquet
@@ -76,13 +78,12 @@ def make_bundle(
         OutputError: when the folder is not empty or cannot be written; nothing is left behind then.
         InputError: when something has to be installed first.
     """
-    wanted = _checked(formats, replicates)
+    wanted = _Wanted(_checked(formats, replicates), rows, _checked_seed(seed), mark, replicates, progress)
     _check_folder(folder)
-    seed = _checked_seed(seed)
     draft = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
         draft.mkdir()
-        made = _filled(draft, plain(release), wanted, rows, seed, mark=mark, replicates=replicates, progress=progress)
+        made = _filled(draft, plain(release), wanted)
         if folder.is_dir():
             folder.rmdir()
         draft.replace(folder)
@@ -91,7 +92,35 @@ def make_bundle(
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return Bundle(folder, tuple(names), made["rows"], seed, made["quoted"], made["renamed"])
+    return Bundle(folder, tuple(names), made.rows, wanted.seed, made.quoted, made.renamed)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What was asked for, checked."""
+
+    formats: Sequence[str]
+    rows: int | None
+    seed: int
+    mark: bool
+    replicates: int
+    progress: Progress
+
+    def sampled(self, release: Release, *, as_text: bool) -> Any:
+        return sampled(release, self.rows, self.seed, mark=self.mark, as_text=as_text)
+
+    def tell(self, fraction: float, words: str) -> None:
+        self.progress(Step("write", fraction, words))
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What the rows' files are, and what a reader of them has to know."""
+
+    files: Sequence[Path]
+    rows: int
+    quoted: Mapping[str, Sequence[str]]
+    renamed: Mapping[str, Mapping[str, str]]
 
 
 def _checked(formats: Sequence[str], replicates: int) -> list[str]:
@@ -107,72 +136,73 @@ def _checked(formats: Sequence[str], replicates: int) -> list[str]:
     return wanted
 
 
-def _filled(
-    folder: Path,
-    release: Release,
-    formats: Sequence[str],
-    rows: int | None,
-    seed: int,
-    *,
-    mark: bool,
-    replicates: int,
-    progress: Progress,
-) -> dict[str, Any]:
-    files, facts = _rows(folder, release, formats, rows, seed, mark=mark, progress=progress)
-    count = facts["rows"]
-    progress(Step("write", 0.7, "codebook and report"))
+def _filled(folder: Path, release: Release, wanted: _Wanted) -> _Made:
+    made = _rows(folder, release, wanted)
+    wanted.tell(0.7, "codebook and report")
     columns = described(release)
     _text(folder / "codebook.csv", codebook_csv(columns))
-    _text(folder / "codebook.html", codebook_html(release, columns, count))
+    _text(folder / "codebook.html", codebook_html(release, columns, made.rows))
     _text(folder / "report.html", public_report(release))
-    package = data_package(release, files, count, mark=mark)
+    package = data_package(release, made.files, made.rows, mark=wanted.mark)
     _text(folder / "datapackage.json", json.dumps(package, indent=2, ensure_ascii=False) + "\n")
     release.save(folder / "stand-in.release")
-    if replicates:
-        _replicates(folder / "replicates", release, replicates, count, seed, progress)
-    page = readme(release, files=[path.name for path in files], seed=seed, replicates=replicates, **facts)
+    if wanted.replicates:
+        _replicates(folder / "replicates", release, made.rows, wanted)
+    page = readme(
+        release,
+        files=[path.name for path in made.files],
+        rows=made.rows,
+        seed=wanted.seed,
+        quoted=made.quoted,
+        renamed=made.renamed,
+        replicates=wanted.replicates,
+    )
     _text(folder / "README.md", page)
-    return facts
+    return made
 
 
-def _rows(
-    folder: Path,
-    release: Release,
-    formats: Sequence[str],
-    rows: int | None,
-    seed: int,
-    *,
-    mark: bool,
-    progress: Progress,
-) -> tuple[list[Path], dict[str, Any]]:
+def _rows(folder: Path, release: Release, wanted: _Wanted) -> _Made:
     """The rows in each format, one table at a time in memory."""
-    facts: dict[str, Any] = {"quoted": {}, "renamed": {}}
-    files = [folder / f"rows.{kind}" for kind in formats]
-    if "csv" in formats:
-        progress(Step("write", 0.1, "rows.csv"))
-        text = sampled(release, rows, seed, mark=mark, as_text=True)
-        facts["rows"] = text.num_rows
-        facts["quoted"] = write_csv(text, folder / "rows.csv")
+    files = {kind: folder / f"rows.{kind}" for kind in wanted.formats}
+    quoted: Mapping[str, Sequence[str]] = {}
+    others: Mapping[str, Mapping[str, str]] = {}
+    count = 0
+    if "csv" in files:
+        wanted.tell(0.1, "rows.csv")
+        text = wanted.sampled(release, as_text=True)
+        count, quoted = text.num_rows, write_csv(text, files["csv"])
         del text
-    others = [path for path in files if path.suffix != ".csv"]
-    if others:
-        typed = sampled(release, rows, seed, mark=mark, as_text=False)
-        facts["rows"] = typed.num_rows
-        for path in others:
-            progress(Step("write", 0.4, path.name))
+    typed_files = [path for kind, path in files.items() if kind != "csv"]
+    if typed_files:
+        typed = wanted.sampled(release, as_text=False)
+        count, others = typed.num_rows, _typed(typed, typed_files, release, wanted)
+    return _Made(list(files.values()), count, quoted, others)
+
+
+def _typed(table: Any, paths: Sequence[Path], release: Release, wanted: _Wanted) -> dict[str, dict[str, str]]:
+    """Write a typed table to each file; returns the columns that go by another name, by file."""
+    here = list(paths)
+    beside: AbstractContextManager[None] = nullcontext()
+    if {".dta", ".sav"} <= {path.suffix for path in paths} and table.num_rows >= WORTH:
+        beside = written_beside(table, here.pop(), release)
+    with beside:
+        for path in here:
+            wanted.tell(0.4, path.name)
             if path.suffix == ".parquet":
-                write_parquet(typed, path, release)
-            elif names := write_office(typed, path, release):
-                facts["renamed"][path.name] = names
-    return files, facts
+                write_parquet(table, path, release)
+            else:
+                write_office(table, path, release)
+    names = {path.name: renamed(table, path) for path in paths if path.suffix != ".parquet"}
+    return {name: found for name, found in names.items() if found}
 
 
-def _replicates(folder: Path, release: Release, count: int, rows: int, seed: int, progress: Progress) -> None:
+def _replicates(folder: Path, release: Release, rows: int, wanted: _Wanted) -> None:
     from understudy.release.replicates import replicates
 
     folder.mkdir()
-    for number, table in enumerate(replicates(release, count, rows=rows, seed=seed), 1):
-        progress(Step("write", 0.8 + 0.2 * number / count, f"replicate {number} of {count}"))
+    count = wanted.replicates
+    for number, table in enumerate(replicates(release, count, rows=rows, seed=wanted.seed), 1):
+        wanted.tell(0.8 + 0.2 * number / count, f"replicate {number} of {count}")
         write_parquet(_arrow(table), folder / f"rows-{number:03}.parquet", release)
 
 

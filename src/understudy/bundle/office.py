@@ -32,8 +32,8 @@ def check_office() -> None:
         raise InputError("Stata and SPSS files need pyreadstat: pip install 'understudy[office]'")
 
 
-def write_office(table: Any, path: Path, release: Release) -> dict[str, str]:
-    """Write a typed table; returns the columns that had to be renamed, with their names in the file.
+def write_office(table: Any, path: Path, release: Release) -> None:
+    """Write a typed table; `renamed` tells what its columns are called in the file.
 
     Whole numbers with gaps, and dates, become what the format has for them; true and false become 1 and 0 with labels;
     lengths of time become seconds.
@@ -73,6 +73,11 @@ def write_office(table: Any, path: Path, release: Release) -> dict[str, str]:
             )
     except OSError as error:
         raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None
+
+
+def renamed(table: Any, path: Path) -> dict[str, str]:
+    """The columns whose name the format does not allow, with their names in the file."""
+    names = safe_names(table.column_names, _LONGEST[path.suffix])
     return {name: safe for name, safe in names.items() if name != safe}
 
 

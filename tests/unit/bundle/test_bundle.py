@@ -6,10 +6,12 @@ import csv
 import io
 import json
 import re
+import sys
 
 import pandas as pd
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
+import pyreadstat
 import pytest
 
 import understudy as us
@@ -25,6 +27,10 @@ from .conftest import people
 @pytest.fixture(scope="session")
 def made(survey, tmp_path_factory):
     return make_bundle(survey, tmp_path_factory.mktemp("b") / "out", seed=7, rows=500, formats=FORMATS, mark=True)
+
+
+def pd_read(path):
+    return (pyreadstat.read_dta if path.suffix == ".dta" else pyreadstat.read_sav)(path)
 
 
 class TestRows:
@@ -52,6 +58,19 @@ class TestRows:
         plain = make_bundle(survey, tmp_path / "a", rows=5, formats=["csv"])
         assert "synthetic" not in pa_csv.read_csv(plain.folder / "rows.csv").column_names
         assert set(pq.read_table(made.folder / "rows.parquet")["synthetic"].to_pylist()) == {1}
+
+    @pytest.mark.parametrize("program", [sys.executable, "/no/such/python", "/bin/false"])
+    def test_many_rows_are_written_by_two_processes_or_by_one_that_has_to(
+        self, made, survey, tmp_path, monkeypatch, program
+    ):
+        monkeypatch.setattr("understudy.bundle.make.WORTH", 1)
+        monkeypatch.setattr(sys, "executable", program)
+        again = make_bundle(survey, tmp_path / "a", seed=7, rows=500, formats=FORMATS, mark=True)
+        assert (again.files, again.renamed) == (made.files, made.renamed)
+        for kind in ("dta", "sav"):
+            one, other = (pd_read(bundle.folder / f"rows.{kind}") for bundle in (made, again))
+            assert one[0].equals(other[0])
+            assert one[1].variable_value_labels == other[1].variable_value_labels
 
     def test_parquet_carries_titles_and_labels(self, made):
         field = pq.read_schema(made.folder / "rows.parquet").field("sex")
