@@ -267,3 +267,10 @@ def test_a_draft_is_not_overwritten(tmp_path):
         )
         assert present.read_text() == "mine"
         present.unlink()
+
+
+def test_a_table_without_rows_proposes_nothing(tmp_path):
+    (tmp_path / "t.csv").write_text("a,b\n")
+    assert "no rows to propose anything from" in run(
+        "schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml", code=3
+    )

@@ -65,6 +65,10 @@ def draft(
     from understudy.schema.draft import draft as propose
 
     table, names, dialect = _whole_table(Path(data))
+    if not len(table):
+        raise InputError(
+            f"{data}: no rows to propose anything from; draft with --discover, or write the schema by hand"
+        )
     proposal = propose(table, names, dialect)
     content, notes = _with_labels(proposal.content, proposal.notes, Path(data))
     if unit is not None:

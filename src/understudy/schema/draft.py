@@ -105,9 +105,7 @@ def _is_key(name: str, seen: Profile) -> bool:
     if seen.filled < 50 or seen.distinct < 0.9 * seen.filled or seen.typed != "text":
         return False
     real = seen.numeric > 0.95 and not seen.whole
-    moments = (
-        any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _DATE_FORMATS[:1]) if not seen.numeric else False
-    )
+    moments = any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _DATE_FORMATS) if not seen.numeric else False
     return not real and not moments and (seen.numeric < 0.95 or bool(_KEY_NAME.search(name)))
 
 
@@ -161,7 +159,7 @@ def _whole_values(
     if not common:
         return {"understudy": {"kind": "drop"}}, "no value is common enough to name"
     field = {"type": "integer", "categories": common, "categoriesOrdered": True} | _required(seen, missing)
-    return field | _ours(missing=missing), f"few whole numbers; {len(values) - len(common)} rare ones folded into other"
+    return field | _ours(missing=missing), f"few whole numbers{_left_out(len(values) - len(common))}"
 
 
 def _shape(values: NDArray[Any], counts: NDArray[Any], low: float, high: float, seen: Profile) -> dict[str, Any]:
@@ -233,7 +231,11 @@ def _values(seen: Profile) -> tuple[dict[str, Any], str]:
     if not common or len(common) > MOST_VALUES:
         return {"understudy": {"kind": "drop"}}, "free text or too many values to list; group them first to keep it"
     field = {"type": "string", "categories": common} | _required(seen, missing)
-    return field | _ours(missing=missing), f"{len(common)} values; {rare} rare ones folded into other"
+    return field | _ours(missing=missing), f"{len(common)} values{_left_out(rare)}"
+
+
+def _left_out(rare: int) -> str:
+    return f"; {rare} rare {'one' if rare == 1 else 'ones'} folded into other" if rare else ""
 
 
 def _required(seen: Profile, missing: dict[str, str | None]) -> dict[str, Any]:

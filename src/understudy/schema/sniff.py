@@ -91,9 +91,12 @@ def _delimiter(lines: list[str]) -> str:
 
 
 def _has_header(rows: list[list[str]]) -> bool:
-    """A first line of distinct cells, none of them a number; a column of row numbers often has an empty heading."""
-    first = [cell.strip() for cell in rows[0]]
-    return any(first) and len(set(first)) == len(first) and not any(_NUMBER.match(cell) for cell in first)
+    """A first line without numbers, whose cells differ or head columns of numbers; some headings may be empty."""
+    first = [cell.strip() for cell in rows[0] if cell.strip()]
+    if not first or any(_NUMBER.match(cell) for cell in first):
+        return False
+    below = [[row[place] for row in rows[1:] if place < len(row)] for place in range(len(rows[0]))]
+    return len(set(first)) == len(first) or any(cells and all(map(_NUMBER.match, cells)) for cells in below)
 
 
 def _decimal(rows: list[list[str]], delimiter: str) -> str:

@@ -173,7 +173,8 @@ def _csv_trouble(file: Path, error: Exception, encoding: str) -> str:
     if isinstance(error, UnicodeError) or "UTF8" in words:
         return f"{file}: not written in {encoding}; set `encoding` in the schema's dialect (Excel: windows-1252)"
     if "Expected" in words and "columns" in words:
-        return f"{file}: a line has more or fewer cells than the header; check `delimiter` and `quote` in the dialect"
+        words = "a line has more or fewer cells than the header"
+        return f"{file}: {words}; mend it, or check `delimiter` and `quote` in the dialect"
     if isinstance(error, PermissionError):
         return f"{file}: no permission to read it; ask its owner for access"
     return f"{file}: damaged, cut short or not CSV; copy or export the file again"

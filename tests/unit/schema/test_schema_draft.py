@@ -140,6 +140,18 @@ def test_typed_columns_are_drafted_by_their_type():
     schema.encode(frame)
 
 
+def test_dates_that_hardly_repeat_are_dates_in_every_notation():
+    days = [dt.date(2011, 1, 1) + dt.timedelta(days=index) for index in range(100)]
+    frame = pd.DataFrame({pattern: [day.strftime(pattern) for day in days] for pattern in ("%d.%m.%Y", "%m/%d/%Y")})
+    fields = draft(frame, list(frame.columns), Dialect()).content["fields"]
+    assert [(field["type"], field["format"]) for field in fields] == [("date", name) for name in frame.columns]
+
+
+def test_notes_do_not_count_nothing(proposal):
+    assert proposal.notes["zip"] == "3 values"
+    assert proposal.notes["city"] == "2 values; 1 rare one folded into other"
+
+
 # -- dialects --------------------------------------------------------------------------------------------------------
 
 
@@ -153,6 +165,9 @@ def test_typed_columns_are_drafted_by_their_type():
         (b"a|b\n1|x\n", {"delimiter": "|"}, ["a", "b"]),
         ("\ufeffa,b\n1,2\n".encode("utf-16-le"), {"encoding": "utf-16"}, ["a", "b"]),
         (b",a\n0,x\n1,y\n", {}, ["a"]),
+        (b",a,,b\n0,x,,1\n1,y,,2\n", {}, ["a", "b"]),
+        (b"a,a,b\n1,2,x\n3,4,y\n", {}, ["a", "a", "b"]),
+        (b"x,x,b\nx,y,a\ny,y,b\n", {"header": False}, ["field1", "field2", "field3"]),
     ],
 )
 def test_the_dialect_of_a_file_is_found(tmp_path, content, dialect, names):
