@@ -330,7 +330,8 @@ def test_from_a_file_to_rows_without_declaring_anything(tmp_path, monkeypatch):
     frame = pd.DataFrame({"city": rng.choice(["Bern", "Rome"], 4000), "age": rng.integers(18, 80, 4000)})
     frame.to_csv(tmp_path / "t.csv", index=False)
     drafted(tmp_path, tmp_path / "t.csv")
-    release = us.synthesize(tmp_path / "t.csv", tmp_path / "d.yaml", epsilon=5.0, delta=1e-6)
+    with us.testing.insecure(1):  # one time in 20, noise alone stands out somewhere beyond the bounds
+        release = us.synthesize(tmp_path / "t.csv", tmp_path / "d.yaml", epsilon=5.0, delta=1e-6)
     made = release.sample(seed=1, as_="pandas")
     assert set(made["city"].dropna()) <= {"Bern", "Rome", "other"}
     assert abs(made["age"].mean() - frame["age"].mean()) < 3

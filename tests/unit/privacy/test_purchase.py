@@ -85,7 +85,8 @@ def test_pure_dp_buys_bounds_and_bins_with_laplace_noise():
 
 
 def test_what_is_found():
-    complete, _ = bought(frame(), schema(), Budget.of(rho=20.0, delta=1e-6, purchase_delta=1e-7))
+    with us.testing.insecure(1):  # one time in 20, noise alone stands out somewhere beyond the bounds
+        complete, _ = bought(frame(), schema(), Budget.of(rho=20.0, delta=1e-6, purchase_delta=1e-7))
     n, w, t, b, _ = complete.columns
     assert (n.kind, t.kind) == ("integer", "number")
     assert 16 <= n.minimum <= 20
