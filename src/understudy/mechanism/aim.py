@@ -135,7 +135,7 @@ class AIM:
             return replace(
                 self.finish(declared, kept, recoding=recoding, total=total, progress=progress), rounds=rounds
             )
-        model = estimate(domain, measurements, total=total, warm_start=model, progress=progress)
+        model = estimate(domain, measurements, total=total, progress=progress)  # rough models are no better a start
         return Fit(model=model, measurements=kept, recoding=recoding, rounds=rounds)
 
     def finish(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from understudy.domain import Clique, Domain
-from understudy.model.schedule import Table
+from understudy.model.crossing import Table
 
 _LARGE = 4096  # cells from which a clique is worth it
 _SMALLER = 5  # times: how much smaller a group's own clique must be

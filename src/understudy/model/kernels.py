@@ -2,7 +2,8 @@
 
 A schedule is plain arrays (see `schedule.py`); these generic loops run any of them, so no tree structure is ever
 compiled. Everything lives in one flat workspace `W`. A `FUSE` step visits each cell of a tree clique once, multiplies
-its inputs there and adds the product to its outputs, so that the clique itself is never stored.
+its inputs there and adds the product to its outputs, so that the clique itself is never stored. A `CROSS` step does the
+same for matrices of rows and columns (see `cross_kernels.py`).
 
 The last axes of a clique form a block of `length` cells. Within it a table is constant, contiguous, or scattered
 (reached through a list of offsets); over the outer axes an odometer moves all tables by one addition each. A step's
@@ -18,9 +19,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-FUSE, NORMALISE, RATIO, SPREAD = 0, 1, 2, 3
+from understudy.model.cross_kernels import FAST, advance, cross
+
+FUSE, NORMALISE, RATIO, SPREAD, CROSS = 0, 1, 2, 3, 4
 TINY = 1e-280
-_FAST = {"reassoc", "contract", "nsz", "arcp"}  # without "nnan" and "ninf": an overflow must stay visible
 
 
 @njit(inline="always")
@@ -101,21 +103,7 @@ def _spread(W: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: A
             W[target + j] += W[a + gather[steps + j]]
 
 
-@njit(inline="always")
-def advance(index: Any, sizes: Any, jumps: Any, places: Any, tables: int) -> None:
-    """Turn the odometer of the outer axes by one and move every table with it."""
-    d = sizes.size - 1
-    while d >= 0:
-        index[d] += 1
-        if index[d] < sizes[d]:
-            for t in range(tables):
-                places[t] += jumps[d * tables + t]
-            break
-        index[d] = 0
-        d -= 1
-
-
-@njit(cache=True, fastmath=_FAST)
+@njit(cache=True, fastmath=FAST)
 def _sweep(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
     """One `FUSE` or `SPREAD` step."""
     first, tables = s.table_at[q], s.table_at[q + 1] - s.table_at[q]
@@ -136,7 +124,7 @@ def _sweep(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
         advance(index, sizes, jumps, places, tables)
 
 
-@njit(cache=True, fastmath=_FAST)
+@njit(cache=True, fastmath=FAST)
 def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any, index: Any) -> float:
     """Run steps `first .. last-1`; returns the smallest cell of any normalised message, to notice underflow.
 
@@ -160,12 +148,14 @@ def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any,
             up, down, scale = s.plain[q, 2], s.plain[q, 3], sums[s.plain[q, 4]]
             for j in range(a.size):
                 a[j] = W[down + j] / (W[up + j] * scale) if W[up + j] > 0.0 else 0.0
+        elif s.kind[q] == CROSS:
+            cross(W, s, q, row, places, index)
         else:
             _sweep(W, s, q, row, places, index)
     return smallest
 
 
-@njit(cache=True, fastmath=_FAST)
+@njit(cache=True, fastmath=FAST)
 def lower(T: Any, ends: Any) -> float:
     """Subtract from each table `T[ends[i]:ends[i + 1]]` its maximum; returns the sum of the maxima."""
     total = 0.0

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from understudy.model.kernels import NORMALISE, RATIO, advance
+from understudy.model.cross_kernels import advance
+from understudy.model.kernels import NORMALISE, RATIO
 
 
 @njit(cache=True)

@@ -23,7 +23,7 @@ from understudy.model.start import cold_potentials
 _SOFTENED = ((1 / 30_000, 60), (1 / 4_000, 70), (1 / 600, 40))  # cap relative to the curvature, iterations
 _SMALLEST_CAP = 0.1  # of count times weight: below it there is nothing to soften
 _DIRECTIONS = 12  # stiff ones that are shortened
-_SHRINK, _YOUNG = 0.7, 10  # the step, when the loss rises within so many iterations of a restart
+_SHRINK, _YOUNG = 0.7, 30  # the step, when the loss rises within so many iterations of a restart
 _WINDOW = 10
 _PATIENCE = 10.0  # windows to come that may gain as much as the last: momentum is slow to build after a warm start
 _MOST_CALLS = 20_000
@@ -123,7 +123,7 @@ class _Descent:
         constant = self.problem.constant
         loss, parts = metric.measure(self.answers, targets)
         loss, less = loss + constant, metric.shortened * parts
-        history, age, restarts, momentum = [loss], 0, 0, 1.0
+        history, age, cycle, restarts, momentum = [loss], 0, 0, 0, 1.0
         self.converged = self.shifted = False
         np.copyto(self.kept, self.x)
         for _ in range(iterations):
@@ -138,13 +138,13 @@ class _Descent:
             if not trial_loss + constant <= loss:
                 go_back(*step_taken)
                 step *= _SHRINK if age <= _YOUNG else 1.0
-                age, momentum = 0, 1.0
+                age, cycle, momentum = 0, age, 1.0
                 restarts += 1
                 if len(less) and restarts > _TRUSTED:  # the eigenvalues do not hold here: go on without
                     self.shifted = True
                     return
                 if step < _SMALLEST_STEP * first_step:
-                    self.converged = self._flat(history, loss) or self._at_rest(first_step)
+                    self.converged = self._flat(history, loss, _WINDOW) or self._at_rest(first_step)
                     failed = final and not self.converged
                     self.warning = "the step size collapsed before convergence" if failed else ""
                     return
@@ -154,7 +154,7 @@ class _Descent:
             history.append(loss)
             left_out = 0.5 * float(np.sum(less * trial_parts))
             self.watch(self.problem.propagation.calls, loss + left_out if final else self.problem.loss(self.answers))
-            if self._flat(history, loss) and age >= 2 * _WINDOW:  # after a restart momentum must build up first
+            if self._flat(history, loss, _WINDOW if age >= 2 * _WINDOW else cycle + age):
                 self.converged = True
                 self.shifted = left_out > 0.1 * self.tolerance * loss
                 return
@@ -198,15 +198,15 @@ class _Descent:
         loss = self.problem.loss(self.answers)
         return FitReport(loss, calls, self.gap, seconds, self.converged and not self.warning, self.warning)
 
-    def _flat(self, history: list[float], loss: float) -> bool:
+    def _flat(self, history: list[float], loss: float, window: int) -> bool:
         """Whether the loss left to gain is negligible.
 
-        By the 1/k^2 law that is the last window's gain times k/(2 window); early on, when the law does not hold yet,
-        the gain of ten such windows.
+        By the 1/k^2 law that is the gain of the last ten iterations times k/20; early on, when the law does not hold
+        yet, ten times that gain. Momentum must build up first: soon after a restart the iterations before it count too.
         """
-        if len(history) <= _WINDOW:
+        if len(history) <= window or window < _WINDOW:
             return loss <= 0.0
-        gained = history[-1 - _WINDOW] - loss
+        gained = (history[-1 - window] - loss) * _WINDOW / window
         self.gap = gained * max(_PATIENCE, len(history) / (2 * _WINDOW)) / loss if loss > 0.0 else 0.0
         return self.gap <= self.tolerance
 

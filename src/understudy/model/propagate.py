@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.errors import InputError
+from understudy.model.crossing import Table
 from understudy.model.grouping import grouped
 from understudy.model.junction_tree import JunctionTree, ordered_columns
-from understudy.model.schedule import ScheduleBuilder, Table
+from understudy.model.schedule import Schedule, ScheduleBuilder, scratch_of
 
 Vector = NDArray[np.float64]
 
@@ -142,9 +143,19 @@ class Propagation:
         self._first_temporary = self._end = place
 
     def _compile(self) -> None:
-        """The schedule: fold potentials, messages to the root, messages from the root, contained tables."""
+        """The schedule and its buffers."""
+        self._schedule = self._steps(crossing=True)
+        self._log_schedule: Schedule | None = None
+        self._scratch = scratch_of(self._schedule)
+        self._work = np.zeros(self._end)
+        self._sums = np.ones(len(self._schedule.kind))
+        self._bits = self._work.view(np.int64)
+
+    def _steps(self, *, crossing: bool) -> Schedule:
+        """Fold potentials, messages to the root, messages from the root, contained tables."""
         tree, cells = self.tree, self.tree.domain.cells
-        builder = ScheduleBuilder(tree.domain)
+        builder = ScheduleBuilder(tree.domain, crossing)
+        self._end = self._first_temporary
         for table, host in reversed(self._hosts.items()):
             builder.spread((int(self.starts[table]), self.tables[table]), (int(self.starts[host]), self.tables[host]))
         self._folded = len(builder.kind)
@@ -170,16 +181,8 @@ class Propagation:
         for host in sorted(set(self._hosts.values())):
             inside = [self._marginal(table) for table, mine in self._hosts.items() if mine == host]
             self._apart(builder, self.tables[host], [self._marginal(host)], inside)
-        self._work = np.zeros(self._end)
-        self._schedule = builder.build()
         self._normalisers = np.array(list(normalised.values()), np.int64)
-        steps = self._schedule
-        self._sums = np.ones(len(steps.kind))
-        self._row = np.empty(int(steps.length.max(initial=1)))
-        self._places = np.empty(int(np.diff(steps.table_at).max(initial=1)), np.uint64)
-        self._index = np.empty(int(np.diff(steps.axis_at).max(initial=1)), np.int64)
-        self._bits = self._work.view(np.int64)
-        self._scratch = np.empty(512)
+        return builder.build()
 
     def _together(self, builder: ScheduleBuilder, clique: Clique, inputs: list[Table]) -> list[Table]:
         """Few inputs with the same product: groups of them multiplied on a smaller clique first."""
@@ -212,7 +215,7 @@ class Propagation:
         from understudy.model import kernels
 
         s = self._schedule
-        return float(kernels.run(work, s, first, last, self._sums, self._row, self._places, self._index))
+        return float(kernels.run(work, s, first, last, self._sums, *self._scratch))
 
     def _fold(self, potentials: Vector) -> Vector:
         """The potentials of the maximal tables, those of contained tables added, in the room for marginals."""
@@ -227,7 +230,7 @@ class Propagation:
 
         folded = self._fold(potentials)
         shift = float(kernels.lower(folded, self.starts[: self.factors + 1]))
-        kernels.exponentials(folded, self._work[: len(folded)], self._bits[: len(folded)], self._scratch)
+        kernels.exponentials(folded, self._work[: len(folded)], self._bits[: len(folded)], np.empty(512))
         self._work[forbidden] = 0.0
         self._work[self._cleared] = 0.0
         self._work[self._first_temporary :] = 0.0
@@ -246,11 +249,9 @@ class Propagation:
         folded = self._fold(potentials)
         self._work[: len(folded)] = folded
         self._work[forbidden] = -np.inf
-        s = self._schedule
+        s = self._log_schedule = self._log_schedule or self._steps(crossing=False)
         top = np.empty_like(self._work)
-        log_kernels.run_log(
-            self._work, top, s, self._folded, len(s.kind), self._sums, self._row, self._places, self._index
-        )
+        log_kernels.run_log(self._work, top, s, self._folded, len(s.kind), self._sums, *scratch_of(s))
         mass = float(self._work[self._marginal_start + self.size - 1])
         self.log_partition = mass + float(self._sums[self._normalisers].sum())
         if not math.isfinite(self.log_partition):

@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-
-Table: TypeAlias = tuple[int, Clique]
-"""Where a table starts in the workspace, and its columns in the engine's order."""
+from understudy.model.crossing import Crossing, Table, crossing_of
 
 _BLOCK, _LARGEST_BLOCK = 32, 1024
-_FUSE, _NORMALISE, _RATIO, _SPREAD = 0, 1, 2, 3
+_FUSE, _NORMALISE, _RATIO, _SPREAD, _CROSS = 0, 1, 2, 3, 4
+_CONTIGUOUS = -1  # in place of a list of offsets
 
 
 class Schedule(NamedTuple):
@@ -40,9 +39,15 @@ class Schedule(NamedTuple):
 
 @dataclass
 class ScheduleBuilder:
-    """Collects steps one by one."""
+    """Collects steps one by one.
+
+    Attributes:
+        domain: the sizes of columns.
+        crossing: whether large cliques may be visited as matrices; the log domain cannot.
+    """
 
     domain: Domain
+    crossing: bool
     kind: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     length: list[int] = field(default_factory=list)
@@ -56,7 +61,11 @@ class ScheduleBuilder:
 
     def fuse(self, clique: Clique, inputs: Sequence[Table], outputs: Sequence[Table]) -> None:
         """Over the cells of `clique`: add the product of the inputs to every output."""
-        self._sweep(_FUSE, clique, inputs, outputs)
+        crossing = crossing_of(self.domain, clique, inputs, outputs) if self.crossing else None
+        if crossing is None:
+            self._sweep(_FUSE, clique, inputs, outputs)
+        else:
+            self._cross(crossing, inputs, outputs)
 
     def spread(self, source: Table, target: Table) -> None:
         """Add a table to a larger one that contains its columns."""
@@ -125,6 +134,41 @@ class ScheduleBuilder:
         jumps = _jumps(shape[:outer], [strides[t][:outer] for t in order])
         self._append(kind, math.prod(shape[:outer]), math.prod(block), bounds, places, shape[:outer], jumps, (0,) * 5)
 
+    def _cross(self, crossing: Crossing, inputs: Sequence[Table], outputs: Sequence[Table]) -> None:
+        """As `fuse`, one matrix of rows and columns after the other."""
+        rows, columns = set(crossing.rows), set(crossing.columns)
+        kinds = [(bool(rows & set(mine)) + 2 * bool(columns & set(mine))) for _, mine in (*inputs, *outputs)]
+        ranks = [(k >= len(inputs)) * 3 + max(0, kind - 1) for k, kind in enumerate(kinds)]
+        order = sorted(range(len(ranks)), key=lambda k: ranks[k])
+        tables = [(*inputs, *outputs)[k] for k in order]
+        parts = [
+            self._axes([mine for _, mine in tables], part)
+            for part in (crossing.outer, crossing.inner, crossing.rows, crossing.columns)
+        ]
+        (outer, far), (inner, near), (x, along), (y, down) = parts
+        places = []
+        for k, (start, mine) in enumerate(tables):
+            kind = ranks[order[k]] % 3
+            shape, stride = ((x, along[k]), (y, down[k]), (x + y, along[k] + down[k]))[kind]
+            contiguous = math.prod(shape) > 1 and _pattern(tuple(shape), stride) == 1
+            listed = _CONTIGUOUS if contiguous else self._list(tuple(shape), stride)
+            places.append((start, listed, self.domain.cells(mine)))
+        bounds = tuple(sum(rank <= limit for rank in ranks) for limit in range(5))
+        sizes = outer + inner
+        jumps = _jumps(sizes, [far[k] + near[k] for k in range(len(tables))])
+        wide, long = math.prod(x), math.prod(y)
+        x4, y4 = -(-wide // 4) * 4, -(-long // 4) * 4
+        scratch = 3 * x4 * y4 + 5 * (x4 + y4) + wide * long
+        numbers = (wide, long, math.prod(inner), x4, y4)
+        self._append(_CROSS, math.prod(outer), scratch, bounds, places, sizes, jumps, numbers)
+
+    def _axes(self, tables: Sequence[Clique], columns: Clique) -> tuple[list[int], list[list[int]]]:
+        """The sizes of these columns, and how far each table moves along them, joined where possible."""
+        shape = list(self.domain.shape(columns))
+        strides = [_strides(self.domain, mine, columns) for mine in tables]
+        _merge_axes(shape, strides)
+        return shape, strides
+
     def _list(self, block: tuple[int, ...], strides: list[int]) -> int:
         """Where the offsets of a scattered table within a block are listed."""
         key = (block, tuple(strides))
@@ -135,6 +179,15 @@ class ScheduleBuilder:
                 steps += (np.arange(size) * stride).reshape([-1 if k == axis else 1 for k in range(len(block))])
             self.gather.extend(steps.ravel().tolist())
         return self._lists[key]
+
+
+def scratch_of(schedule: Schedule) -> tuple[NDArray[np.float64], NDArray[np.uint64], NDArray[np.int64]]:
+    """What the loops need beside the workspace: a block of cells, a place for each table, the odometer."""
+    return (
+        np.empty(int(schedule.length.max(initial=1))),
+        np.empty(int(np.diff(schedule.table_at).max(initial=1)), np.uint64),
+        np.empty(int(np.diff(schedule.axis_at).max(initial=1)), np.int64),
+    )
 
 
 def _starts(lists: Sequence[Sequence[Any]]) -> NDArray[np.int64]:
