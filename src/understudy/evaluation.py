@@ -11,7 +11,7 @@ from understudy.errors import SettingError
 from understudy.progress import Progress, silent
 from understudy.schema import Schema, frame_kind
 from understudy.schema.frames import to_frame
-from understudy.source import read_table
+from understudy.source.collect import collected
 
 PARTIAL = ("nist_density", "nist_conjunctions", "nist_income")
 """Metrics with a published rule for columns that the synthetic table lacks."""
@@ -31,7 +31,8 @@ def evaluate(
     """Score a synthetic table against the real one.
 
     Args:
-        real: a pandas, polars or pyarrow frame, or the path of a CSV or Parquet file.
+        real: a pandas, polars or pyarrow frame, or the path of a CSV or Parquet file; or a table of Spark, Ibis or
+            DuckDB, of which the rows are brought into memory: of a large one, give a sample.
         synthetic: likewise.
         schema: what is public about both, or the path of its file.
         metrics: names from the registry; None: all that need no setting, and those whose settings are given.
@@ -41,8 +42,8 @@ def evaluate(
         settings: by metric, a mapping of its settings: ``mgd={"tolerance": 5}``.
 
     Returns:
-        A tidy frame of the kind of `real`, one line by score and by part: ``metric``, ``kind`` ("score" for the score
-        itself), ``name``, ``value``, ``better``, ``best``, ``note``.
+        A tidy frame of the kind of `real` (arrow for a path or an engine's table), one line by score and by part:
+        ``metric``, ``kind`` ("score" for the score itself), ``name``, ``value``, ``better``, ``best``, ``note``.
 
     **Privacy.** Not differentially private: the scores are computed from real rows. For the custodian only; they may
     not be published, nor used to choose among releases, without paying for it.
@@ -71,7 +72,7 @@ def coded_tables(real: Any, synthetic: Any, schema: Schema, *, partial: bool = F
     """
     from understudy.metric import Rows
 
-    frames = [read_table(data, schema) if isinstance(data, str | PathLike) else data for data in (real, synthetic)]
+    frames = [collected(data, schema) for data in (real, synthetic)]
     return Rows.of(frames[0], schema, what="real table"), Rows.of(
         frames[1], schema, what="synthetic table", partial=partial
     )
