@@ -50,7 +50,8 @@ def made(folder, *options):
 
 
 def test_forced_tables_by_option(folder):
-    assert made(folder, "-m", "mst", "--keep", "sex,age:3", "--keep", "city") == 0
+    with us.testing.insecure(1):  # one time in 250, noise lifts a city where nobody lives over the limit
+        assert made(folder, "-m", "mst", "--keep", "sex,age:3", "--keep", "city") == 0
     release = us.Release.load(folder / "r.release")
     assert release.settings["keep"] == [[["sex", "age"], 3.0], [["city"], 1.0]]
     assert ("sex", "age") in {measurement.clique for measurement in release.measurements}

@@ -44,7 +44,6 @@ def people(rows: int = 3000) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="session")
-def survey(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERSTUDY_BOOK", str(tmp_path_factory.mktemp("book")))
+def survey():
+    with us.testing.insecure(1):
         return us.synthesize(people(), us.Schema.from_dict(CONTENT), epsilon=4, delta=1e-6)
