@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.measurement import Measurement
-from understudy.mechanism.tree_tables import implied_rows, measured_tables, nearest_tables
+from understudy.mechanism.noisy_tables import implied_rows, measured_tables
+from understudy.mechanism.tree_tables import nearest_tables
 from understudy.model import GraphicalModel, JunctionTree, estimate
 from understudy.progress import Progress, silent
 

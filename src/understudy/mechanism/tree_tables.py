@@ -7,7 +7,7 @@ needs more the smaller the noise is beside the counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.measurement import Measurement
-from understudy.query import Scaling
+from understudy.mechanism.noisy_tables import Table
 
 Array = NDArray[np.float64]
 
@@ -27,45 +26,6 @@ _SINGULAR = 1e-10
 _ROUGH = 0.1  # the first steps need not be solved closely
 _EMPTY_PART = 1e-7  # of the loss: what the cells that come out empty may cost together
 _FLAT = 1e-3  # standard deviations from being empty or not: as if at least so far
-
-
-@dataclass(frozen=True)
-class Table:
-    """A noisy table, its columns in the order of the domain.
-
-    Attributes:
-        values: the cells.
-        precision: 1/variance of each; of one cell where it is the same everywhere.
-    """
-
-    values: Array
-    precision: Array
-
-    @property
-    def rows(self) -> tuple[float, float]:
-        """The number of rows by this table, and the variance of that."""
-        variance = np.broadcast_to(1.0 / self.precision, self.values.shape)
-        return float(self.values.sum()), float(variance.sum())
-
-
-def measured_tables(domain: Domain, measurements: Sequence[Measurement]) -> dict[Clique, Table]:
-    """By clique, in the order of the domain, the mean of its measurements by precision.
-
-    Re-expressed tables are understood; measurements with other queries are left out.
-    """
-    found: dict[Clique, Table] = {}
-    for measurement in measurements:
-        if measurement.query is None or isinstance(measurement.query, Scaling):
-            clique, table = _table(domain, measurement)
-            found[clique] = _mean(found[clique], table) if clique in found else table
-    return found
-
-
-def implied_rows(tables: Mapping[Clique, Table]) -> float:
-    """The number of rows by every table, weighted by how precisely it tells; at least 1."""
-    told = [table.rows for table in tables.values()]
-    precision = sum(1.0 / variance for _, variance in told)
-    return max(1.0, sum(rows / variance for rows, variance in told) / precision) if told else 1.0
 
 
 def nearest_tables(domain: Domain, tables: Mapping[Clique, Table], total: float) -> dict[Clique, Array]:
@@ -126,7 +86,11 @@ class _Part:
 
     def pull(self, prices: Array) -> Array:
         """What the prices add up to for every cell, to be broadcast."""
-        return sum((end.sign * prices[end.prices].reshape(end.shape) for end in self.ends), start=np.zeros(()))
+        total = np.zeros(())
+        for end in self.ends:
+            price = prices[end.prices].reshape(end.shape)
+            total = total + price if end.sign > 0.0 else total - price
+        return total
 
     def cells(self, prices: Array) -> Array:
         free: Array = self.values - self.spread * self.pull(prices)
@@ -138,7 +102,11 @@ class _Part:
 
     def add_margins(self, cells: Array, out: Array, power: int = 1) -> None:
         for end in self.ends:
-            out[end.prices] += end.sign**power * cells.sum(axis=end.summed).ravel()
+            margin = (np.add.reduce(cells, axis=end.summed) if end.summed else cells).reshape(-1)
+            if end.sign**power > 0.0:
+                out[end.prices] += margin
+            else:
+                out[end.prices] -= margin
 
     def loss(self, cells: Array) -> float:
         off = cells - self.values
@@ -281,20 +249,3 @@ def _barred(domain: Domain, clique: Clique) -> NDArray[np.bool_] | None:
         turned = mask.transpose([rule.index(column) for column in inside])
         barred |= turned.reshape([domain[column] if column in rule else 1 for column in clique])
     return barred if masks else None
-
-
-def _table(domain: Domain, measurement: Measurement) -> tuple[Clique, Table]:
-    measurement.check(domain)
-    values, precision = np.asarray(measurement.values, np.float64), np.full(1, measurement.sigma**-2)
-    if isinstance(measurement.query, Scaling):
-        values, precision = values / measurement.query.factors, precision * measurement.query.factors**2
-    clique = tuple(column for column in domain if column in measurement.clique)
-    shape, order = domain.shape(measurement.clique), [measurement.clique.index(column) for column in clique]
-    values = values.reshape(shape).transpose(order)
-    precision = precision.reshape(shape if len(precision) > 1 else [1] * len(shape)).transpose(order)
-    return clique, Table(values, precision)
-
-
-def _mean(one: Table, other: Table) -> Table:
-    precision = one.precision + other.precision
-    return Table((one.precision * one.values + other.precision * other.values) / precision, precision)

@@ -7,8 +7,9 @@ import pytest
 
 from understudy.domain import Domain, Forbidden
 from understudy.measurement import Measurement
+from understudy.mechanism.noisy_tables import implied_rows, measured_tables
 from understudy.mechanism.tree_start import tree_fit, tree_start
-from understudy.mechanism.tree_tables import implied_rows, measured_tables, nearest_tables
+from understudy.mechanism.tree_tables import nearest_tables
 from understudy.model import estimate
 from understudy.query import Scaling
 
