@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,7 +26,7 @@ def read_once(read: Read, schema: Schema) -> Read:
     With everything declared there is one coding, and rows pass by. Where facts are bought the table is coded again and
     again: the columns that any coding needs are then written to the private directory first, and the table is let go.
 
-    **Privacy.** As private as the rows, in a directory of mode 0700 that is removed with the source.
+    **Privacy.** As private as the rows; in a file without a name.
 
     Args:
         read: reads the table.
@@ -32,7 +35,7 @@ def read_once(read: Read, schema: Schema) -> Read:
     Raises:
         InputError: at a second coding, where the schema left nothing to be bought.
     """
-    kept: list[Path] = []
+    kept: list[_Rows] = []
     passed: list[bool] = []
 
     def same_rows(coding: Schema, folder: PrivateFolder) -> Iterator[Any]:
@@ -42,30 +45,33 @@ def read_once(read: Read, schema: Schema) -> Read:
             passed.append(True)
             return read(coding, folder)
         if not kept:
-            place = folder.path / "rows.arrow"
-            _write(read(schema, folder), place)
-            kept.append(place)
-        return _batches(kept[0])
+            kept.append(_Rows(read(schema, folder), folder.path))
+        return kept[0].batches()
 
     return same_rows
 
 
-def _write(batches: Iterator[Any], place: Path) -> None:
-    import pyarrow as pa
+class _Rows:
+    """Batches in a file without a name: its space is given back when the process ends, however it ends."""
 
-    with our_words(_FAILED), pa.OSFile(str(place), "wb") as file:
-        writer = None
-        for batch in batches:
-            writer = writer or pa.ipc.new_stream(file, batch.schema)
-            writer.write_batch(batch)
-        if writer is not None:
-            writer.close()
+    def __init__(self, batches: Iterator[Any], folder: Path) -> None:
+        import pyarrow as pa
 
+        with our_words(_FAILED):
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+            self._finish = weakref.finalize(self, self._file.close)
+            writer = None
+            for batch in batches:
+                writer = writer or pa.ipc.new_stream(self._file, batch.schema)
+                writer.write_batch(batch)
+            if writer is not None:
+                writer.close()
 
-def _batches(place: Path) -> Iterator[Any]:
-    import pyarrow as pa
+    def batches(self) -> Iterator[Any]:
+        import pyarrow as pa
 
-    if place.stat().st_size == 0:  # a table without rows has no batch
-        return
-    with our_words(_FAILED), pa.OSFile(str(place), "rb") as file:
-        yield from pa.ipc.open_stream(file)
+        if not self._file.seek(0, os.SEEK_END):  # a table without rows has no batch
+            return
+        with our_words(_FAILED):
+            self._file.seek(0)
+            yield from pa.ipc.open_stream(self._file)
