@@ -88,7 +88,8 @@ def custodian_report(
     found = workload(rows, standin, schema, two, np.random.default_rng(seed))
     marginals = [(part.name, part.value) for part in found.parts if part.kind == "marginal"]
     extra: dict[str, Any] = {"custodian": True, "seed": seed, "scores": [_score(item) for item in placed]}
-    extra |= {"worst": marginals[:8], "best": marginals[::-1][:8], "weighted": None}
+    half = (len(marginals) + 1) // 2  # no table is listed twice
+    extra |= {"worst": marginals[: min(half, 8)], "best": marginals[half:][::-1][:8], "weighted": None}
     if weight is not None:
         one_way = WorkloadSettings(cliques=tuple((name,) for name in names), weight=weight)
         score = workload(rows, standin, schema, one_way, np.random.default_rng(seed))
