@@ -18,20 +18,22 @@ fi
 on() {
   local apart=(--mount --pid --fork --kill-child)
   [ "$1" = closed ] && apart+=(--net)
-  unshare "${apart[@]}" bash -c 'mount -t proc proc "$0/proc"; mount -t tmpfs tmpfs "$0/dev/shm"; exec env -i /usr/sbin/chroot "$0" /bin/su - reader -c "$1"' \
-    "$folder/$1" "set -e; $2"
+  unshare "${apart[@]}" bash -c 'mount -t proc proc "$0/proc"; mount -t tmpfs tmpfs "$0/dev/shm"
+    exec env -i /usr/sbin/chroot "$0" /bin/su - reader -c "$1"' "$folder/$1" "set -e; $2"
 }
 
 # Read GUIDE on the connected machine in PLACE, in the environment that the first guide made.
 read_guide() {
   echo "=== $2"
-  on open "source understudy/.venv/bin/activate; mkdir -p '$1'; cd '$1'; python ~/understudy/tests/follow_guide.py ~/understudy/docs/guide/$2"
+  on open "source understudy/.venv/bin/activate; mkdir -p '$1'; cd '$1'
+    python ~/understudy/tests/follow_guide.py ~/understudy/docs/guide/$2"
 }
 
 mkdir -p "$folder"
 for machine in open closed; do
   [ -d "$folder/$machine" ] && { echo "$folder/$machine is there already; delete it first"; exit 1; }
-  debootstrap --variant=minbase --include="$packages" "${SUITE:-bookworm}" "$folder/$machine" ${MIRROR:+"$MIRROR"} >"$folder/$machine.log"
+  debootstrap --variant=minbase --include="$packages" "${SUITE:-bookworm}" "$folder/$machine" ${MIRROR:+"$MIRROR"} \
+    >"$folder/$machine.log"
   chroot "$folder/$machine" useradd --create-home --shell /bin/bash reader
 done
 cp /etc/resolv.conf "$folder/open/etc/"
@@ -42,7 +44,8 @@ git clone --quiet --no-hardlinks . "$folder/open/home/reader/understudy"
 chroot "$folder/open" chown -R reader: /home/reader/understudy
 
 echo "=== README"
-on open "cd understudy; make demo; rm -rf .venv demo-out"
+on open "cd understudy; make demo; source .venv/bin/activate; mkdir ../readme; cd ../readme
+  python ~/understudy/tests/follow_guide.py ~/understudy/README.md; rm -rf ~/understudy/.venv ~/understudy/demo-out"
 echo "=== first-release.md"
 on open "cd understudy; python3 tests/follow_guide.py --install docs/guide/first-release.md"
 for guide in budget bounds run discovery mst privsyn evaluate on-disk; do read_guide first-release "$guide.md"; done
