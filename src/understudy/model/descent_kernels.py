@@ -1,7 +1,7 @@
 """The compiled loops of the descent. Imported on first use, because numba is slow to import.
 
-A basis has one row for each stiff direction. All passes go through the cells in chunks that stay in the processor's
-nearest memory while every direction visits them.
+A basis has one row of 16-bit codes for each stiff direction, and for each chunk of a row the scale of its codes. All
+passes go through the cells in chunks that stay in the processor's nearest memory while every direction visits them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 from numba import njit
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}  # without "nnan" and "ninf": an overflow must stay visible
-_CHUNK = 1024
+CHUNK = 256
+_TOP = 32767.0
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -53,33 +54,33 @@ def parts(basis: Any, weights: Any, answers: Any, targets: Any, out: Any) -> Any
 
     Returns half the weighted sum of squared residuals. Without targets the answers are the residual.
     """
-    residual = np.empty(_CHUNK)
+    residual = np.empty(CHUNK)
     out[:] = 0.0
     squares = 0.0
-    for start in range(0, weights.size, _CHUNK):
-        w, a = weights[start : start + _CHUNK], answers[start : start + _CHUNK]
+    for start in range(0, weights.size, CHUNK):
+        w, a = weights[start : start + CHUNK], answers[start : start + CHUNK]
         for i in range(w.size):
             r = a[i] if targets is None else a[i] - targets[start + i]
             residual[i] = w[i] * r
             squares += residual[i] * r
         for k in range(out.size):
-            direction, total = basis[k, start : start + _CHUNK], 0.0
+            codes, total = basis.codes[k, start : start + CHUNK], 0.0
             for i in range(w.size):
-                total += direction[i] * residual[i]
-            out[k] += total
+                total += codes[i] * residual[i]
+            out[k] += total * basis.scales[k, start // CHUNK]
     return 0.5 * squares
 
 
 @njit(inline="always")
 def _residuals(residual: Any, answers: Any, targets: Any, basis: Any, less: Any, start: int) -> Any:
     """A chunk of residuals without `less` of each direction; returns the chunk's length."""
-    a, y = answers[start : start + _CHUNK], targets[start : start + _CHUNK]
+    a, y = answers[start : start + CHUNK], targets[start : start + CHUNK]
     for i in range(a.size):
         residual[i] = a[i] - y[i]
     for k in range(less.size):
-        direction, much = basis[k, start : start + _CHUNK], less[k]
+        codes, much = basis.codes[k, start : start + CHUNK], less[k] * basis.scales[k, start // CHUNK]
         for i in range(a.size):
-            residual[i] -= much * direction[i]
+            residual[i] -= much * codes[i]
     return a.size
 
 
@@ -92,8 +93,8 @@ def descend(
     The residual is taken without `less` of each direction of the basis.
     """
     along, beyond = momenta
-    residual = np.empty(_CHUNK)
-    for start in range(0, x.size, _CHUNK):
+    residual = np.empty(CHUNK)
+    for start in range(0, x.size, CHUNK):
         length = _residuals(residual, answers, targets, basis, less, start)
         at, old, w = x[start : start + length], kept[start : start + length], weights[start : start + length]
         for i in range(length):
@@ -105,8 +106,8 @@ def descend(
 @njit(cache=True, fastmath=_FAST)
 def go_back(x: Any, kept: Any, answers: Any, targets: Any, weights: Any, step: float, basis: Any, less: Any) -> None:
     """Undo a step: `x` and `kept` become what `x` was, which the plain step and the residual tell."""
-    residual = np.empty(_CHUNK)
-    for start in range(0, x.size, _CHUNK):
+    residual = np.empty(CHUNK)
+    for start in range(0, x.size, CHUNK):
         length = _residuals(residual, answers, targets, basis, less, start)
         at, old, w = x[start : start + length], kept[start : start + length], weights[start : start + length]
         for i in range(length):
@@ -116,27 +117,51 @@ def go_back(x: Any, kept: Any, answers: Any, targets: Any, weights: Any, step: f
 @njit(cache=True, fastmath=_FAST)
 def subtract(basis: Any, coefficients: Any, vector: Any) -> None:
     """Take a combination of the basis away from a vector."""
-    for start in range(0, vector.size, _CHUNK):
-        v = vector[start : start + _CHUNK]
+    for start in range(0, vector.size, CHUNK):
+        v = vector[start : start + CHUNK]
         for k in range(coefficients.size):
-            direction, much = basis[k, start : start + _CHUNK], coefficients[k]
+            codes, much = basis.codes[k, start : start + CHUNK], coefficients[k] * basis.scales[k, start // CHUNK]
             for i in range(v.size):
-                v[i] -= much * direction[i]
+                v[i] -= much * codes[i]
+
+
+@njit(inline="always")
+def _encode(values: Any, basis: Any, row: int, start: int) -> None:
+    """Write a chunk of a row."""
+    top, codes = 0.0, basis.codes[row, start : start + CHUNK]
+    for i in range(codes.size):
+        top = max(top, abs(values[i]))
+    basis.scales[row, start // CHUNK] = top / _TOP
+    finer = _TOP / top if top > 0.0 else 0.0
+    for i in range(codes.size):
+        codes[i] = np.int16(np.rint(values[i] * finer))
+
+
+@njit(cache=True, fastmath=_FAST)
+def store(basis: Any, row: int, weights: Any, vector: Any) -> None:
+    """Make a vector a row of the basis, without the cells that have no weight: they would only coarsen its codes."""
+    for i in range(vector.size):
+        if weights[i] == 0.0:
+            vector[i] = 0.0
+    for start in range(0, vector.size, CHUNK):
+        _encode(vector[start : start + CHUNK], basis, row, start)
 
 
 @njit(cache=True, fastmath=_FAST)
 def rotate(basis: Any, rotation: Any) -> None:
     """Replace the first rows of a basis by the combinations that the columns of `rotation` say."""
-    held = np.empty((basis.shape[0], _CHUNK))
-    for start in range(0, basis.shape[1], _CHUNK):
-        block = basis[:, start : start + _CHUNK]
-        for m in range(block.shape[0]):
-            for i in range(block.shape[1]):
-                held[m, i] = block[m, i]
+    rows, cells = basis.codes.shape
+    held, mixed = np.empty((rows, CHUNK)), np.empty(CHUNK)
+    for start in range(0, cells, CHUNK):
+        length = min(CHUNK, cells - start)
+        for m in range(rows):
+            codes, scale = basis.codes[m, start : start + CHUNK], basis.scales[m, start // CHUNK]
+            for i in range(length):
+                held[m, i] = scale * codes[i]
         for k in range(rotation.shape[1]):
-            row = block[k]
-            row[:] = 0.0
-            for m in range(block.shape[0]):
+            mixed[:] = 0.0
+            for m in range(rows):
                 much = rotation[m, k]
-                for i in range(row.size):
-                    row[i] += much * held[m, i]
+                for i in range(length):
+                    mixed[i] += much * held[m, i]
+            _encode(mixed, basis, k, start)

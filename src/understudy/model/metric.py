@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +19,32 @@ from understudy.model.problem import Problem, Vector
 
 _DIFFERENCE = 1e-5
 _MORE_STEPS = 8
-_HELD = 1e30  # by single precision, with room for sums
-_MOST_ENTRIES = 5_000_000  # of a basis, 20 MB, or an eighth of the tree: long vectors make do with fewer directions
+_MOST_CODES = 8_000_000  # of a basis, 16 MB, or an eighth of the tree: long vectors make do with fewer directions
 _SETTLED = 0.3  # an eigenvalue counts as found when its error is below this part of it
 _SHORTEST = 1 / 16  # eigenvalues are brought down to this part of the largest at most
+_FURTHEST = 1e6  # that a step may move a potential: undoing a longer one would lose digits
 _LONGEST = 0.5  # of a step's change of a potential, while shortening is trusted: eigenvalues hold nearby only
+
+
+class Basis(NamedTuple):
+    """Directions in half the memory of single precision: rows of codes, and a scale for each chunk of a row.
+
+    Coarser codes shift the minimum: what the codes round away is no direction that the model can follow.
+    """
+
+    codes: NDArray[np.int16]
+    scales: Vector
+
+    @classmethod
+    def empty(cls, rows: int, cells: int) -> Self:
+        """Room for directions."""
+        from understudy.model.descent_kernels import CHUNK
+
+        return cls(np.empty((rows, cells), np.int16), np.empty((rows, -(-cells // CHUNK))))
+
+    def first(self, rows: int) -> Basis:
+        """The first rows, or all there are; in the same memory."""
+        return Basis(self.codes[:rows], self.scales[:rows])
 
 
 @dataclass
@@ -32,13 +54,13 @@ class Metric:
     Attributes:
         weights: the diagonal.
         curvature: the largest eigenvalue of covariance times metric.
-        basis: stiff directions as rows, orthogonal in the inner product of the weights.
+        basis: stiff directions, orthogonal in the inner product of the weights.
         shortened: how much of each direction is taken off.
     """
 
     weights: Vector
     curvature: float
-    basis: NDArray[np.float32]
+    basis: Basis
     shortened: Vector
 
     def measure(self, answers: Vector, targets: Vector) -> tuple[float, Vector]:
@@ -60,77 +82,70 @@ def metric_at(
     from understudy.model.descent_kernels import extremes
 
     expected, leap = extremes(weights, answers, problem.targets, problem.total)
-    unit = float(weights.max(initial=0.0)) or 1.0  # single precision holds the basis: weights near 1, whatever sigma
-    most = max(_MOST_ENTRIES, problem.propagation.tree.cells // 2) // len(x)
+    most = max(_MOST_CODES, problem.propagation.tree.cells // 2) // len(x)
     directions = min(directions, max(0, most - _MORE_STEPS))
-    eigenvalues, errors, vectors, basis = _lanczos(problem, x, answers, weights, unit, directions, scratch)
-    eigenvalues, errors = eigenvalues * unit, errors * unit
-    largest = max(float(eigenvalues.max(initial=0.0)), expected) or 1.0
+    eigenvalues, errors, vectors, basis = _lanczos(problem, x, answers, weights, directions, scratch)
+    largest = max(float(eigenvalues.max(initial=0.0)), expected, leap / _FURTHEST) or 1.0
     found = (errors <= _SETTLED * eigenvalues) & (eigenvalues > _SHORTEST * largest)
     order = [k for k in np.argsort(-eigenvalues) if found[k]][:directions]
     if not order or eigenvalues[order[0]] < 0.8 * expected or leap > _LONGEST * eigenvalues[order[-1]]:
-        return Metric(weights, largest, np.empty((0, len(x)), np.float32), np.empty(0))
-    return _shortened(weights, unit, eigenvalues[order], basis, vectors[:, order])
+        return Metric(weights, largest, Basis.empty(0, len(x)), np.empty(0))
+    return _shortened(weights, eigenvalues[order], basis, vectors[:, order])
 
 
-def _shortened(
-    weights: Vector, unit: float, eigenvalues: Vector, basis: NDArray[np.float32], vectors: Vector
-) -> Metric:
+def _shortened(weights: Vector, eigenvalues: Vector, basis: Basis, vectors: Vector) -> Metric:
     from understudy.model.descent_kernels import rotate
 
     curvature, width = float(eigenvalues[-1]), len(eigenvalues) - 1
     rotate(basis, np.ascontiguousarray(vectors[:, :-1]))
-    return Metric(weights, curvature, basis[:width], (1.0 - curvature / eigenvalues[:-1]) / unit)
+    return Metric(weights, curvature, basis.first(width), 1.0 - curvature / eigenvalues[:-1])
 
 
 def _lanczos(
-    problem: Problem, x: Vector, answers: Vector, weights: Vector, unit: float, directions: int, trial: Vector
-) -> tuple[Vector, Vector, Vector, NDArray[np.float32]]:
+    problem: Problem, x: Vector, answers: Vector, weights: Vector, directions: int, trial: Vector
+) -> tuple[Vector, Vector, Vector, Basis]:
     """Eigenvalues of covariance times weights, bounds on their errors, eigenvectors in a basis, and the basis.
 
     Without directions only the eigenvalues count: then each image is made orthogonal to the last two of the basis
     alone, which is all the theory asks for, and no others are kept. Images live in the oracle's own room.
     """
-    from understudy.model.descent_kernels import half_squares, parts, subtract
+    from understudy.model.descent_kernels import half_squares, parts, store, subtract
 
     steps = directions + _MORE_STEPS
     rows = steps if directions else 2
-    basis = np.empty((rows, len(x)), np.float32)
+    basis = Basis.empty(rows, len(x))
     diagonal: list[float] = []
     beside: list[float] = []
     image = np.subtract(answers, problem.targets, out=problem.propagation.room)
-    size = math.sqrt(2.0 * half_squares(weights, image, None) / unit)
+    size = math.sqrt(2.0 * half_squares(weights, image, None))
     for step in range(steps):
-        if not size > 1e-8 * max(diagonal, default=0.0):
+        if not 1e-8 * max(diagonal, default=0.0) < size < math.inf:
             break
         if step:
             beside.append(size)
         image /= size
-        if not _largest(image) < _HELD:
-            break
-        basis[step % rows] = image
+        store(basis, step % rows, weights, image)
         np.multiply(weights, image, out=trial)
         epsilon = _DIFFERENCE / _largest(trial)
         trial *= epsilon
         trial += x
         image = problem.answers(trial)
         image -= answers
-        image /= epsilon * unit
-        last = basis[: step + 1]
-        found = np.empty(len(last))
+        image /= epsilon
+        last = basis.first(step + 1)
+        found = np.empty(len(last.codes))
         for again in (False, True):
             parts(last, weights, image, None, found)
-            found /= unit
             subtract(last, found, image)
             if not again:
                 diagonal.append(float(found[step % rows]))
-        size = math.sqrt(2.0 * half_squares(weights, image, None) / unit)
+        size = math.sqrt(2.0 * half_squares(weights, image, None))
     steps = len(diagonal)
     if steps == 0:
         return np.empty(0), np.empty(0), np.empty((0, 0)), basis
     coupled = np.diag(beside[: steps - 1], 1)
     eigenvalues, vectors = np.linalg.eigh(np.diag(diagonal) + coupled + coupled.T)
-    return eigenvalues, size * np.abs(vectors[-1]), vectors, basis[:steps]
+    return eigenvalues, size * np.abs(vectors[-1]), vectors, basis.first(steps)
 
 
 def _largest(vector: Vector) -> float:
