@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import csv
+import ctypes
+import functools
 import gzip
 import itertools
 import json
@@ -21,6 +23,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -231,14 +234,53 @@ def wide_tree() -> None:
 
 
 def growth(domain: Domain, problems: dict[str, list[Measurement]]) -> None:
+    """Peak memory in trees: a whole `estimate`, then what stores a tree clique's table or walks through the tree.
+
+    The kernels are loaded before. The measurements themselves are the caller's and not counted, unless said.
+    """
     for name, measurements in problems.items():
-        tracemalloc.start()
-        problem = prepared(domain, measurements, ROWS)
-        minimise(problem, tolerance=1e-3, max_seconds=5.0, watch=lambda calls, loss: None)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        tree = problem.propagation.tree
-        print(f"{name:>3} MB tree: peak {peak / 8 / tree.cells:.2f} trees ({peak / 2**20:.1f} MiB) while estimating")
+        cells = JunctionTree.of(domain, [m.clique for m in measurements]).cells
+        given = sum(m.values.size for m in measurements)
+        fit = functools.partial(estimate, domain, measurements, total=ROWS, max_seconds=10.0)
+        asked, model = peak(fit)
+        model.sample(10, np.random.default_rng(0))
+        largest = max(model.tree.cliques, key=domain.cells)
+        whole, _ = peak(functools.partial(model.project, largest))
+        rows, _ = peak(functools.partial(model.sample, 10_000, np.random.default_rng(0)))
+        del model
+        taken = resident(fit)
+        trees = [size / 8 / cells for size in (asked, asked + 8 * given, taken, whole, rows)]
+        print(
+            f"{name:>3} MB: estimating {trees[0]:.2f} trees ({asked / 2**20:.0f} MiB), with the measurements "
+            f"{trees[1]:.2f}, the process grew by {trees[2]:.2f}; the largest tree clique's table {trees[3]:.2f}, "
+            f"sampling {trees[4]:.2f}; {cells:,} cells in the tree, {given:,} measured"
+        )
+
+
+def peak(work: Callable[[], Any]) -> tuple[int, Any]:
+    """How many bytes Python and numpy held at most, and the result."""
+    tracemalloc.start()
+    result = work()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most, result
+
+
+def resident(work: Callable[[], object]) -> float:
+    """By how many bytes the process grew at most; NaN where the system does not tell."""
+    try:
+        ctypes.CDLL(None).malloc_trim(0)  # what earlier work has freed would hide new needs
+        Path("/proc/self/clear_refs").write_text("5")
+    except (OSError, AttributeError, TypeError):
+        return float("nan")
+    before = status("VmRSS")
+    work()
+    return 1024.0 * (status("VmHWM") - before)
+
+
+def status(entry: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(entry)).split()[1])
 
 
 def sampling(domain: Domain, measurements: list[Measurement]) -> None:

@@ -29,7 +29,7 @@ _LONGEST = 0.5  # of a step's change of a potential, while shortening is trusted
 class Basis(NamedTuple):
     """Directions in half the memory of single precision: rows of codes, and a scale for each chunk of a row.
 
-    Coarser codes shift the minimum: what the codes round away is no direction that the model can follow.
+    Much coarser codes would shift the minimum: what they round away is no direction that the model can follow.
     """
 
     codes: NDArray[np.int16]
