@@ -36,6 +36,9 @@ other. This, `_LEFT` and `_NORM` were chosen by hand so that `aim` covers as man
 _NORM = 1.1
 """How the distances of columns and pairs add up to that of a pair or triple: by this norm."""
 
+_ROUGH = 1.06
+"""How many times larger the errors of columns are than pairs by themselves tell, after looks and rounds. As above."""
+
 _FEW, _WORTH_ASKING = 8, 0.002  # as `AIM` has them; a test compares
 
 
@@ -48,15 +51,16 @@ def of_rounds(rng: np.random.Generator, settings: AIM, domain: Domain, rows: int
     looks, left = _looks(settings, declared, rows, noise)
     share = (noise.capacity if settings.anneal else left) / (settings.rounds * len(declared))
     if len(declared) > MANY:
-        part = np.sort(rng.permutation(len(declared))[:MANY])
+        played = np.sort(rng.permutation(len(declared))[:MANY])
         left *= MANY / len(declared)
-        declared, looks = declared[part], looks[part]
+        declared, looks = declared[played], looks[played]
     merging = settings.threshold if settings.first else 0.0
     sizes = merged_sizes(rng, declared, looks, rows, noise, merging)
     world = _World(rng, sizes, looks, rows, noise)
     tables = list(_rounds(rng, settings, world, share, left, noise))
     cliques, sigmas = [clique for clique, _ in tables], [sigma for _, sigma in tables]
-    return Measured(declared, sizes, looks, cliques, sigmas, merging, part=len(declared) / len(domain))
+    part, rough = len(declared) / len(domain), _ROUGH if settings.first else 1.0
+    return Measured(declared, sizes, looks, cliques, sigmas, merging, part=part, rough=rough)
 
 
 def _looks(settings: AIM, declared: Array, rows: int, noise: PlannedNoise) -> tuple[Array, float]:
