@@ -21,7 +21,7 @@ from understudy.planning.plausible import LARGEST, Pair, Problem, fitted, inform
 Array = NDArray[np.float64]
 Places = tuple[int, ...]
 
-_NEWS = 0.29
+_NEWS = 0.33
 """How much of what a column's other tables tell is news to one of them, at least; everything where it is in two tables,
 less the more there are: keeping counts non-negative makes all of them err in the same direction. Chosen by hand, see
 benchmarks/plan.md."""
