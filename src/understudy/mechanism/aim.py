@@ -26,6 +26,7 @@ from understudy.schema import Recoding
 from understudy.workload import Workload
 
 _ROUGH = 0.05  # within rounds a model is estimated less precisely than at the end: the next choice needs no more
+_PRECISE, _SMALL_MIB = (1e-3, 1e-4), 1.0  # at the end; more precisely where that takes no time
 _FEW = 8  # columns of fewer codes have little to merge: their second look buys less, and pairs will measure them too
 _ROOM = 1 << 25  # cells of candidates that merging may let in, where the declared ones have fewer: a gigabyte
 _WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
@@ -135,7 +136,8 @@ class AIM:
             return replace(
                 self.finish(declared, kept, recoding=recoding, total=total, progress=progress), rounds=rounds
             )
-        model = estimate(domain, measurements, total=total, progress=progress)  # rough models are no better a start
+        precise = _PRECISE[model.size_mib < _SMALL_MIB]  # from scratch: a rough model is no better a start
+        model = estimate(domain, measurements, total=total, tolerance=precise, progress=progress)
         return Fit(model=model, measurements=kept, recoding=recoding, rounds=rounds)
 
     def finish(
