@@ -310,7 +310,6 @@ def test_types_that_cannot_be_meant_are_refused(tmp_path, capsys, options, remed
         ("schema", "check", "s.yaml", "t.csv"),
         ("schema", "export", "s.yaml", "-o", "x.json"),
         ("evaluate", "t.csv", "t.csv", "-s", "s.yaml"),
-        ("plan", "s.yaml", "--epsilon", "1", "--people", "300"),
     ],
     ids=lambda arguments: "-".join(arguments[:2]),
 )

@@ -25,6 +25,7 @@ _SMALLEST_CAP = 0.1  # of count times weight: below it there is nothing to softe
 _DIRECTIONS = 12  # stiff ones that are shortened
 _SHRINK, _YOUNG = 0.7, 30  # the step, when the loss rises within so many iterations of a restart
 _WINDOW = 10
+_NOTHING = 1e-9  # a loss so small, in squared standard deviations of noise, that all is fitted
 _PATIENCE = 10.0  # windows to come that may gain as much as the last: momentum is slow to build after a warm start
 _MOST_CALLS = 20_000
 _SMALLEST_STEP = 1e-9
@@ -204,10 +205,13 @@ class _Descent:
         By the 1/k^2 law that is the gain of the last ten iterations times k/20; early on, when the law does not hold
         yet, ten times that gain. Momentum must build up first: soon after a restart the iterations before it count too.
         """
+        if loss <= _NOTHING:
+            self.gap = 0.0
+            return True
         if len(history) <= window or window < _WINDOW:
-            return loss <= 0.0
+            return False
         gained = (history[-1 - window] - loss) * _WINDOW / window
-        self.gap = gained * max(_PATIENCE, len(history) / (2 * _WINDOW)) / loss if loss > 0.0 else 0.0
+        self.gap = gained * max(_PATIENCE, len(history) / (2 * _WINDOW)) / loss
         return self.gap <= self.tolerance
 
     def _at_rest(self, step: float) -> bool:

@@ -310,8 +310,11 @@ def _empty(means: Sequence[float], allowed: float) -> int:
 
 
 def _quantile(cells: int, laplace: bool) -> float:
-    """So many standard deviations that noise alone passes them in no cell, nineteen times of twenty."""
-    return math.log(20 * cells) / math.sqrt(2) if laplace else math.sqrt(2 * math.log(10 * cells))
+    """So many standard deviations that noise alone passes them in no cell, 999 times of 1,000.
+
+    A far cell that noise makes stand out stretches the bounds by powers of two, and rows drawn there spoil every mean.
+    """
+    return math.log(1000 * cells) / math.sqrt(2) if laplace else math.sqrt(2 * math.log(500 * cells))
 
 
 def _range(column: Measured) -> tuple[Any, Any]:
