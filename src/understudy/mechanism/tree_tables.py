@@ -21,8 +21,9 @@ from understudy.mechanism.noisy_tables import Table
 Array = NDArray[np.float64]
 
 _CLOSE = 1e-5  # standard deviations: how far apart margins of two tables may stay
-_MOST_STEPS, _MOST_INNER, _MOST_HALVINGS = 50, 300, 20
+_MOST_STEPS, _MOST_INNER, _MOST_HALVINGS = 50, 100, 20
 _SINGULAR = 1e-10
+_GAIN = 1e-6  # of the loss: steps that gain less are not worth their while, estimation does the rest
 _ROUGH = 0.1  # the first steps need not be solved closely
 _EMPTY_PART = 1e-7  # of the loss: what the cells that come out empty may cost together
 _FLAT = 1e-3  # standard deviations from being empty or not: as if at least so far
@@ -152,7 +153,9 @@ def _prices(parts: list[_Part], aims: Array) -> tuple[Array, float]:
                 break
         else:
             break
-        prices, worth = trial, found
+        gained, prices, worth = found - worth, trial, found
+        if gained <= _GAIN * worth:
+            break
     return prices, max(worth, 1.0)
 
 
