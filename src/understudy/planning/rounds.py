@@ -36,8 +36,9 @@ other. This, `_LEFT` and `_NORM` were chosen by hand so that `aim` covers as man
 _NORM = 1.1
 """How the distances of columns and pairs add up to that of a pair or triple: by this norm."""
 
-_ROUGH = 1.07
-"""How many times larger the errors of columns are than pairs by themselves tell, after looks and rounds. As above."""
+_ROUGH, _CLEAR, _GROWS = (0.95, 1.5), 17_000, 0.15
+"""How many times larger the errors of columns are than their pairs by themselves tell: 1 where all rows are so many times
+the noise of the whole budget, growing with this power of it within these limits. Chosen by hand as above."""
 
 _FEW, _WORTH_ASKING = 8, 0.002  # as `AIM` has them; a test compares
 
@@ -59,8 +60,9 @@ def of_rounds(rng: np.random.Generator, settings: AIM, domain: Domain, rows: int
     world = _World(rng, sizes, looks, rows, noise)
     tables = list(_rounds(rng, settings, world, share, left, noise))
     cliques, sigmas = [clique for clique, _ in tables], [sigma for _, sigma in tables]
-    part, rough = len(declared) / len(domain), _ROUGH if settings.first else 1.0
-    return Measured(declared, sizes, looks, cliques, sigmas, merging, part=part, rough=rough)
+    clear = rows / noise.single(noise.capacity) / _CLEAR
+    rough = min(max(_ROUGH[0], clear**_GROWS), _ROUGH[1]) if settings.first else 1.0
+    return Measured(declared, sizes, looks, cliques, sigmas, merging, part=len(declared) / len(domain), rough=rough)
 
 
 def _looks(settings: AIM, declared: Array, rows: int, noise: PlannedNoise) -> tuple[Array, float]:
