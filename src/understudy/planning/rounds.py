@@ -37,8 +37,8 @@ _NORM = 1.1
 """How the distances of columns and pairs add up to that of a pair or triple: by this norm."""
 
 _ROUGH, _CLEAR, _GROWS = (0.95, 1.5), 17_000, 0.15
-"""How many times larger the errors of columns are than their pairs by themselves tell: 1 where all rows are so many times
-the noise of the whole budget, growing with this power of it within these limits. Chosen by hand as above."""
+"""How many times larger the errors of columns are than their pairs by themselves tell: 1 where all rows are so many
+times the noise of the whole budget, growing with this power of it within these limits. Chosen by hand as above."""
 
 _FEW, _WORTH_ASKING = 8, 0.002  # as `AIM` has them; a test compares
 
