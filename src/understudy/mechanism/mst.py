@@ -40,7 +40,7 @@ from understudy.schema import Recoding
 
 _UNFELT = 0.1  # noise of up to this part of the rows is no reason against a pair; from twice that, all of it is one
 _CARRIED = 0.002  # of the rows, for each factor e of cells: what decides between pairs that are about as dependent
-_COPIES = 14  # tables of doubles that estimation holds for each cell of the model
+_COPIES = 10  # tables of doubles that estimation holds for each cell of the model
 
 
 @dataclass(frozen=True, kw_only=True)
