@@ -25,7 +25,7 @@ from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 from understudy.workload import Workload
 
-_ROUGH = 0.05  # within rounds a model is estimated less precisely than at the end: the next choice needs no more
+_ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models: a choice needs no more
 _PRECISE, _SMALL_MIB = (1e-3, 1e-4), 1.0  # at the end; more precisely where that takes no time
 _FEW = 8  # columns of fewer codes have little to merge: their second look buys less, and pairs will measure them too
 _ROOM = 1 << 25  # cells of candidates that merging may let in, where the declared ones have fewer: a gigabyte
@@ -125,7 +125,8 @@ class AIM:
             )
             measurements += table.measure([chosen], rho=self.measured * share)  # line 15
             log.selected(table, chosen, candidates=candidates, offsets=offsets, before=model, share=share / rho)
-            model = estimate(domain, measurements, total=total, warm_start=model, tolerance=_ROUGH)  # line 16
+            rough = _ROUGH[model.size_mib < _MEDIUM_MIB]
+            model = estimate(domain, measurements, total=total, warm_start=model, tolerance=rough)  # line 16
             progress(Step("measure", 1 - left / rho, _told(log.rounds, chosen, model)))
             if self.anneal and moved(before[chosen], model.project(chosen)) <= noise * domain.cells(chosen):
                 grown = share * (2 if table.account.budget.pure else 4)  # Algorithm 4: half the noise
