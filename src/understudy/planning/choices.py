@@ -94,7 +94,7 @@ def of_dependent_pairs(
         [_places(clique) for clique in cliques],
         sigmas[: len(cliques)].tolist(),
         settings.threshold,
-        rough=_CONSISTENT,
+        rough=(_CONSISTENT, 1.0),
     )
 
 

@@ -41,7 +41,8 @@ class Measured:
         sigmas: the standard deviations on their cells.
         threshold: the one by which codes were merged; 0 merges none.
         part: the part of the table's columns that these are.
-        rough: how many times larger the errors of columns are than a least-squares fit would leave them.
+        rough: how many times larger the errors of columns, and of pairs, are than a least-squares fit of the made-up
+            tables leaves them.
     """
 
     declared: Array
@@ -51,7 +52,7 @@ class Measured:
     sigmas: Sequence[float]
     threshold: float = 0.0
     part: float = 1.0
-    rough: float = 1.0
+    rough: tuple[float, float] = (1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def errors_of(
     for run, known in zip(runs, told, strict=True):
         problems += _drawn(rng, run, known, rows, noise, pairs, cells)
     margins, tables = _compared(problems)
-    margins = [runs[0].rough * error for error in margins]
+    of_columns, of_pairs = runs[0].rough
+    margins, tables = [of_columns * error for error in margins], [of_pairs * wrong for wrong in tables]
     parts = [(np.mean(margins), sum(len(known.named) for known in told))] if margins else []
     alone = []
     for run, known in zip(runs, told, strict=True):

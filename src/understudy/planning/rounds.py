@@ -40,6 +40,9 @@ _ROUGH, _CLEAR, _GROWS = (0.95, 1.5), 17_000, 0.15
 """How many times larger the errors of columns are than their pairs by themselves tell: 1 where all rows are so many
 times the noise of the whole budget, growing with this power of it within these limits. Chosen by hand as above."""
 
+_LARGE_TABLES = ((90_000, 0.15), (120_000, -0.22))
+"""The same for columns and pairs of `mwem`, by the number of rows alone. Chosen by hand on Adult and Fire."""
+
 _FEW, _WORTH_ASKING = 8, 0.002  # as `AIM` has them; a test compares
 
 
@@ -60,9 +63,19 @@ def of_rounds(rng: np.random.Generator, settings: AIM, domain: Domain, rows: int
     world = _World(rng, sizes, looks, rows, noise)
     tables = list(_rounds(rng, settings, world, share, left, noise))
     cliques, sigmas = [clique for clique, _ in tables], [sigma for _, sigma in tables]
-    clear = rows / noise.single(noise.capacity) / _CLEAR
-    rough = min(max(_ROUGH[0], clear**_GROWS), _ROUGH[1]) if settings.first else 1.0
+    rough = _after_looks(rows, noise) if settings.first else _without_looks(rows)
     return Measured(declared, sizes, looks, cliques, sigmas, merging, part=len(declared) / len(domain), rough=rough)
+
+
+def _after_looks(rows: int, noise: PlannedNoise) -> tuple[float, float]:
+    clear = rows / noise.single(noise.capacity) / _CLEAR
+    return min(max(_ROUGH[0], clear**_GROWS), _ROUGH[1]), 1.0
+
+
+def _without_looks(rows: int) -> tuple[float, float]:
+    """Large tables alone: the more rows, the more cells are above zero, and the less of a pair's noise is left."""
+    columns, pairs = (min(max(0.75, (rows / about) ** power), 1.25) for about, power in _LARGE_TABLES)
+    return columns, pairs
 
 
 def _looks(settings: AIM, declared: Array, rows: int, noise: PlannedNoise) -> tuple[Array, float]:
