@@ -43,7 +43,7 @@ bench: .venv/dev.stamp ## benchmarks that print their ratios; those on real tabl
 docs: .venv/dev.stamp ## rewrite the reference page of the command line
 	$(BIN)/python -m understudy.cli reference > docs/reference/cli.md
 
-clean-machine: ## the README and every guide, word for word, on bare systems (root and debootstrap; half an hour)
+clean-machine: ## the README and every guide, word for word, on bare systems (root and debootstrap; a quarter of an hour)
 	tests/clean_machine.sh
 
 clean:

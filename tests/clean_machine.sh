@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Follow the README and the guides word for word on bare Debian systems: `make clean-machine`, as root, for half an hour.
+# Follow the README and the guides word for word on bare Debian systems: `make clean-machine`, as root, for a quarter of an hour.
 #
 # Two roots are made in FOLDER: one that reaches the network as this machine does, and one that has no network at all. Both hold
 # what the pages ask for (python3, python3-venv, make, git), a user who is not root, and nothing else. Left out: PostgreSQL and
