@@ -22,14 +22,17 @@ def write_rows(release: Release, path: Path, *, seed: int | None = None, progres
         write_chunks(chunks, opened, count, progress=progress)
 
 
-def write_page(page: str, path: Path) -> None:
+def write_page(page: str, path: Path, *, private: bool = False) -> None:
     """Write a page completely or not at all.
+
+    **Privacy.** A `private` page, made from the rows without noise, can be read by its owner alone.
 
     Raises:
         OutputError: when it cannot be written.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        draft.touch(mode=0o600 if private else 0o666)
         draft.write_text(page, encoding="utf-8", newline="\n")
         draft.replace(path)
     except OSError as error:

@@ -72,7 +72,7 @@ def _write_reports(folder: Path, release: Release, table: Any, progress: Progres
     public = folder / "report.html"
     private = custodian_path(public)
     write_page(public_report(release), public)
-    write_page(custodian_report(release, table, progress=progress), private)
+    write_page(custodian_report(release, table, progress=progress), private, private=True)
     return {"Open the report in a browser:": public, "For the custodian, with the real rows:": private}
 
 

@@ -10,7 +10,8 @@ import typer
 import yaml
 
 from understudy.cli.console import Json, Quiet, progress_shown, tell
-from understudy.errors import OutputError, SettingError
+from understudy.errors import SettingError
+from understudy.written import write_page
 
 WARNING = (
     "For the custodian only: these scores are computed from real rows and are not differentially private. They may not "
@@ -53,7 +54,7 @@ def evaluate(
         )
     data = {"custodian_only": WARNING, "seed": seed, "scores": _nested(frame.to_pylist())}
     if output is not None:
-        _write(output, data)
+        write_page(json.dumps(data, indent=2) + "\n", output, private=True)
     tell(_words(data), data, quiet=quiet, as_json=as_json)
 
 
@@ -93,10 +94,3 @@ def _words(data: dict[str, Any]) -> str:
     for name, score in data["scores"].items():
         lines.append(f"{name:<{width}}  {score['value']:>12.6g}   {score['better']} is better, best {score['best']:g}")
     return "\n".join(lines)
-
-
-def _write(path: Path, data: dict[str, Any]) -> None:
-    try:
-        path.write_text(json.dumps(data, indent=2) + "\n")
-    except OSError as error:
-        raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None

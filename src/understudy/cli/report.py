@@ -51,7 +51,7 @@ def report(
             table = read_table(real, loaded.schema)
             given = parsed_settings(setting or [])
             page = custodian_report(loaded, table, weight=weight, settings=given, seed=seed, progress=progress)
-    write_page(page, path)
+    write_page(page, path, private=real is not None)
     words = f"Report: {path}" + ("" if real is None else f"\n{WARNING}")
     tell(words, {"report": str(path), "custodian_only": real is not None}, quiet=quiet, as_json=as_json)
 

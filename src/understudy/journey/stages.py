@@ -44,7 +44,7 @@ def carried_through(
     for kind, path in folder.reports.items():
         if not path.exists():
             progress(Step("write", None, path.name))
-            write_page(_page(kind, release, file, progress), path)
+            write_page(_page(kind, release, file, progress), path, private=kind == "custodian")
     about = {"dataset": dataset_of(file), **facts(release)}
     folder.close(about)
     return status, folder.summary(about)
