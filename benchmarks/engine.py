@@ -247,13 +247,14 @@ def growth(domain: Domain, problems: dict[str, list[Measurement]]) -> None:
         largest = max(model.tree.cliques, key=domain.cells)
         whole, _ = peak(functools.partial(model.project, largest))
         rows, _ = peak(functools.partial(model.sample, 10_000, np.random.default_rng(0)))
+        pairs, _ = peak(functools.partial(model.project_many, list(itertools.combinations(domain, 2))))
         del model
         taken = resident(fit)
-        trees = [size / 8 / cells for size in (asked, asked + 8 * given, taken, whole, rows)]
+        trees = [size / 8 / cells for size in (asked, asked + 8 * given, taken, whole, rows, pairs)]
         print(
             f"{name:>3} MB: estimating {trees[0]:.2f} trees ({asked / 2**20:.0f} MiB), with the measurements "
             f"{trees[1]:.2f}, the process grew by {trees[2]:.2f}; the largest tree clique's table {trees[3]:.2f}, "
-            f"sampling {trees[4]:.2f}; {cells:,} cells in the tree, {given:,} measured"
+            f"sampling {trees[4]:.2f}, all pairs {trees[5]:.2f}; {cells:,} cells in the tree, {given:,} measured"
         )
 
 

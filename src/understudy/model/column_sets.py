@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector: TypeAlias = NDArray[np.float64]
-_FIRST_BLOCK, _LARGEST_BLOCK = 2**12, 2**22  # cells
+_FIRST_BLOCK = 2**12  # cells
 
 
 class Columns:
@@ -53,25 +53,35 @@ class _Cells(dict[int, int]):
 
 
 class Room:
-    """Memory for many tables, in blocks: the system hands out a few large pieces much faster than many small ones."""
+    """Memory for many tables, in blocks: the system hands out a few large pieces much faster than many small ones.
 
-    def __init__(self) -> None:
-        self._free = np.empty(0)
-        self._next = _FIRST_BLOCK
+    Args:
+        block: the most cells of a block, unless one table needs more.
+    """
+
+    def __init__(self, block: int) -> None:
+        self._most = block
+        self._next = min(_FIRST_BLOCK, block)
+        self._block = self._free = np.empty(0)
 
     def take(self, cells: int) -> Vector:
         """Room for one more table."""
         if cells > self._free.size:
-            self._free = np.empty(max(cells, self._next))
-            self._next = min(16 * self._next, _LARGEST_BLOCK)
+            self._block = self._free = np.empty(max(cells, self._next))
+            self._next = min(4 * self._next, self._most)
         taken, self._free = self._free[:cells], self._free[cells:]
         return taken
 
+    def empty(self) -> None:
+        """Give the memory to new tables; those taken before must not be used any more."""
+        self._free = self._block
+
     def again(self, cells: int) -> Vector:
         """Room for one table, the same as last time if it fits."""
-        if cells > self._free.size:
-            self._free = np.empty(2 * cells)
-        return self._free[:cells]
+        if cells > self._block.size:
+            self._block = np.empty(0)  # first, so that never both exist
+            self._block = np.empty(cells)
+        return self._block[:cells]
 
 
 class Sums:

@@ -23,21 +23,25 @@ class Operand(NamedTuple):
 
 
 class Contraction:
-    """Multiplies tables, remembering the products between so that later ones share them."""
+    """Multiplies tables, remembering the products between so that later ones share them.
 
-    def __init__(self, columns: Columns) -> None:
-        self._columns = columns
+    Args:
+        columns: of all tables.
+        most: cells of products to remember; when there are more, all are forgotten.
+
+    Attributes:
+        cells: of the products it remembers.
+    """
+
+    def __init__(self, columns: Columns, most: int) -> None:
+        self._columns, self._most = columns, most
         self._sizes = np.array(columns.sizes, np.float64)
         self._numbers = 0
         self._known: dict[tuple[int, int, int], Operand] = {}
-        self._room, self._left, self._right = Room(), Room(), Room()
+        self.cells = 0
+        self._room, self._left, self._right = Room(most), Room(1), Room(1)
         self._kept, self._splits = np.zeros((2, 1 << _SEARCHED), np.int64)
         self._costs = np.zeros(1 << _SEARCHED)
-
-    @property
-    def cells(self) -> int:
-        """Cells of the products it remembers."""
-        return sum(operand.table.size for operand in self._known.values())
 
     def operand(self, mask: int, table: Vector) -> Operand:
         """A table with its axes in order."""
@@ -48,11 +52,15 @@ class Contraction:
         """The product of all tables, summed over what is not wanted; at least two.
 
         Args:
-            operands: the tables, those at the ends of the tree first.
+            operands: the tables, those at the ends of the tree first; what is not wanted is in at least two of them.
             parents: for each the place of the table it hangs on, which is further on.
             wanted: the columns to keep.
             out: room for the result, which is not remembered.
         """
+        if self.cells > self._most:
+            self._known.clear()
+            self._room.empty()
+            self.cells = 0
         rest, above = list(operands), list(parents)
         while len(rest) > 2 and (len(rest) > _SEARCHED or self._wide(rest)):
             first, parent = rest[0], above[0]
@@ -117,6 +125,7 @@ class Contraction:
         found = self._multiplied(a, b, kept, out)
         if out is None:
             self._known[key] = found
+            self.cells += found.table.size
         return found
 
     def _multiplied(self, a: Operand, b: Operand, kept: int, out: Vector | None) -> Operand:

@@ -145,9 +145,9 @@ def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any,
                 smallest = min(smallest, a[j])
         elif s.kind[q] == RATIO:
             a = W[s.plain[q, 0] : s.plain[q, 0] + s.plain[q, 1]]
-            up, down, scale = s.plain[q, 2], s.plain[q, 3], sums[s.plain[q, 4]]
+            up, scale = s.plain[q, 2], sums[s.plain[q, 3]]
             for j in range(a.size):
-                a[j] = W[down + j] / (W[up + j] * scale) if W[up + j] > 0.0 else 0.0
+                a[j] = a[j] / (W[up + j] * scale) if W[up + j] > 0.0 else 0.0
         elif s.kind[q] == CROSS:
             cross(W, s, q, row, places, index)
         else:

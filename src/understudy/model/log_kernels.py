@@ -103,9 +103,9 @@ def run_log(W: Any, top: Any, s: Any, first: int, last: int, sums: Any, row: Any
                 for j in range(n):
                     W[start + j] -= sums[q]
         elif s.kind[q] == RATIO:
-            up, down, shift = s.plain[q, 2], s.plain[q, 3], sums[s.plain[q, 4]]
+            up, shift = s.plain[q, 2], sums[s.plain[q, 3]]
             for j in range(n):
                 possible = W[up + j] > -np.inf
-                W[start + j] = W[down + j] - W[up + j] - shift if possible else -np.inf
+                W[start + j] = W[start + j] - W[up + j] - shift if possible else -np.inf
         else:
             _fuse(W, top, s, q, row, places, index)

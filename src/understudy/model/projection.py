@@ -15,6 +15,8 @@ from understudy.model.propagate import Propagation
 
 _BUNDLE = 2048  # queries across cliques are answered together while their joint table has at most this many cells
 _KEPT = 2**23  # cells of intermediate tables that outlive a call
+_LARGE = 2**17  # cells of a tree clique whose own table is not kept
+_REMEMBERED = 2**22  # cells of products that queries share
 
 
 class _Leaf(NamedTuple):
@@ -56,15 +58,11 @@ class Projector:
     def many(self, cliques: Sequence[Clique]) -> dict[Clique, Vector]:
         """The table of each clique, its axes in the clique's order; every table is the caller's own."""
         masks = {clique: self._mask(clique) for clique in cliques}
-        found: dict[int, Operand] = {}
         inside, across = self._split(masks.values())
         bundles = self._bundles(across)
         leaves = {joint: self._leaves(joint) for joint in bundles}
-        self._reduce([*inside, *(leaf for several, _ in leaves.values() for leaf in several)])
-        for leaf in inside:
-            table = self._sums[leaf.position].found[leaf.mask].copy()
-            found[leaf.mask] = Operand(0, leaf.mask, self._columns.bits[leaf.mask], table)
-        room = Room()
+        found = self._reduce(inside, [leaf for several, _ in leaves.values() for leaf in several])
+        room = Room(_REMEMBERED)
         for joint, members in bundles.items():
             whole = self._contracted(joint, *leaves[joint], room.take(self._columns.cells[joint]))
             found |= self._members(whole, members)
@@ -88,7 +86,7 @@ class Projector:
     def _clear(self) -> None:
         self._sums: dict[int, Sums] = {}
         self._operands: dict[_Leaf, Operand] = {}
-        self._contraction = Contraction(self._columns)
+        self._contraction = Contraction(self._columns, _REMEMBERED)
 
     def _forget(self) -> None:
         """Keep small tables for later calls, not large ones."""
@@ -163,36 +161,45 @@ class Projector:
             parents[child] = place
         return place
 
-    def _reduce(self, leaves: Iterable[_Leaf]) -> None:
-        """Work out all sums of tree cliques that will be needed."""
-        needed: dict[int, set[int]] = {}
-        for leaf in leaves:
-            masks = needed.setdefault(leaf.position, set())
-            masks.add(leaf.mask)
-            if not leaf.top:
-                masks.add(self._separators[leaf.position])
-        for position, masks in needed.items():
-            if position not in self._sums:
-                table = self._propagation.belief(position)
-                table *= self._total
-                self._sums[position] = Sums(self._columns, self._masks[position], table)
-            self._sums[position].find(sorted(masks))
+    def _reduce(self, inside: list[_Leaf], across: list[_Leaf]) -> dict[int, Operand]:
+        """The marginals inside a tree clique, and in `_operands` what those across need: one clique after the other."""
+        answers: dict[int, list[int]] = {}
+        operands: dict[int, set[_Leaf]] = {}
+        for leaf in inside:
+            answers.setdefault(leaf.position, []).append(leaf.mask)
+        for leaf in across:
+            if leaf not in self._operands:
+                operands.setdefault(leaf.position, set()).add(leaf)
+        found: dict[int, Operand] = {}
+        for position in {**answers, **operands}:
+            masks, leaves = answers.get(position, []), sorted(operands.get(position, ()))
+            sums = self._sums.get(position) or self._sums_of(position)
+            separators = [self._separators[position] for leaf in leaves if not leaf.top]
+            tables = sums.find(sorted({*masks, *(leaf.mask for leaf in leaves), *separators}))
+            for mask in masks:
+                found[mask] = Operand(0, mask, self._columns.bits[mask], tables[mask].copy())
+            for leaf in leaves:
+                self._operands[leaf] = self._operand(leaf, tables)
+            if self._columns.cells[self._masks[position]] <= _LARGE:
+                self._sums[position] = sums
+        return found
 
-    def _operand(self, leaf: _Leaf) -> Operand:
-        if leaf not in self._operands:
-            found = self._sums[leaf.position].found
-            table = found[leaf.mask]
-            if not leaf.top:
-                separator = self._separators[leaf.position]
-                sizes = self._columns.sizes
-                spread = [sizes[bit] if separator >> bit & 1 else 1 for bit in self._columns.bits[leaf.mask]]
-                given = found[separator].reshape(spread)
-                table = np.divide(table, given, out=np.zeros_like(table), where=given > 0.0)
-            self._operands[leaf] = self._contraction.operand(leaf.mask, table)
-        return self._operands[leaf]
+    def _sums_of(self, position: int) -> Sums:
+        table = self._propagation.belief(position)
+        table *= self._total
+        return Sums(self._columns, self._masks[position], table)
+
+    def _operand(self, leaf: _Leaf, tables: dict[int, Vector]) -> Operand:
+        table = tables[leaf.mask]
+        if not leaf.top:
+            separator, sizes = self._separators[leaf.position], self._columns.sizes
+            spread = [sizes[bit] if separator >> bit & 1 else 1 for bit in self._columns.bits[leaf.mask]]
+            given = tables[separator].reshape(spread)
+            table = np.divide(table, given, out=np.zeros_like(table), where=given > 0.0)
+        return self._contraction.operand(leaf.mask, table)
 
     def _contracted(self, wanted: int, leaves: list[_Leaf], parents: list[int], out: Vector) -> Operand:
-        return self._contraction.contract([self._operand(leaf) for leaf in leaves], parents, wanted, out)
+        return self._contraction.contract([self._operands[leaf] for leaf in leaves], parents, wanted, out)
 
     def _members(self, whole: Operand, members: list[int]) -> dict[int, Operand]:
         """The marginals of a bundle's members."""

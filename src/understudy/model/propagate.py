@@ -126,17 +126,14 @@ class Propagation:
         self.size = int(self.starts[-1])
 
     def _lay_out(self, more: int) -> None:
-        """Workspace: exponentiated potentials, marginals, upward and downward separator tables, their ratios."""
+        """Workspace: exponentiated potentials, marginals, upward and downward separator tables."""
         tree, cells = self.tree, self.tree.domain.cells
         self._marginal_start = place = int(self.starts[self.factors])
         self._marginal_end = place = place + self.size + more
         self._up: list[Table] = []
         self._down: list[Table] = []
-        self._ratio: list[Table] = []
         separators = [self.engine_order(tree.separator(i)) for i in range(len(tree.cliques))]
-        for kind in (self._up, self._down, self._ratio):
-            if kind is self._ratio:
-                self._cleared = slice(self._marginal_start, place)
+        for kind in (self._up, self._down):
             for separator in separators:
                 kind.append((place, separator))
                 place += cells(separator)
@@ -173,9 +170,9 @@ class Propagation:
                 normalised[i] = builder.normalise(self._up[i][0], cells(self._up[i][1]))
         for i, clique in enumerate(tree.cliques):
             if i:
-                up, down, ratio = self._up[i], self._down[i], self._ratio[i]
-                builder.ratio(ratio[0], cells(ratio[1]), up=up[0], down=down[0], normalised=normalised[i])
-                self._inputs[i].append(ratio)
+                down, separator = self._down[i]
+                builder.ratio(down, cells(separator), up=self._up[i][0], normalised=normalised[i])
+                self._inputs[i].append(self._down[i])
             mine = [self._marginal(t) for t in range(self.factors) if homes[t] == i]
             self._apart(builder, clique, self._inputs[i], mine + [self._down[child] for child in children[i]])
         for host in sorted(set(self._hosts.values())):
@@ -232,8 +229,7 @@ class Propagation:
         shift = float(kernels.lower(folded, self.starts[: self.factors + 1]))
         kernels.exponentials(folded, self._work[: len(folded)], self._bits[: len(folded)], np.empty(512))
         self._work[forbidden] = 0.0
-        self._work[self._cleared] = 0.0
-        self._work[self._first_temporary :] = 0.0
+        self._work[self._marginal_start :] = 0.0
         self.smallest_message = self._run(self._work, self._folded, len(self._schedule.kind))
         mass = float(self._work[self._marginal_start + self.size - 1])
         self.in_logs = not (kernels.TINY < mass < math.inf and math.isfinite(shift))

@@ -75,9 +75,9 @@ class ScheduleBuilder:
         """Make a table add up to one; returns the step, whose sum is kept."""
         return self._plain(_NORMALISE, start, cells)
 
-    def ratio(self, start: int, cells: int, *, up: int, down: int, normalised: int) -> None:
-        """`down / up`, undoing what step `normalised` divided by; 0/0 is 0."""
-        self._plain(_RATIO, start, cells, up, down, normalised)
+    def ratio(self, down: int, cells: int, *, up: int, normalised: int) -> None:
+        """Divide a downward table by the upward one, undoing what step `normalised` divided that by; 0/0 is 0."""
+        self._plain(_RATIO, down, cells, up, normalised)
 
     def build(self) -> Schedule:
         """The arrays."""

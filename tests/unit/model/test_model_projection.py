@@ -1,12 +1,13 @@
 """Products and sums of tables against numpy, and projections of trees that are long, wide or in parts."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
 
 from understudy.domain import Domain
-from understudy.model import GraphicalModel, contraction
+from understudy.model import GraphicalModel, contraction, projection
 from understudy.model.column_sets import Columns, Room, Sums
 from understudy.model.contraction import Contraction
 
@@ -24,8 +25,8 @@ def by_numpy(columns, masks, found, wanted):
     return np.einsum(f"{','.join(letters[:-1])}->{letters[-1]}", *found)
 
 
-def contracted(columns, masks, found, wanted):
-    contraction_ = Contraction(columns)
+def contracted(columns, masks, found, wanted, most=1000):
+    contraction_ = Contraction(columns, most)
     operands = [contraction_.operand(mask, table) for mask, table in zip(masks, found, strict=True)]
     parents = [*range(1, len(masks)), -1]
     result = contraction_.contract(operands, parents, wanted, np.empty(columns.cells[wanted]))
@@ -51,6 +52,48 @@ def test_products_equal_numpy_in_any_order(monkeypatch, searched, masks, wanted)
     np.testing.assert_allclose(
         contracted(columns, masks, found, wanted), by_numpy(columns, masks, found, wanted), rtol=1e-13
     )
+
+
+def test_products_that_were_forgotten_are_made_again():
+    masks = (0b000011, 0b000110, 0b001100, 0b011000, 0b110000)
+    columns, found = tables(masks)
+    contraction_ = Contraction(columns, 1)
+    operands = [contraction_.operand(mask, table) for mask, table in zip(masks, found, strict=True)]
+    for wanted in (0b100001, 0b101001, 0b100001):
+        out = contraction_.contract(operands, [1, 2, 3, 4, -1], wanted, np.empty(columns.cells[wanted]))
+        table = out.table.transpose([out.bits.index(bit) for bit in columns.bits[wanted]])
+        np.testing.assert_allclose(table, by_numpy(columns, masks, found, wanted), rtol=1e-13)
+
+
+def test_tables_of_large_cliques_are_not_kept(monkeypatch):
+    rng = np.random.default_rng(1)
+    domain = Domain({"a": 3, "b": 40, "c": 4, "d": 50})
+    potentials = {("a", "b", "c"): rng.normal(0, 1, (3, 40, 4)), ("c", "d"): rng.normal(0, 1, (4, 50))}
+    queries = [*itertools.combinations(domain, 2), ("a", "b", "c"), ("d", "b")]
+    want = GraphicalModel(domain, potentials, total=10.0).project_many(queries)
+    monkeypatch.setattr(projection, "_LARGE", 300)
+    monkeypatch.setattr(projection, "_REMEMBERED", 1)
+    model = GraphicalModel(domain, potentials, total=10.0)
+    for _ in range(2):
+        found = model.project_many(queries)
+        assert all(np.array_equal(found[clique], want[clique]) for clique in queries)
+        assert len(model._projector._sums) == 1
+
+
+def test_all_pairs_take_at_most_three_trees(monkeypatch):
+    monkeypatch.setattr(projection, "_LARGE", 2**13)
+    monkeypatch.setattr(projection, "_REMEMBERED", 2**17)
+    rng = np.random.default_rng(2)
+    domain = Domain({"a": 60, "b": 50, "c": 70, "d": 20, "e": 80, "f": 30})
+    cliques = [("a", "b", "c"), ("b", "c", "d"), ("c", "d", "e"), ("e", "f")]
+    model = GraphicalModel(domain, {c: rng.normal(0, 1, domain.shape(c)) for c in cliques}, total=10.0)
+    model.project_many([("a", "e"), ("b", "f")])
+    model._projector._clear()
+    tracemalloc.start()
+    model.project_many(list(itertools.combinations(domain, 2)))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * 8 * model.tree.cells
 
 
 def test_columns_beyond_a_machine_word_are_renumbered(monkeypatch):
@@ -96,7 +139,7 @@ def test_sums_share_their_steps_and_equal_numpy():
 
 
 def test_room_never_hands_out_the_same_cells_twice():
-    room = Room()
+    room = Room(4096)
     parts = [room.take(size) for size in (10, 5000, 3, 4096, 0, 70_000)]
     for number, part in enumerate(parts):
         part[:] = number
