@@ -19,7 +19,6 @@ from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
 from understudy.mechanism.generate import check_generator, generated
-from understudy.mechanism.one_ways import fitted_one_ways
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.mechanism.spanning_tree import (
     RULED_MIB,
@@ -31,8 +30,9 @@ from understudy.mechanism.spanning_tree import (
     largest_forest,
     spanning_tree,
 )
-from understudy.mechanism.tree_start import tree_fit
 from understudy.model import JunctionTree
+from understudy.model.tree.one_ways import fitted_one_ways
+from understudy.model.tree.start import tree_fit
 from understudy.privacy import PrivateTable
 from understudy.privacy.gate import LARGEST_TABLE
 from understudy.progress import Progress, Step, silent

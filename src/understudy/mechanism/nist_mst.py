@@ -21,8 +21,8 @@ from understudy.mechanism.mst import check_kept, tree_footprint
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.mechanism.public_cliques import public_cliques, within
 from understudy.mechanism.spanning_tree import Keep, Kept, kept_cliques
-from understudy.mechanism.tree_start import tree_fit
 from understudy.model import JunctionTree
+from understudy.model.tree.start import tree_fit
 from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import PrivacyUnit, Recoding, Schema

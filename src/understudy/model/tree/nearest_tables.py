@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.mechanism.noisy_tables import Table
+from understudy.model.tree.noisy_tables import Table
 
 Array = NDArray[np.float64]
 

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.measurement import Measurement
-from understudy.mechanism.noisy_tables import implied_rows, measured_tables
-from understudy.mechanism.tree_tables import nearest_tables
-from understudy.model import GraphicalModel, JunctionTree, estimate
+from understudy.model.estimate import estimate
+from understudy.model.graphical import GraphicalModel
+from understudy.model.junction_tree import JunctionTree
+from understudy.model.tree.nearest_tables import nearest_tables
+from understudy.model.tree.noisy_tables import implied_rows, measured_tables
 from understudy.progress import Progress, silent
 
 CLOSE, COARSE = 1e-5, 5e-4

@@ -6,8 +6,8 @@ import pytest
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
-from understudy.mechanism.one_ways import fitted_one_ways, nearest
 from understudy.model import estimate
+from understudy.model.tree.one_ways import fitted_one_ways, nearest
 
 DOMAIN = Domain({"a": 6, "b": 2, "c": 9})
 

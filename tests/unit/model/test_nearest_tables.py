@@ -7,10 +7,10 @@ import pytest
 
 from understudy.domain import Domain, Forbidden
 from understudy.measurement import Measurement
-from understudy.mechanism.noisy_tables import implied_rows, measured_tables
-from understudy.mechanism.tree_start import tree_fit, tree_start
-from understudy.mechanism.tree_tables import nearest_tables
 from understudy.model import estimate
+from understudy.model.tree.nearest_tables import nearest_tables
+from understudy.model.tree.noisy_tables import implied_rows, measured_tables
+from understudy.model.tree.start import tree_fit, tree_start
 from understudy.query import Scaling
 
 DOMAIN = Domain({"a": 6, "b": 5, "c": 4, "d": 7})

@@ -8,8 +8,8 @@ import pytest
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
-from understudy.mechanism.tree_start import tree_start
 from understudy.model import estimate
+from understudy.model.tree.start import tree_start
 
 DOMAIN = Domain({"a": 3, "b": 4, "c": 2, "d": 3})
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.mechanism.noisy_tables import implied_rows, measured_tables
+from understudy.model.tree.noisy_tables import implied_rows, measured_tables
 
 Array = NDArray[np.float64]
 
