@@ -123,7 +123,7 @@ class Sums:
     def _run(
         self, wanted: list[int], places: dict[int, int], steps: list[tuple[int, int, int, int, int]], size: int
     ) -> None:
-        from understudy.model.projection_kernels import sums
+        from understudy.model.kernels.projection import sums
 
         work = np.empty(size)
         sums(self._table.reshape(-1), work, np.array(steps, np.int64))

@@ -100,7 +100,7 @@ class Contraction:
     def _search(self, masks: list[int], wanted: int) -> list[int]:
         if len(masks) == 2:
             return [0, 0, 0, 1]
-        from understudy.model.projection_kernels import best_order
+        from understudy.model.kernels.projection import best_order
 
         sizes = self._sizes
         if len(sizes) > _WORD:
@@ -130,7 +130,7 @@ class Contraction:
 
     def _multiplied(self, a: Operand, b: Operand, kept: int, out: Vector | None) -> Operand:
         """A batch of matrix products; the longer rows are the inner loop."""
-        from understudy.model.projection_kernels import products
+        from understudy.model.kernels.projection import products
 
         cells, shared = self._columns.cells, a.mask & b.mask
         if cells[a.mask & ~shared] > cells[b.mask & ~shared]:

@@ -36,7 +36,7 @@ class Draw:
 
     def run(self, domain: Domain, made: Columns, rows: int, rng: np.random.Generator) -> NDArray[Any]:
         """Its codes: in each group of rows that agree on `given`, counts as expected, rounded, in random order."""
-        from understudy.model.sampling_kernels import deal
+        from understudy.model.kernels.sampling import deal
 
         shape = domain.shape(self.given)
         groups = _cells(made, self.given, shape).astype(np.int64) if shape else np.zeros(rows, np.int64)
@@ -136,7 +136,7 @@ class _Step:
 
     def run(self, alpha: float, share: float, state: NDArray[np.uint64], *, part: float = 1.0) -> float:
         """Edit rows once, by a part of what is missing; the L1 distance before, as a share of the rows."""
-        from understudy.model import gum_kernels as kernels
+        from understudy.model.kernels import gum as kernels
 
         cells = _cells(self._columns, self._clique, self._shape)
         have = np.bincount(cells, minlength=len(self._target))
@@ -154,7 +154,7 @@ class _Step:
             column[freed[: len(models)]] = column[models]
 
     def _write(self, cells: NDArray[np.int64], freed: NDArray[np.int32], state: NDArray[np.uint64]) -> None:
-        from understudy.model import gum_kernels as kernels
+        from understudy.model.kernels import gum as kernels
 
         kernels.shuffle(cells, state)
         count = min(len(cells), len(freed))

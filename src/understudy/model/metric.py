@@ -38,7 +38,7 @@ class Basis(NamedTuple):
     @classmethod
     def empty(cls, rows: int, cells: int) -> Self:
         """Room for directions."""
-        from understudy.model.descent_kernels import CHUNK
+        from understudy.model.kernels.descent import CHUNK
 
         return cls(np.empty((rows, cells), np.int16), np.empty((rows, -(-cells // CHUNK))))
 
@@ -65,7 +65,7 @@ class Metric:
 
     def measure(self, answers: Vector, targets: Vector) -> tuple[float, Vector]:
         """Half the squared residual in this metric, and the residual's part along each stiff direction."""
-        from understudy.model.descent_kernels import parts
+        from understudy.model.kernels.descent import parts
 
         found = np.empty(len(self.shortened))
         squares = parts(self.basis, self.weights, answers, targets, found)
@@ -79,7 +79,7 @@ def metric_at(
 
     Costs a call of the oracle for each direction and a few more. Writes over the scratch.
     """
-    from understudy.model.descent_kernels import extremes
+    from understudy.model.kernels.descent import extremes
 
     expected, leap = extremes(weights, answers, problem.targets, problem.total)
     most = max(_MOST_CODES, problem.propagation.tree.cells // 2) // len(x)
@@ -94,7 +94,7 @@ def metric_at(
 
 
 def _shortened(weights: Vector, eigenvalues: Vector, basis: Basis, vectors: Vector) -> Metric:
-    from understudy.model.descent_kernels import rotate
+    from understudy.model.kernels.descent import rotate
 
     curvature, width = float(eigenvalues[-1]), len(eigenvalues) - 1
     rotate(basis, np.ascontiguousarray(vectors[:, :-1]))
@@ -109,7 +109,7 @@ def _lanczos(
     Without directions only the eigenvalues count: then each image is made orthogonal to the last two of the basis
     alone, which is all the theory asks for, and no others are kept. Images live in the oracle's own room.
     """
-    from understudy.model.descent_kernels import half_squares, parts, store, subtract
+    from understudy.model.kernels.descent import half_squares, parts, store, subtract
 
     steps = directions + _MORE_STEPS
     rows = steps if directions else 2

@@ -115,7 +115,7 @@ class _Descent:
 
     def run(self, weights: Vector, iterations: int, directions: int) -> None:
         """Accelerated descent in one metric, until its own loss stops falling or the iterations are used up."""
-        from understudy.model.descent_kernels import descend, go_back
+        from understudy.model.kernels.descent import descend, go_back
 
         targets = self.problem.targets
         final = weights is self.problem.weights
@@ -168,7 +168,7 @@ class _Descent:
         The loss along that line is a parabola known in full. A distribution that has come to rest on few cells hardly
         answers to its potentials, so a loss that has stopped falling does not prove a minimum; this disproves it.
         """
-        from understudy.model.descent_kernels import parabola
+        from understudy.model.kernels.descent import parabola
 
         problem = self.problem
         others = problem.answers(cold_potentials(problem, self.kept))
@@ -181,7 +181,7 @@ class _Descent:
 
     def underflowed(self) -> bool:
         """Whether the linear domain lost something that the log domain keeps."""
-        from understudy.model.kernels import TINY
+        from understudy.model.kernels.propagation import TINY
 
         if self.problem.logs:
             return False

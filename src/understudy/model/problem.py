@@ -69,7 +69,7 @@ class Problem:
 
     def loss(self, answers: Vector) -> float:
         """Half the sum of squared residuals in units of the noise: minus the log-likelihood of Gaussian noise."""
-        from understudy.model.descent_kernels import half_squares
+        from understudy.model.kernels.descent import half_squares
 
         return self.constant + float(half_squares(self.weights, answers, self.targets))
 

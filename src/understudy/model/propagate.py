@@ -209,7 +209,7 @@ class Propagation:
         return self._marginal_start + int(self.starts[table]), self.tables[table]
 
     def _run(self, work: Vector, first: int, last: int) -> float:
-        from understudy.model import kernels
+        from understudy.model.kernels import propagation as kernels
 
         s = self._schedule
         return float(kernels.run(work, s, first, last, self._sums, *self._scratch))
@@ -223,7 +223,7 @@ class Propagation:
 
     def _linear(self, potentials: Vector, forbidden: NDArray[np.int64]) -> bool:
         """Propagate in the linear domain; False when that underflowed."""
-        from understudy.model import kernels
+        from understudy.model.kernels import propagation as kernels
 
         folded = self._fold(potentials)
         shift = float(kernels.lower(folded, self.starts[: self.factors + 1]))
@@ -239,7 +239,7 @@ class Propagation:
 
     def _logarithmic(self, potentials: Vector, forbidden: NDArray[np.int64]) -> None:
         """Propagate in the log domain."""
-        from understudy.model import log_kernels
+        from understudy.model.kernels import log_domain
 
         self.in_logs = True
         folded = self._fold(potentials)
@@ -247,7 +247,7 @@ class Propagation:
         self._work[forbidden] = -np.inf
         s = self._log_schedule = self._log_schedule or self._steps(crossing=False)
         top = np.empty_like(self._work)
-        log_kernels.run_log(self._work, top, s, self._folded, len(s.kind), self._sums, *scratch_of(s))
+        log_domain.run_log(self._work, top, s, self._folded, len(s.kind), self._sums, *scratch_of(s))
         mass = float(self._work[self._marginal_start + self.size - 1])
         self.log_partition = mass + float(self._sums[self._normalisers].sum())
         if not math.isfinite(self.log_partition):

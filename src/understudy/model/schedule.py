@@ -19,7 +19,7 @@ _CONTIGUOUS = -1  # in place of a list of offsets
 
 
 class Schedule(NamedTuple):
-    """Steps as arrays; `kernels.py` says what they mean. Ragged lists are one array with the starts beside it."""
+    """Steps as arrays, see `kernels/propagation.py`. Ragged lists are one array with the starts beside it."""
 
     kind: NDArray[np.int64]
     blocks: NDArray[np.int64]

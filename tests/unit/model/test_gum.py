@@ -6,9 +6,9 @@ import pytest
 from understudy.domain import Domain
 from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement
-from understudy.model import gum_kernels as kernels
 from understudy.model.gum import GumModel, gum_of
 from understudy.model.gum_update import Plan, _Step, update
+from understudy.model.kernels import gum as kernels
 from understudy.model.registry import MODELS
 
 SIZES = {"a": 3, "b": 4, "c": 3, "d": 5, "e": 2}

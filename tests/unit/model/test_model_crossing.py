@@ -31,7 +31,7 @@ def test_a_clique_with_a_table_of_its_own_is_visited_cell_by_cell():
 @pytest.mark.parametrize("seed", range(25))
 def test_sums_are_those_of_the_whole_clique(seed, monkeypatch):
     """Any tables, any choice of rows and columns: the same sums as with the clique written out."""
-    from understudy.model import kernels
+    from understudy.model.kernels import propagation as kernels
 
     monkeypatch.setattr(crossing, "_LARGE", 1)
     monkeypatch.setattr(crossing, "_WORTH", np.inf)
@@ -72,7 +72,7 @@ def test_propagation_crosses_and_the_log_domain_agrees():
     domain = Domain({"a": 2, "b": 7, "c": 11, "d": 13, "e": 9})
     cliques = list(combinations(domain, 2))
     propagation = Propagation(JunctionTree.of(domain, cliques), cliques)
-    from understudy.model import kernels
+    from understudy.model.kernels import propagation as kernels
 
     assert (propagation._schedule.kind == kernels.CROSS).any()
     potentials = rng.normal(size=propagation.size)

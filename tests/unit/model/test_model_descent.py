@@ -7,7 +7,7 @@ import pytest
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model import JunctionTree, estimate
-from understudy.model.descent_kernels import CHUNK, descend, go_back, half_squares, parts, rotate, store, subtract
+from understudy.model.kernels.descent import CHUNK, descend, go_back, half_squares, parts, rotate, store, subtract
 from understudy.model.metric import Basis
 
 CELLS = 3 * CHUNK + 5

@@ -105,7 +105,7 @@ def test_columns_beyond_a_machine_word_are_renumbered(monkeypatch):
 
 
 def test_the_order_with_the_least_work_is_chosen():
-    from understudy.model.projection_kernels import best_order
+    from understudy.model.kernels.projection import best_order
 
     # A chain of matrices 2 x 100, 100 x 100, 100 x 2: from either end, never the outer product.
     masks, sizes = np.array([0b0011, 0b0110, 0b1100]), np.array([2.0, 100.0, 100.0, 2.0])
@@ -117,7 +117,7 @@ def test_the_order_with_the_least_work_is_chosen():
 
 
 def test_products_of_every_width_equal_numpy():
-    from understudy.model.projection_kernels import products
+    from understudy.model.kernels.projection import products
 
     rng = np.random.default_rng(2)
     for batch, rows, inner, cols in itertools.product((1, 3), (1, 4), (1, 3, 4, 11), (1, 2, 700)):

@@ -4,7 +4,7 @@ import pytest
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model import JunctionTree, estimate
-from understudy.model.kernels import exponentials
+from understudy.model.kernels.propagation import exponentials
 from understudy.model.least_squares import consistent_tables
 from understudy.model.propagate import Propagation
 

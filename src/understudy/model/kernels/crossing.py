@@ -1,4 +1,4 @@
-"""The compiled loops of `CROSS` steps: a large clique as matrices of rows and columns (see `crossing.py`).
+"""The compiled loops of `CROSS` steps: a large clique as matrices of rows and columns (see `model/crossing.py`).
 
 A step's tables are sorted: inputs with rows, with columns, with both, then outputs likewise; `bounds` holds the five
 ends. `plain` holds how many rows, columns and matrices in a turn there are, and both sizes padded to multiples of 4.

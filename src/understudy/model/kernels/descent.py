@@ -1,4 +1,4 @@
-"""The compiled loops of the descent. Imported on first use, because numba is slow to import.
+"""The compiled loops of the descent.
 
 A basis has one row of 16-bit codes for each stiff direction, and for each chunk of a row the scale of its codes. All
 passes go through the cells in chunks that stay in the processor's nearest memory while every direction visits them.

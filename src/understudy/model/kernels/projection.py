@@ -1,4 +1,4 @@
-"""The compiled loops of projections. Imported on first use, because numba is slow to import."""
+"""The compiled loops of projections."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _row(A: Any, B: Any, out: Any, a: Any, b: Any, o: Any, inner: Any, stride: A
 def products(A: Any, B: Any, out: Any, batch: int, rows: int, inner: int, cols: int) -> None:
     """A batch of matrix products, all flat, written to `out`: on one thread, so that the sums are always the same.
 
-    Places are unsigned and matrices flat because the compiler then uses vector instructions (see `kernels.py`).
+    Places are unsigned and matrices flat because the compiler then uses vector instructions (see `propagation.py`).
     """
     depth, stride, block = np.uint64(inner), np.uint64(cols), np.uint64(_COLUMNS)
     for n in range(batch):

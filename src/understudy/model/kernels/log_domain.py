@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from understudy.model.cross_kernels import advance
-from understudy.model.kernels import NORMALISE, RATIO
+from understudy.model.kernels.crossing import advance
+from understudy.model.kernels.propagation import NORMALISE, RATIO
 
 
 @njit(cache=True)

@@ -1,4 +1,4 @@
-"""The compiled loops of the gradual update method. Imported on first use, because numba is slow to import."""
+"""The compiled loops of the gradual update method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The compiled loop of sampling. Imported on first use, because numba is slow to import."""
+"""The compiled loop of sampling."""
 
 from __future__ import annotations
 
