@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -33,6 +35,35 @@ def book(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     return folder
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Run a command in this process as the shell would: its exit code."""
+    from understudy.cli import app
+
+    def run(*arguments: object) -> int:
+        words = [str(argument) for argument in arguments]
+        monkeypatch.setattr(sys, "argv", ["understudy", *words])
+        with pytest.raises(SystemExit) as left:
+            app(words)
+        sys.stdout.flush()
+        return int(left.value.code or 0)
+
+    return run
+
+
+@pytest.fixture
+def call(shell: Callable[..., int], capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command as the shell would: (exit code, stdout, stderr)."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        code = shell(*arguments)
+        out, err = capfd.readouterr()
+        assert "Traceback" not in err
+        return code, out, err
+
+    return run
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ And content of rows, which is never an error.
 from __future__ import annotations
 
 import gzip
-import sys
 
 import pandas as pd
 import polars as pl
@@ -15,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import understudy as us
-from understudy.cli import app
 from understudy.testing.canary import Canary
 
 CANARY = Canary()
@@ -31,23 +29,19 @@ GOOD = f"sex,age\nf,30\nm,{WORD}\n{WORD},41\n"
 
 
 @pytest.fixture
-def call(monkeypatch, capfd, tmp_path):
+def synthesis(call, tmp_path):
     """Run synthesize on a table and a schema: (exit code, what it said); checks that nothing was spent or left."""
 
     def run(table="t.csv", schema="s.yaml", *extra):
-        words = ["synthesize", str(tmp_path / table), "-s", str(tmp_path / schema), "-o", str(tmp_path / "r")]
-        words += ["--epsilon", "1", "--delta", "1e-6", "--dataset", "d", *extra]
-        monkeypatch.setattr(sys, "argv", ["understudy", *words])
-        with pytest.raises(SystemExit) as left:
-            app(words)
-        out, err = capfd.readouterr()
+        words = ["synthesize", tmp_path / table, "-s", tmp_path / schema, "-o", tmp_path / "r"]
+        code, out, err = call(*words, "--epsilon", "1", "--delta", "1e-6", "--dataset", "d", *extra)
         CANARY.check_absent([("stdout", out.encode()), ("stderr", err.encode())])
-        if left.value.code:
+        if code:
             assert out == ""
             assert err.startswith("error: ")
             assert us.Book().spent("d").runs == 0
             assert not list(tmp_path.glob("*r*.partial")) + list(tmp_path.glob(".r*")) + list(tmp_path.glob("r"))
-        return left.value.code, err
+        return code, err
 
     (tmp_path / "s.yaml").write_text(SCHEMA)
     (tmp_path / "t.csv").write_text(GOOD)
@@ -78,14 +72,14 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_a_table_that_cannot_be_used(call, tmp_path, name):
+def test_a_table_that_cannot_be_used(synthesis, tmp_path, name):
     content, code, words = TABLES[name]
     path = tmp_path / (name if content is not None else "missing.csv")
     if content == "folder":
         path.mkdir()
     elif content is not None:
         path.write_bytes(content)
-    left, said = call(path.name)
+    left, said = synthesis(path.name)
     assert left == code
     assert words in said
 
@@ -95,9 +89,9 @@ def test_a_table_that_cannot_be_used(call, tmp_path, name):
     [lambda b: b[: len(b) // 2], lambda b: b[:-3], lambda b: b[4:], lambda b: b[:10] + bytes([b[10] ^ 255]) + b[11:]],
     ids=["cut", "no end", "no start", "flipped"],
 )
-def test_a_damaged_parquet(call, tmp_path, damage):
+def test_a_damaged_parquet(synthesis, tmp_path, damage):
     parquet(tmp_path / "t.parquet", damage)
-    left, said = call("t.parquet")
+    left, said = synthesis("t.parquet")
     assert left == 3
     assert "copy or export the file again" in said
 
@@ -118,20 +112,20 @@ SCHEMAS = {
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_that_cannot_be_used(call, tmp_path, name):
+def test_a_schema_that_cannot_be_used(synthesis, tmp_path, name):
     content, words = SCHEMAS[name]
     if content is None:
         (tmp_path / "s.yaml").unlink()
     else:
         (tmp_path / "s.yaml").write_text(content)
-    left, said = call()
+    left, said = synthesis()
     assert left == 4
     assert words in said
 
 
-def test_a_unit_column_that_is_not_there(call, tmp_path):
+def test_a_unit_column_that_is_not_there(synthesis, tmp_path):
     (tmp_path / "s.yaml").write_text(SCHEMA.replace("privacy_unit: row", "privacy_unit: {column: who, max_rows: 2}"))
-    left, said = call()
+    left, said = synthesis()
     assert left == 4
     assert "'who' is not in the table" in said
 
@@ -190,9 +184,9 @@ CONTENT = {
 
 
 @pytest.mark.parametrize("name", CONTENT)
-def test_content_is_never_an_error(call, tmp_path, name):
+def test_content_is_never_an_error(synthesis, tmp_path, name):
     (tmp_path / "t.csv").write_text(CONTENT[name], encoding="utf-8")
-    assert call() == (0, "")
+    assert synthesis() == (0, "")
     release = us.Release.load(tmp_path / "r")
     assert release.sample(20, seed=1).num_rows == 20
     CANARY.check_absent([("release", (tmp_path / "r").read_bytes())])

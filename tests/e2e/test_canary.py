@@ -20,7 +20,6 @@ import pytest
 
 import understudy as us
 from understudy import synthesis
-from understudy.cli import app
 from understudy.mechanism.independent import Independent
 from understudy.notice import ManyRows
 from understudy.privacy import PrivateTable, gate
@@ -175,7 +174,7 @@ def test_no_failure_at_any_stage_tells_a_value(tmp_path, monkeypatch, stage, kin
 
 @pytest.mark.parametrize("stage", ["count", "estimate", "sample", "write"])
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_command_line_tells_no_value(tmp_path, monkeypatch, stage, as_json):
+def test_the_command_line_tells_no_value(tmp_path, monkeypatch, shell, stage, as_json):
     target = STAGES.get(stage) or {"sample": (us.Release, "stream"), "write": (write._Csv, "write")}[stage]
 
     def fail(*args, **kwargs):
@@ -193,12 +192,7 @@ def test_the_command_line_tells_no_value(tmp_path, monkeypatch, stage, as_json):
             ["sample", release, "-o", rows],
             ["inspect", release],
         ):
-            words = [str(argument) for argument in [*arguments, *(["--json"] if as_json else [])]]
-            monkeypatch.setattr(sys, "argv", ["understudy", *words])
-            try:
-                app(words)
-            except SystemExit as left:
-                codes.append(left.code)
+            codes.append(shell(*arguments, *(["--json"] if as_json else [])))
         print(codes)
 
     left = outcome(commands, tmp_path / "run")

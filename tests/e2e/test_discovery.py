@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import understudy as us
-from understudy.cli import app
 from understudy.privacy import PrivateTable, gate
 from understudy.release import partial, read_partial
 from understudy.schema import Schema, discover, probe
@@ -44,17 +43,7 @@ FIRST = HEADER + "".join(f"p{i},{'fm'[i % 2]},{30 + i % 20},{i}.5,19{50 + i % 40
 WILD = HEADER + "x,zebra,1e308,inf,9999-99-99,\n,,,,,\ny,?,-5,nan,0001-01-01,word\n" * 40 + "z,a,b,c,d,e\n" * 3
 
 
-def commands(*lines):
-    for arguments in lines:
-        with pytest.MonkeyPatch.context() as patch:
-            words = [str(argument) for argument in arguments]
-            patch.setattr(sys, "argv", ["understudy", *words])
-            with pytest.raises(SystemExit) as left:
-                app(words)
-            print("exit", left.value.code)
-
-
-def whole_road(text, folder: Path, *options):
+def whole_road(shell, text, folder: Path, *options):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
         patch.setattr("tempfile.tempdir", str(folder))
@@ -62,12 +51,13 @@ def whole_road(text, folder: Path, *options):
         table.write_text(text)
         schema.write_text(SCHEMA)
         try:
-            commands(
+            for arguments in (
                 ("synthesize", table, "-s", schema, "-o", release, "--discovery-share", "0.5", *options),
                 ("inspect", release),
                 ("sample", release, "--seed", 3, "-n", 20, "-o", folder / "rows.csv"),
                 ("book", "t"),
-            )
+            ):
+                print("exit", shell(*arguments))
         finally:
             table.unlink()
 
@@ -76,9 +66,12 @@ def whole_road(text, folder: Path, *options):
 @pytest.mark.parametrize(
     "options", [("--epsilon", "20", "--delta", "1e-3"), ("--rho", "9", "--delta", "1e-3", "--json")]
 )
-def test_two_tables_are_told_apart_by_paid_answers_alone(tmp_path, options, second):
+def test_two_tables_are_told_apart_by_paid_answers_alone(tmp_path, shell, options, second):
     left = check_twins(
-        lambda text, folder: whole_road(text, folder, "-m", "independent", *options), FIRST, second, tmp_path / "twin"
+        lambda text, folder: whole_road(shell, text, folder, "-m", "independent", *options),
+        FIRST,
+        second,
+        tmp_path / "twin",
     )
     assert left["stdout"].count(b"exit 0") == 4
     assert {"t.release", "rows.csv", "book/t.jsonl"} <= set(left)
@@ -98,10 +91,13 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("stage", FAILURES)
-def test_failing_purchases_tell_two_tables_apart_by_paid_answers_alone(tmp_path, monkeypatch, stage):
+def test_failing_purchases_tell_two_tables_apart_by_paid_answers_alone(tmp_path, shell, monkeypatch, stage):
     monkeypatch.setattr(*FAILURES[stage], boom)
     left = check_twins(
-        lambda text, folder: whole_road(text, folder, "--epsilon", "20", "--delta", "1e-3"), FIRST, WILD, tmp_path / "t"
+        lambda text, folder: whole_road(shell, text, folder, "--epsilon", "20", "--delta", "1e-3"),
+        FIRST,
+        WILD,
+        tmp_path / "t",
     )
     assert ("t.release.partial" in left) == (stage != "open")
     assert b"exit 7" in left["stdout"] or stage == "open"
@@ -246,25 +242,26 @@ def test_a_run_killed_while_buying_says_that_its_charges_stand(killed, tmp_path,
 # -- schema draft --discover --
 
 
-def drafted(tmp_path, data, *options):
-    commands(("schema", "draft", data, "-o", tmp_path / "d.yaml", "--discover", *options))
-    return Schema.load(tmp_path / "d.yaml")
+def drafted(call, tmp_path, data, *options):
+    code, out, err = call("schema", "draft", data, "-o", tmp_path / "d.yaml", "--discover", *options)
+    assert code == 0, err
+    return Schema.load(tmp_path / "d.yaml"), out
 
 
-def test_a_draft_of_a_text_file_takes_its_first_line_and_no_more(tmp_path, capsys):
+def test_a_draft_of_a_text_file_takes_its_first_line_and_no_more(tmp_path, call):
     data = tmp_path / "t.csv"
     data.write_bytes(("\ufeff" + HEADER).replace(",", ";").encode() + b"\xff" * 5000)  # the rows are not even text
-    schema = drafted(tmp_path, data, "--unit", "who:3", "--type", "age=integer", "--type", "free=drop", "--json")
+    types = ("--type", "age=integer", "--type", "free=drop")
+    schema, out = drafted(call, tmp_path, data, "--unit", "who:3", *types, "--json")
     assert [column.kind for column in schema.columns] == ["id", "open", "open", "open", "open", "drop"]
     assert [column.buys for column in schema.open] == [("type",), ("bounds", "bins"), ("type",), ("type",)]
     assert schema.dialect.delimiter == ";"
     assert (schema.privacy_unit.column, schema.privacy_unit.max_rows) == ("who", 3)
-    told = json.loads(capsys.readouterr().out.rpartition("exit")[0])
-    assert told["to_be_bought"] == ["sex", "age", "income", "born"]
+    assert json.loads(out)["to_be_bought"] == ["sex", "age", "income", "born"]
     schema.require_reviewed()
 
 
-def test_a_draft_of_parquet_takes_its_types(tmp_path):
+def test_a_draft_of_parquet_takes_its_types(tmp_path, call):
     table = pa.table(
         {
             "i": [1], "f": [1.5], "s": ["a"], "c": pa.array(["a"]).dictionary_encode(), "b": [True], "l": [[1]],
@@ -273,7 +270,7 @@ def test_a_draft_of_parquet_takes_its_types(tmp_path):
         }
     )  # fmt: skip
     pq.write_table(table, tmp_path / "t.parquet")
-    schema = drafted(tmp_path, tmp_path / "t.parquet")
+    schema, _ = drafted(call, tmp_path, tmp_path / "t.parquet")
     kinds = {column.name: getattr(column, "field", {}).get("type", column.kind) for column in schema.columns}
     assert kinds == {"i": "integer", "f": "number", "s": "string", "c": "string", "b": "boolean", "l": "drop",
                      "d": "date", "t": "datetime", "p": "duration"}  # fmt: skip
@@ -281,12 +278,11 @@ def test_a_draft_of_parquet_takes_its_types(tmp_path):
 
 
 @pytest.mark.parametrize("first", ["1,2,3", "a,,c", "a,a", "", ",", "12.5,x"])
-def test_a_first_line_that_may_be_a_row_is_not_taken_for_names(tmp_path, capsys, first):
+def test_a_first_line_that_may_be_a_row_is_not_taken_for_names(tmp_path, call, first):
     (tmp_path / "t.csv").write_text(f"{first}\n4,5,6\n")
-    commands(("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "d.yaml", "--discover"))
-    told = capsys.readouterr()
-    assert "exit 3" in told.out
-    assert "header" in told.err
+    code, _, err = call("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "d.yaml", "--discover")
+    assert code == 3
+    assert "header" in err
     assert not (tmp_path / "d.yaml").exists()
 
 
@@ -298,10 +294,11 @@ def test_a_first_line_that_may_be_a_row_is_not_taken_for_names(tmp_path, capsys,
         (["--type", "age=integer"], "--type goes with --discover"),
     ],
 )
-def test_types_that_cannot_be_meant_are_refused(tmp_path, capsys, options, remedy):
+def test_types_that_cannot_be_meant_are_refused(tmp_path, call, options, remedy):
     (tmp_path / "t.csv").write_text(FIRST)
-    commands(("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "d.yaml", *options))
-    assert remedy in " ".join(capsys.readouterr().err.split())
+    code, _, err = call("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "d.yaml", *options)
+    assert code
+    assert remedy in " ".join(err.split())
 
 
 @pytest.mark.parametrize(
@@ -313,22 +310,21 @@ def test_types_that_cannot_be_meant_are_refused(tmp_path, capsys, options, remed
     ],
     ids=lambda arguments: "-".join(arguments[:2]),
 )
-def test_what_needs_a_complete_schema_says_so(tmp_path, monkeypatch, capsys, arguments):
+def test_what_needs_a_complete_schema_says_so(tmp_path, monkeypatch, call, arguments):
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text(FIRST)
     Path("s.yaml").write_text(SCHEMA)
-    commands(arguments)
-    told = capsys.readouterr()
-    assert "exit 4" in told.out
-    assert "is bought by `synthesize`" in " ".join(told.err.split())
+    code, _, err = call(*arguments)
+    assert code == 4
+    assert "is bought by `synthesize`" in " ".join(err.split())
 
 
-def test_from_a_file_to_rows_without_declaring_anything(tmp_path, monkeypatch):
+def test_from_a_file_to_rows_without_declaring_anything(tmp_path, call, monkeypatch):
     monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "book"))
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"city": rng.choice(["Bern", "Rome"], 4000), "age": rng.integers(18, 80, 4000)})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    drafted(tmp_path, tmp_path / "t.csv")
+    drafted(call, tmp_path, tmp_path / "t.csv")
     with us.testing.insecure(1):  # one time in 20, noise alone stands out somewhere beyond the bounds
         release = us.synthesize(tmp_path / "t.csv", tmp_path / "d.yaml", epsilon=5.0, delta=1e-6)
     made = release.sample(seed=1, as_="pandas")

@@ -16,23 +16,6 @@ SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
 
 
 @pytest.fixture
-def call(monkeypatch, capfd):
-    """Run a command as the shell would: (exit code, stdout, stderr)."""
-
-    def run_(*arguments):
-        words = [str(argument) for argument in arguments]
-        monkeypatch.setattr(sys, "argv", ["understudy", *words])
-        with pytest.raises(SystemExit) as left:
-            app(words)
-        sys.stdout.flush()
-        out, err = capfd.readouterr()
-        assert "Traceback" not in err
-        return left.value.code, out, err
-
-    return run_
-
-
-@pytest.fixture
 def folder(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n0,1\n2,1\n1,0\n")
     SCHEMA.save(tmp_path / "s.yaml")

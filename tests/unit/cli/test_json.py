@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 import typer
@@ -30,10 +29,7 @@ def test_every_command_takes_json(path):
 
 
 @pytest.mark.parametrize("words", [["synthesize"], ["sample", "--frobnicate"], ["book", "a", "b"]])
-def test_wrong_usage_is_told_in_json(words, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["understudy", *words, "--json"])
-    with pytest.raises(SystemExit) as left:
-        app([*words, "--json"])
-    told = capsys.readouterr()
-    assert (left.value.code, told.out) == (2, "")
-    assert json.loads(told.err)["error"] == "UsageError"
+def test_wrong_usage_is_told_in_json(words, call):
+    code, out, err = call(*words, "--json")
+    assert (code, out) == (2, "")
+    assert json.loads(err)["error"] == "UsageError"

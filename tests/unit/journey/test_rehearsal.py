@@ -96,14 +96,11 @@ def test_a_real_release_says_nothing_of_rehearsals(tmp_path):
     assert "rehearsal" not in json.dumps(release.receipt.to_dict())
 
 
-def test_the_command(schema, capsys, monkeypatch):
-    from understudy.cli import app
-
+def test_the_command(schema, call, monkeypatch):
     monkeypatch.chdir(schema.parent)
-    with pytest.raises(SystemExit) as left:
-        app(["rehearse", "s.yaml", "-m", "independent", "--rows", "50", "--json"])
-    assert left.value.code == 0
-    told = json.loads(capsys.readouterr().out)
+    code, out, _ = call("rehearse", "s.yaml", "-m", "independent", "--rows", "50", "--json")
+    assert code == 0
+    told = json.loads(out)
     assert (told["rehearsal"], told["folder"]) == (True, "rehearsal-out")
     assert Path(told["reports"]["public"]).exists()
 

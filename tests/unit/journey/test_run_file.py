@@ -230,8 +230,25 @@ def test_a_failure_before_spending_leaves_a_folder_that_can_be_used_again(folder
     assert start(folder).status == "made"
 
 
+def interrupted(folder, owner, method, after=0):
+    """The folder of a run that was stopped when a method had been called so many times."""
+    original, calls = getattr(owner, method), []
+
+    def stops(*args, **kwargs):
+        if len(calls) == after:
+            raise KeyboardInterrupt
+        calls.append(1)
+        return original(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, method, stops)
+        with pytest.raises(KeyboardInterrupt):
+            start(folder)
+    return folder
+
+
 @pytest.fixture
-def bought(folder, monkeypatch):
+def bought(folder):
     """A run that was stopped when it had bought its schema."""
     (folder / "t.csv").write_text("a,b\n" + "".join(f"{'xyz'[i % 3]},{i % 50}\n" for i in range(600)))
     (folder / "s.yaml").write_text(
@@ -239,15 +256,7 @@ def bought(folder, monkeypatch):
         "- {name: b, type: integer, understudy: {bounds: discover, bins: 5}}\nunderstudy: {privacy_unit: row}\n"
     )
     write(folder, budget={"epsilon": 4, "delta": 1e-6, "discovery_share": 0.3})
-
-    def stops(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Independent, "fit", stops)
-        with pytest.raises(KeyboardInterrupt):
-            start(folder)
-    return folder
+    return interrupted(folder, Independent, "fit")
 
 
 def test_what_was_bought_before_a_crash_is_not_bought_again(bought):
@@ -281,22 +290,10 @@ def test_an_attempt_that_cannot_go_on_and_measured_nothing_says_what_is_left_to_
 
 
 @pytest.fixture
-def stopped(folder, monkeypatch):
+def stopped(folder):
     """A run that was stopped after its first answer."""
     write(folder, quality="10%", dataset="people")
-    original, answers = PrivateTable._noisy, []
-
-    def stops(self, *args):
-        if answers:
-            raise KeyboardInterrupt
-        answers.append(1)
-        return original(self, *args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(PrivateTable, "_noisy", stops)
-        with pytest.raises(KeyboardInterrupt):
-            start(folder)
-    return folder
+    return interrupted(folder, PrivateTable, "_noisy", after=1)
 
 
 def test_a_copy_of_an_unfinished_run_is_not_answered_a_second_time_for_one_price(stopped):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -126,20 +125,6 @@ def test_of_two_runs_at_the_same_time_the_second_is_refused_before_it_reads(fold
         journey.run(folder / "run.yaml", folder / "one")
     assert Book().spent("people").runs == 1
     assert not list((folder / "one").glob("*.partial"))
-
-
-@pytest.fixture
-def call(monkeypatch, capfd):
-    from understudy.cli import app
-
-    def run(*words):
-        monkeypatch.setattr(sys, "argv", ["understudy", *map(str, words)])
-        with pytest.raises(SystemExit) as left:
-            app(list(map(str, words)))
-        out, err = capfd.readouterr()
-        return left.value.code, out, err
-
-    return run
 
 
 def test_the_command_sets_shows_and_removes_it(call):

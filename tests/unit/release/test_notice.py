@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 
 import pytest
@@ -37,15 +36,10 @@ def test_as_many_as_there_can_be_are_not(release):
 
 
 @pytest.mark.parametrize(("extra", "told"), [([], True), (["--quiet"], False), (["--json"], False)])
-def test_the_command_line_tells_it_in_one_line(release, tmp_path, monkeypatch, capsys, extra, told):
-    from understudy.cli import app
-
+def test_the_command_line_tells_it_in_one_line(release, tmp_path, call, extra, told):
     release.save(tmp_path / "r.release")
-    words = ["sample", str(tmp_path / "r.release"), "-n", "5000", "-o", str(tmp_path / "rows.csv"), *extra]
-    monkeypatch.setattr(sys, "argv", ["understudy", *words])
-    with pytest.raises(SystemExit) as left:
-        app(words)
-    assert left.value.code == 0
-    notes = capsys.readouterr().err.splitlines()
+    code, _, err = call("sample", tmp_path / "r.release", "-n", 5000, "-o", tmp_path / "rows.csv", *extra)
+    assert code == 0
+    notes = err.splitlines()
     assert len(notes) == int(told)
     assert all(note.startswith("note: the true table has at most about") for note in notes)
