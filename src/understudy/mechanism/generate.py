@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed
+from understudy.model import JunctionTree, estimate
 from understudy.model.gum import gum_of
 from understudy.model.protocol import Model
 from understudy.progress import Progress, Step, silent
@@ -35,6 +36,7 @@ def generated(
     *,
     total: float | None = None,
     limit_mib: float | None = None,
+    pgm: Callable[..., Model] = estimate,
     progress: Progress = silent,
 ) -> Model:
     """The model that a generator makes of any mechanism's measurements.
@@ -48,6 +50,7 @@ def generated(
         recoding: the merged codes.
         total: the number of rows, where it is public.
         limit_mib: a graphical model with a larger junction tree is not made: what was paid for is then used by "gum".
+        pgm: estimates the graphical model; `tree_fit` where the measured tables are little more than a tree.
         progress: told about each step.
 
     Raises:
@@ -57,11 +60,8 @@ def generated(
     check_generator(generator)
     merged, tables = recoding.recode(domain), all_re_expressed(domain, measurements, recoding)
     if generator == "pgm":
-        from understudy.model.estimate import estimate
-        from understudy.model.junction_tree import JunctionTree
-
         cliques = [table.clique for table in tables]
         if limit_mib is None or JunctionTree.of(merged, cliques).size_mib <= limit_mib:
-            return estimate(merged, tables, total=total, progress=progress)
+            return pgm(merged, tables, total=total, progress=progress)
     progress(Step("estimate", None, "consistent tables"))
     return gum_of(merged, tables, total=total)

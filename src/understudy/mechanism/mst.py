@@ -123,11 +123,8 @@ class MST:
         progress: Progress = silent,
     ) -> Fit:
         """The model of what was measured, whatever part of it there is."""
-        if self.generator == "gum":
-            other = generated("gum", domain, measurements, recoding, total=total, progress=progress)
-            return Fit(model=other, measurements=measurements, recoding=recoding)
-        merged, expressed = recoding.recode(domain), all_re_expressed(domain, measurements, recoding)
-        model = tree_fit(merged, expressed, total=total, progress=progress)
+        kind = self.generator
+        model = generated(kind, domain, measurements, recoding, total=total, pgm=tree_fit, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:

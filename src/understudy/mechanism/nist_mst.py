@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
-from understudy.mechanism.compress import all_re_expressed, compress
+from understudy.mechanism.compress import compress
 from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.mst import check_kept, tree_footprint
 from understudy.mechanism.protocol import Fit, Footprint, one_way
@@ -129,11 +129,8 @@ class NistMST:
         progress: Progress = silent,
     ) -> Fit:
         """The model of what was measured, whatever part of it there is."""
-        if self.generator == "gum":
-            other = generated("gum", domain, measurements, recoding, total=total, progress=progress)
-            return Fit(model=other, measurements=measurements, recoding=recoding)
-        merged, expressed = recoding.recode(domain), all_re_expressed(domain, measurements, recoding)
-        model = tree_fit(merged, expressed, total=total, progress=progress)
+        kind = self.generator
+        model = generated(kind, domain, measurements, recoding, total=total, pgm=tree_fit, progress=progress)
         return Fit(model=model, measurements=measurements, recoding=recoding)
 
     def footprint(self, domain: Domain) -> Footprint:
