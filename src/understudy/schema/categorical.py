@@ -15,7 +15,7 @@ from understudy.schema.coded import Coded, plain_text
 from understudy.schema.dialect import Dialect
 from understudy.schema.levels import Generalisation, Level, group_values
 from understudy.schema.table import Codes, Entry
-from understudy.schema.text import moments_as_text, numbers, objects_as_text
+from understudy.schema.text import listed, moments_as_text, numbers, objects_as_text
 
 Value = bool | int | float | str
 
@@ -259,7 +259,7 @@ def as_text(cells: Any) -> Any:
     try:
         return moments_as_text(cells) if pa.types.is_timestamp(cells.type) else cells.cast(pa.string())
     except pa.ArrowException:
-        return objects_as_text(cells.to_pylist())
+        return objects_as_text(listed(cells))
 
 
 def _written_short(text: Any, values: NDArray[np.float64], decimal: str) -> list[bool]:

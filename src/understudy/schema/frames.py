@@ -125,6 +125,13 @@ def _series(frame: Any, label: Any) -> Any:
         ) from None
 
 
+def holds_objects(series: Any) -> bool:
+    """Whether a column's cells, or the categories that they name, are Python objects of any type."""
+    kind = getattr(series, "dtype", "")
+    kind = getattr(getattr(kind, "categories", None), "dtype", kind)
+    return str(kind) in ("object", "Object")
+
+
 def _arrow(series: Any, decimal: str) -> Any:
     """One column as one arrow array.
 
@@ -135,7 +142,7 @@ def _arrow(series: Any, decimal: str) -> Any:
     import pyarrow as pa
 
     if not isinstance(series, pa.ChunkedArray | pa.Array):
-        if str(getattr(series, "dtype", "")) in ("object", "Object"):
+        if holds_objects(series):
             return objects_as_text(list(series), decimal)
         try:
             series = nw.from_native(series, series_only=True).to_arrow()

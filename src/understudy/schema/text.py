@@ -58,6 +58,21 @@ def objects_as_text(cells: list[Any], decimal: str = ".") -> Any:
         return pa.array([text and text.encode("utf-8", "replace").decode() for text in texts], pa.string())
 
 
+def listed(cells: Any) -> list[Any]:
+    """An arrow array as Python objects; a cell that Python cannot hold, such as the year 10000, is None."""
+    try:
+        return list(cells.to_pylist())
+    except (ArithmeticError, ValueError):
+        return [_held(cell) for cell in cells]
+
+
+def _held(cell: Any) -> Any:
+    try:
+        return cell.as_py()
+    except (ArithmeticError, ValueError):
+        return None
+
+
 def moments_as_text(cells: Any) -> Any:
     """Moments in ISO 8601, in one text whatever the unit and zone of their column: UTC as Z, no zeros of a second."""
     import pyarrow as pa

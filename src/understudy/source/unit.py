@@ -19,6 +19,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import islice
 from typing import Any
@@ -27,6 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import SettingError
+from understudy.schema.frames import holds_objects
+from understudy.schema.text import listed
 
 KEY_BYTES = 32
 _CHUNK_ROWS = 1 << 16
@@ -57,7 +60,8 @@ def unit_text(column: Any) -> Any:
 
     array = _arrow(column)
     if array is None:
-        text = pa.array([_canonical(value) for value in column.to_list()], pa.large_string())
+        native = column.to_native()
+        text = _texts(listed(native) if hasattr(native, "to_pylist") else column.to_list())
     elif pa.types.is_integer(array.type) or pa.types.is_null(array.type):
         text = array.cast(pa.large_string())
     elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
@@ -65,16 +69,27 @@ def unit_text(column: Any) -> Any:
         text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.large_string()), text)
     else:
         distinct = pc.dictionary_encode(array)
-        names = pa.array([_canonical(value) for value in distinct.dictionary.to_pylist()], pa.large_string())
-        text = names.take(distinct.indices)
+        text = _texts(listed(distinct.dictionary)).take(distinct.indices)
     return text
 
 
+def _texts(values: list[Any]) -> Any:
+    import pyarrow as pa
+
+    return pa.array([_canonical(value) for value in values], pa.large_string())
+
+
 def _arrow(column: Any) -> Any:
-    """The series as one arrow array of a type that can be told apart quickly, or None: then it goes value by value."""
+    """The series as one arrow array of a type that can be told apart quickly, or None: then it goes value by value.
+
+    Python objects always do: arrow would guess one type for all of them, and one unit would decide how the units of
+    others are written.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if holds_objects(column.to_native()):
+        return None
     try:
         array = column.to_arrow()
         array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
@@ -98,6 +113,8 @@ def _canonical(value: Any) -> str | None:
 
 
 def _value_text(value: Any) -> str | None:
+    if isinstance(value, np.datetime64) and np.datetime_data(value.dtype)[0] not in "YMWD":
+        value = value.astype("M8[us]")
     value = value.item() if isinstance(value, np.generic) else value
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return None
@@ -107,6 +124,9 @@ def _value_text(value: Any) -> str | None:
         return _number_text(value)
     if isinstance(value, bytes):
         return value.hex() or None
+    if isinstance(value, datetime):  # as typed columns hold it: in UTC, without nanoseconds
+        moment = value if value.tzinfo is None else value.astimezone(UTC)
+        value = datetime.combine(moment.date(), moment.time())
     text = str(value).strip(" ")
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") or None
 

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from understudy.schema import Schema
@@ -47,3 +48,20 @@ def test_a_cell_too_large_for_a_float_is_coded_without_a_word():
     codes = schema.encode(pd.DataFrame({"x": [1e308, -1e308, 1.0]})).codes["x"]
     assert codes.tolist() == [99, 0, codes[2]]
     assert np.array_equal(schema.encode(pd.DataFrame({"x": ["1e308", "-1e308", "1"]})).codes["x"], codes)
+
+
+@pytest.mark.parametrize("odd", [datetime.date(2020, 3, 1), MOMENTS[0], "?", b"?"])
+def test_categories_of_any_type_are_coded_each_by_itself(odd):
+    """Arrow would guess one type for all categories, and take a 5 beside a date for a day of 1970."""
+    field = {"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 9}}
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    cells = pd.Categorical([odd, 5, None], categories=pd.Index([odd, 5], dtype=object))
+    column = schema.coded[0]
+    assert schema.encode(pd.DataFrame({"x": cells})).codes["x"].tolist() == [column.unknown_code, 5, column.null_code]
+
+
+def test_nested_cells_that_python_cannot_hold_fail_nothing():
+    cells = pa.array([[0], [2**30]], pa.list_(pa.int32())).cast(pa.list_(pa.date32()))
+    schema = Schema.from_dict({"fields": [{"name": "x", **NUMBER}], "understudy": {"privacy_unit": "row"}})
+    column = schema.coded[0]
+    assert schema.encode(pa.table({"x": cells})).codes["x"].tolist() == [column.unknown_code, column.null_code]

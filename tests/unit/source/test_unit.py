@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import itertools
 import sqlite3
 from collections import Counter
 from decimal import Decimal
@@ -86,6 +87,54 @@ def test_other_types() -> None:
 )
 def test_numbers_of_every_size(value: Any, text: str | None) -> None:
     assert texts(pd.Series([value, "not a number"], dtype=object)) == [text, "not a number"]
+
+
+_MOMENT = dt.datetime(2020, 1, 2, 3, tzinfo=dt.timezone(dt.timedelta(hours=2)))
+_OBJECTS = [_MOMENT, _MOMENT.replace(tzinfo=None), dt.date(2020, 1, 2), 5, 2**60 + 1, 0.5, "x", b"x", None, True]
+
+
+def _objects(*cells: Any) -> pd.Series:
+    return pd.Series(cells, dtype=object)
+
+
+def _categories(*cells: Any) -> pd.Series:
+    known = list(dict.fromkeys(cell for cell in cells if cell is not None))
+    codes = [-1 if cell is None else known.index(cell) for cell in cells]
+    return pd.Series(pd.Categorical.from_codes(codes, categories=pd.Index(known, dtype=object)))
+
+
+@pytest.mark.parametrize("series", [_objects, _categories])
+def test_no_unit_decides_how_another_is_written(series: Any) -> None:
+    """Arrow would take the 5 beside a date for a day of 1970, and write moments otherwise beside a text."""
+    alone = {str(one): texts(_objects(one))[0] for one in _OBJECTS}
+    for one, other in itertools.product(_OBJECTS, _OBJECTS):
+        assert texts(series(one, other)) == [alone[str(one)], alone[str(other)]], (one, other)
+
+
+def test_moments_are_one_unit_whatever_their_type() -> None:
+    assert texts(pd.Series([_MOMENT], dtype=object)) == ["2020-01-02 01:00:00"] == texts(pd.Series([_MOMENT]))
+    stamp = pd.Timestamp("2020-01-02 03:04:05.000000007")
+    objects = pd.Series([stamp, stamp.to_numpy()], dtype=object)
+    assert texts(objects) == ["2020-01-02 03:04:05"] * 2 == texts(pd.Series([stamp, stamp]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "largest"),
+    [
+        (pa.timestamp("us"), 2**62),
+        (pa.timestamp("s", "UTC"), 2**40),
+        (pa.date32(), 2**30),
+        (pa.duration("s"), 2**62),
+        (pa.list_(pa.date32()), [2**30]),
+    ],
+    ids=str,
+)
+def test_a_unit_that_python_cannot_hold_is_none_and_fails_nothing(kind: pa.DataType, largest: Any) -> None:
+    plain = pa.list_(pa.int32()) if isinstance(largest, list) else pa.int32() if largest == 2**30 else pa.int64()
+    least = [0] if isinstance(largest, list) else 0
+    first, second = texts(pa.chunked_array([pa.array([least, largest], plain).cast(kind)]))
+    assert first is not None
+    assert second is None
 
 
 def test_leading_zeros_and_case_tell_units_apart() -> None:
