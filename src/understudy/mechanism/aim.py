@@ -1,7 +1,7 @@
 """`aim`: the adaptive and iterative mechanism (McKenna et al. 2022, Algorithms 2 to 4).
 
-Four things differ from the paper because they lower the error at no cost in privacy; `paper_settings` undoes them, and
-`ablations` gives the older choices that the paper compares with. docs/decisions/aim.md says what each one bought.
+Where it differs from the paper, and why, is in docs/decisions/aim.md; `paper_settings` undoes what is a setting, and
+`ablations` gives the older choices that the paper compares with.
 """
 
 from __future__ import annotations
