@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -50,6 +51,22 @@ def people(tmp_path):
     path = tmp_path / "people.csv"
     frame.to_csv(path, sep=";", index=False, encoding="utf-8-sig")
     return path
+
+
+def test_what_shows_rows_is_for_its_owner_alone(people, tmp_path):
+    before = os.umask(0)
+    try:
+        run("schema", "draft", people, "-o", tmp_path / "people.yaml", "--unit", "row")
+        draft = tmp_path / "people.custodian-only.yaml"
+        names = [column.name for column in Schema.load(draft).columns]
+        run("schema", "review", draft, "--accept", names[0], "-o", tmp_path / "half.yaml")
+        run("schema", "review", draft, *(f"--accept={name}" for name in names), "-o", tmp_path / "all.yaml")
+        run("schema", "check", tmp_path / "all.yaml", people, "-o", tmp_path / "fit.json", "-q")
+    finally:
+        os.umask(before)
+    modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.glob("*.[yj]*")}
+    private = ("people.custodian-only.yaml", "half.custodian-only.yaml", "fit.custodian-only.json")
+    assert modes == {**dict.fromkeys(private, "0o600"), "all.yaml": "0o666"}
 
 
 def test_from_a_table_to_a_release(people, tmp_path):

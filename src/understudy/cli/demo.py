@@ -11,12 +11,13 @@ from understudy.cli.console import Json, Quiet, progress_shown, tell
 from understudy.cli.report import custodian_path
 from understudy.cli.run import summary
 from understudy.errors import InputError, OutputError
+from understudy.page import write_page
 from understudy.privacy import Book
 from understudy.progress import Progress
 from understudy.release import Release
 from understudy.schema import Schema
 from understudy.synthesis import synthesize
-from understudy.written import write_page, write_rows
+from understudy.written import write_rows
 
 DATASET = "demo-randhie"
 

@@ -11,7 +11,7 @@ import yaml
 
 from understudy.cli.console import Json, Quiet, progress_shown, tell
 from understudy.errors import SettingError
-from understudy.written import write_page
+from understudy.page import write_page
 
 WARNING = (
     "For the custodian only: these scores are computed from real rows and are not differentially private. They may not "

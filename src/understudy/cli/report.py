@@ -10,8 +10,8 @@ import typer
 from understudy.cli.console import Json, Quiet, progress_shown, tell
 from understudy.cli.evaluate import WARNING, parsed_settings
 from understudy.errors import OutputError, SettingError
+from understudy.page import write_page
 from understudy.release import Release
-from understudy.written import write_page
 
 CUSTODIAN = ".custodian.html"
 

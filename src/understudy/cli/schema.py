@@ -10,6 +10,7 @@ import typer
 
 from understudy.cli.console import tell
 from understudy.errors import InputError, OutputError, SchemaError, SettingError
+from understudy.page import write_page
 from understudy.schema import Schema
 from understudy.schema.custodian import MARK, found, marked, unmarked
 
@@ -75,7 +76,8 @@ def draft(
         content["understudy"]["privacy_unit"] = _unit(unit)
         content["fields"] = [_as_unit(field, unit) for field in content["fields"]]
     Schema.from_dict(content)
-    _write(path, _annotated(content, notes) if path.suffix != ".json" else _json(content | {"description": MARK}))
+    text = _annotated(content, notes) if path.suffix != ".json" else _json(content | {"description": MARK})
+    write_page(text, path, private=True)
     questions = () if unit is not None else proposal.questions
     lines = [f"{MARK}", f"Draft of {len(names)} columns: {path}", *questions]
     lines += [f"Next: understudy schema review {path}"]
@@ -109,7 +111,7 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
         names[name] = kind
     content = open_schema(names, dialect, "row" if unit is None else _unit(unit))
     opened = Schema.from_dict(content).open
-    _write(output, _json(content) if output.suffix == ".json" else _yaml(content))
+    write_page(_json(content) if output.suffix == ".json" else _yaml(content), output)
     lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
     lines += notes
     lines += [] if unit is not None else ["Can one person have more than one row? Then say so with --unit COLUMN:K."]
@@ -173,7 +175,7 @@ def check(
     loaded = _complete(found(schema))
     fit = fit_of(loaded, read_table(data, loaded))
     if output is not None:
-        _write(marked(output), _json(fit.to_dict()))
+        write_page(_json(fit.to_dict()), marked(output), private=True)
     tell(words(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
 
 
@@ -201,7 +203,7 @@ def import_(
     if unit is not None:
         content["understudy"]["privacy_unit"] = _unit(unit)
         gaps = [gap for gap in gaps if not gap.startswith("`privacy_unit`")]
-    _write(output, _json(content) if output.suffix == ".json" else _yaml(content))
+    write_page(_json(content) if output.suffix == ".json" else _yaml(content), output)
     lines = [f"Schema of {len(content['fields'])} columns: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
     told = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
@@ -224,7 +226,8 @@ def export(
 
     loaded = _complete(schema)
     loaded.require_reviewed()
-    _write(output, _json(to_sdv(loaded)) if form == "sdv" else _yaml(to_smartnoise(loaded, schema.stem.split(".")[0])))
+    text = _json(to_sdv(loaded)) if form == "sdv" else _yaml(to_smartnoise(loaded, schema.stem.split(".")[0]))
+    write_page(text, output)
     tell(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
 
 
@@ -386,10 +389,3 @@ def _yaml(content: Any) -> str:
     import yaml
 
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100))
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError:
-        raise OutputError(f"{path} cannot be written; check that the folder exists and is yours to write to") from None

@@ -13,6 +13,7 @@ from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
 from understudy.journey.meaning import budget_of, data_of, dataset_of, prepared_run, query_of, workload_of
 from understudy.mechanism import Fit
+from understudy.page import write_page
 from understudy.privacy import Book, PrivateTable, Receipt
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
@@ -25,7 +26,7 @@ from understudy.source import open_source
 from understudy.source.sql import located
 from understudy.source.sql_place import home_of
 from understudy.synthesis import Rate, carried_out, resume
-from understudy.written import write_page, write_rows
+from understudy.written import write_rows
 
 Status = Literal["made", "resumed", "completed"]
 

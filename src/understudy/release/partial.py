@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import OutputError, ReleaseError, UnderstudyError
 from understudy.measurement import Measurement
+from understudy.page import OWNER
 from understudy.privacy.charge import Charge
 from understudy.release.pack import measurement_data, measurement_from
 from understudy.schema import Recoding
@@ -49,7 +50,7 @@ class PartialWriter:
         first = _line({"run": run})
         self._end = 0
         try:
-            self._file: FileIO = path.open("xb", buffering=0)
+            self._file: FileIO = FileIO(path, "x", opener=_for_its_owner)
         except FileExistsError:
             raise unfinished(path) from None
         except OSError:
@@ -226,6 +227,11 @@ def _complete(content: bytes) -> int:
     except (ValueError, RecursionError):
         return start
     return end + 1
+
+
+def _for_its_owner(path: str, flags: int) -> int:
+    """Opened so that nobody else can read it: others see a run when it is finished, not while it goes on."""
+    return os.open(path, flags, OWNER)
 
 
 def _write(file: FileIO, data: bytes) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from understudy.errors import OutputError, SchemaError
+from understudy.errors import SchemaError
+from understudy.page import write_page
 from understudy.schema.dialect import Dialect
 from understudy.schema.fields import OURS, FieldError, column_of, field_of
 from understudy.schema.rules import Rule, rule_of
@@ -50,17 +51,16 @@ def load(path: Path) -> Schema:
 
 
 def save(schema: Schema, path: Path) -> None:
-    """Write a schema; JSON when the file ends so, else YAML.
+    """Write a schema completely or not at all; JSON when the file ends so, else YAML.
+
+    **Privacy.** While a column is a draft, made from the rows without noise, its owner alone can read the file.
 
     Raises:
         OutputError: when the file cannot be written.
     """
     content = to_dict(schema)
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n" if path.suffix == ".json" else _yaml(content)
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError:
-        raise OutputError(f"{path} cannot be written; check that the folder exists and is yours to write to") from None
+    write_page(text, path, private=any(column.status == "draft" for column in schema.columns))
 
 
 def to_dict(schema: Schema) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import stat
 import tempfile
 from fractions import Fraction
 from pathlib import Path
@@ -43,6 +44,17 @@ def test_what_is_written_is_read(writer):
     assert held.measurements[0].values.tolist() == [3, -1, 4]
     assert held.measurements[1].noise == "laplace"
     assert held.recoding == merging
+
+
+def test_a_run_that_goes_on_is_for_its_owner_alone(tmp_path):
+    before = os.umask(0)
+    try:
+        writer = PartialWriter(tmp_path / "r.partial", {"hello": 1})
+    finally:
+        os.umask(before)
+    writer.close(keep=True)
+    PartialWriter.again(writer.path).close(keep=True)
+    assert stat.S_IMODE(writer.path.stat().st_mode) == 0o600
 
 
 def test_every_state_of_the_file_is_readable(writer):
