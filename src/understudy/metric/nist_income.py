@@ -98,19 +98,6 @@ def gini_of(amounts: NDArray[np.float64]) -> float:
     return 1.0 - 2.0 * float(np.cumsum(np.sort(amounts)).sum()) / (len(amounts) * total)
 
 
-def usual_gini(amounts: NDArray[np.float64]) -> float:
-    """The Gini index of textbooks; 0 where nothing is earned.
-
-    >>> usual_gini(np.array([0.0, 0.0, 0.0, 1.0]))
-    0.75
-    """
-    values, total = np.sort(amounts), float(amounts.sum())
-    if total <= 0:
-        return 0.0
-    n = len(values)
-    return float(2 * (np.arange(1, n + 1) @ values) / (n * total) - (n + 1) / n)
-
-
 def _gap(table: Wages, group: int) -> float:
     means = []
     for side in (0, 1):

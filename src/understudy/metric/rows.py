@@ -124,11 +124,6 @@ def require_same(real: Any, synthetic: Any) -> Domain:
     return domain
 
 
-def main_columns(schema: Schema) -> list[Coded]:
-    """The table's own coded columns; the second part of a heaped amount is not one of them."""
-    return list(schema.coded)
-
-
 def ordered(column: Coded) -> bool:
     """Whether a column's codes have a meaningful order."""
     return isinstance(column, Measured) or column.kind == "ordinal"

@@ -67,12 +67,6 @@ def _at(table: Counts, cells: NDArray[np.int64]) -> NDArray[np.float64]:
     return found
 
 
-def all_ways(columns: Iterable[str], ways: Iterable[int]) -> list[Clique]:
-    """Every set of so many columns."""
-    names = list(columns)
-    return [clique for way in ways for clique in combinations(names, way)]
-
-
 def some_ways(columns: Iterable[str], way: int, most: int, rng: np.random.Generator) -> tuple[list[Clique], bool]:
     """At most so many sets of `way` columns, drawn without replacement; and whether some were left out."""
     names = list(columns)

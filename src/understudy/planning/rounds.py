@@ -24,7 +24,6 @@ from understudy.planning.noise import PlannedNoise
 from understudy.planning.plausible import plausible_column, plausible_dependence
 
 Array = NDArray[np.float64]
-Index = NDArray[np.int64]
 
 _LEFT = 0.3
 """How much of the noise a fit leaves on cells: margins are known from elsewhere, and none is negative."""

@@ -13,20 +13,8 @@ from fractions import Fraction
 from itertools import accumulate
 
 from understudy.errors import SettingError
-from understudy.privacy.fixed_point import below_exp_neg, exp_neg
+from understudy.privacy.fixed_point import exp_neg
 from understudy.privacy.randomness import Stream, stream
-
-
-def bernoulli_exp(x: Fraction) -> bool:
-    """True with probability exactly exp(-x), for rational x >= 0.
-
-    Raises:
-        SettingError: if x is negative.
-    """
-    if x < 0:
-        raise SettingError(f"x must not be negative, not {x}")
-    source = stream()
-    return below_exp_neg(Fraction(x), source.bits(64), 64, source)
 
 
 def exponential_mechanism(scores: Sequence[int], rate: Fraction) -> int:

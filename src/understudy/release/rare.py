@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,8 @@ from understudy.schema import Recoding, Schema
 from understudy.schema.coded import Coded
 from understudy.schema.table import Entry
 
-Rare = Literal["spread", "other", "hierarchy"]
-"""How a merged code is decoded: by shares of its values, as the column's "other", or by groups of its first level."""
-
 RULES = ("spread", "other", "hierarchy")
+"""How a merged code is decoded: by shares of its values, as the column's "other", or by groups of its first level."""
 
 _DEFAULT = "groups"
 """In a column with levels: groups of the hierarchy are spread, everything else is "other"."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Domain
-from understudy.errors import InputError, SchemaError
+from understudy.errors import SchemaError
 
 
 class Recoding:
@@ -90,55 +90,6 @@ class Recoding:
         array = self._maps[column]
         order = np.argsort(array, kind="stable")
         return [part.tolist() for part in np.split(order, np.cumsum(np.bincount(array))[:-1])]
-
-    def undo(
-        self,
-        codes: Mapping[str, NDArray[Any]],
-        rng: np.random.Generator,
-        rule: str | Mapping[str, str | int] = "spread",
-    ) -> dict[str, NDArray[Any]]:
-        """Original codes for merged ones, column by column.
-
-        Args:
-            codes: merged codes by column; columns without an array pass through.
-            rng: draws the original code where several were merged.
-            rule: ``"spread"`` draws uniformly among the merged originals (within a group of a hierarchy, say);
-                ``"first"`` takes the first of them. One rule for all, or one by column, where a whole number is
-                also a rule: the original code (that of "other", say) which stands for every merged group.
-
-        Raises:
-            InputError: for an unknown rule.
-        """
-        rules = {column: rule if isinstance(rule, str) else rule.get(column, "spread") for column in self._maps}
-        for column, name in rules.items():
-            if name not in ("spread", "first") and not (isinstance(name, int) and 0 <= name < len(self._maps[column])):
-                raise InputError(
-                    f"recoding of column {column!r}: unknown rule; use 'spread', 'first' or one of its codes"
-                )
-        return {
-            column: self._undo(column, array, rng, rules[column]) if column in self._maps else array
-            for column, array in codes.items()
-        }
-
-    def _undo(self, column: str, codes: NDArray[Any], rng: np.random.Generator, rule: str | int) -> NDArray[Any]:
-        array = self._maps[column]
-        order = np.argsort(array, kind="stable")
-        counts = np.bincount(array, minlength=_size(array))
-        starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
-        picked = starts[codes]
-        if rule == "spread":
-            picked = picked + (rng.random(len(codes)) * counts[codes]).astype(np.int64)
-        originals: NDArray[Any] = order.astype(_compact(len(array)))[picked]
-        if isinstance(rule, int):
-            originals[counts[codes] > 1] = rule
-        return originals
-
-    def then(self, other: Recoding) -> Recoding:
-        """This recoding followed by another one, as one recoding."""
-        maps = dict(self._maps)
-        for column, array in other._maps.items():
-            maps[column] = array[maps[column]] if column in maps else array
-        return Recoding(maps)
 
     def to_dict(self) -> dict[str, list[int]]:
         """Plain lists, fit for JSON."""

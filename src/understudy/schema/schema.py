@@ -21,7 +21,6 @@ from understudy.schema.discover import Open, Words
 from understudy.schema.frames import FrameKind, arrow_columns, to_frame
 from understudy.schema.layout import laid_out, layout_of, layout_of_file, written_as_text
 from understudy.schema.numeric import Numeric
-from understudy.schema.recode import Recoding
 from understudy.schema.rules import Rule, check_rules
 from understudy.schema.table import DROP
 
@@ -161,23 +160,6 @@ class Schema:
                 f"still drafts: {', '.join(drafts)}; look at each with `understudy schema review`, or change "
                 "`status: draft` to `reviewed` in an editor"
             )
-
-    def recoding(self, levels: Mapping[str, str]) -> Recoding:
-        """The recoding that takes columns to declared levels: ``{"age": "5 years", "city": "state"}``.
-
-        Raises:
-            SchemaError: naming the levels that there are.
-        """
-        maps = {}
-        for name, level in levels.items():
-            column = self.column(name)
-            known = column.generalisations if isinstance(column, Coded) else {}
-            if level not in known:
-                raise SchemaError(
-                    f"column {name!r} has no level {level!r}; its levels are {', '.join(known) or 'none'}"
-                )
-            maps[name] = known[level].groups
-        return Recoding(maps)
 
     # -- encode and decode ---------------------------------------------------------------------------------------
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from understudy.errors import SettingError
+from understudy.privacy.fixed_point import below_exp_neg
 from understudy.privacy.randomness import stream
-from understudy.privacy.selection import _weights, bernoulli_exp, exponential_mechanism, invert
+from understudy.privacy.selection import _weights, exponential_mechanism, invert
 
 
 class Fixed:
@@ -75,13 +76,12 @@ def test_bad_arguments() -> None:
         exponential_mechanism([], Fraction(1))
     with pytest.raises(SettingError, match="rate"):
         exponential_mechanism([1, 2], Fraction(-1))
-    with pytest.raises(SettingError, match="x must"):
-        bernoulli_exp(Fraction(-1, 2))
 
 
-def test_bernoulli_certain_cases() -> None:
-    assert all(bernoulli_exp(Fraction(0)) for _ in range(100))
-    assert not any(bernoulli_exp(Fraction(10**9)) for _ in range(100))
+def test_trials_that_are_certain() -> None:
+    source = stream()
+    for x, passed in ((Fraction(0), True), (Fraction(10**9), False)):
+        assert all(below_exp_neg(x, source.bits(64), 64, source) is passed for _ in range(100))
 
 
 def test_ten_thousand_candidates() -> None:

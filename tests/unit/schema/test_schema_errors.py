@@ -243,7 +243,6 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
         (lambda: Schema.from_dict(ruled), "declare the column, or remove the rule"),
         (lambda: draft.require_reviewed(), "look at each with `understudy schema review`"),
         (lambda: schema.column("z"), "the columns are n, w, d, h, x"),
-        (lambda: schema.recoding({"n": "decade"}), "its levels are none"),
         (lambda: schema.decode({}, rng), "give one array for each column of the domain"),
         (lambda: schema.decode(codes | {"w": np.array([0, 99])}, rng), "undo any recoding first"),
         (lambda: schema.decode(codes | {"w": np.zeros(3, int)}, rng), "give arrays of one length"),
@@ -258,7 +257,6 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
         (lambda: recoding.recode(schema.domain), "give one per code"),
         (lambda: Recoding({"z": np.array([0])}).recode(schema.domain), "recode declared columns only"),
         (lambda: recoding.merged("w"), "ask for one of n"),
-        (lambda: recoding.undo({"n": np.array([0])}, rng, "guess"), "use 'spread', 'first' or one of its codes"),
         (lambda: Recoding({"n": np.array([0.5])}), "whole numbers, one per code"),
         (lambda: Recoding({"n": np.array([0, 2])}), "renumber them"),
     ]
