@@ -32,7 +32,7 @@ from understudy.release.artefact import Frame
 from understudy.release.partial import PartialWriter, unfinished
 from understudy.same_table import DeclaredPublic
 from understudy.schema import Recoding, Schema
-from understudy.source.sql import Located
+from understudy.source.sql.located import Located
 
 T = TypeVar("T")
 

@@ -12,7 +12,7 @@ import numpy as np
 from understudy.errors import SettingError
 from understudy.schema import PrivacyUnit, Schema
 from understudy.source import read_table
-from understudy.source.sql import Located
+from understudy.source.sql.located import Located
 
 
 class DeclaredPublic:

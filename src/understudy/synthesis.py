@@ -26,8 +26,8 @@ from understudy.run import Run, RunJournal, prepared
 from understudy.schema import Schema
 from understudy.source import open_source
 from understudy.source.reopen import opener
-from understudy.source.sql import Located, located
-from understudy.source.sql_place import name_of
+from understudy.source.sql.located import Located, located
+from understudy.source.sql.place import name_of
 
 Rate: TypeAlias = Callable[[Fit, Receipt, Schema], tuple[Quality | None, Receipt]]
 """Measures the quality of a fit, and adds what that cost to the receipt; None where that cannot be asked any more."""

@@ -14,7 +14,7 @@ import pytest
 from understudy.schema import PrivacyUnit
 from understudy.schema.discover import Words
 from understudy.source import MemorySource, open_source
-from understudy.source.sql import Located
+from understudy.source.sql.located import Located
 
 KEY = bytes(range(32))
 POSTGRES_TYPES = {
@@ -116,7 +116,7 @@ def test_query_in_postgres(people: Any, case: Any, wanted: Any, counts_of: Any, 
 def test_texts_come_in_pieces(
     people: Any, messy_schema: Any, wanted: Any, counts_of: Any, password: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("understudy.source.sql_postgres._STEP_TEXTS", 3)
+    monkeypatch.setattr("understudy.source.sql.postgres._STEP_TEXTS", 3)
     assert counts_of(open_source(f"{people.url}?table=people", messy_schema, key=KEY)) == wanted["unit"]
 
 

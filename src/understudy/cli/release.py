@@ -20,7 +20,7 @@ from understudy.release.write import write_chunks, written_file, written_stream
 from understudy.release.write_postgres import shown_place, written_table
 from understudy.schema import Dialect
 from understudy.schema.column import Dropped
-from understudy.source.sql_place import refuse_password
+from understudy.source.sql.place import refuse_password
 
 
 def sample(

@@ -17,7 +17,7 @@ from understudy.mechanism.registry import mechanism_classes
 from understudy.privacy import Book
 from understudy.release import Release
 from understudy.release.facts import facts
-from understudy.source.sql_place import read_query, refuse_password
+from understudy.source.sql.place import read_query, refuse_password
 from understudy.synthesis import dataset_name
 from understudy.synthesis import resume as resume_run
 from understudy.synthesis import synthesize as make_release

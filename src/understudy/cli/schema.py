@@ -89,8 +89,8 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
     """A schema of names and types alone; nothing in it is private, so it is not marked."""
     from understudy.schema import Dialect
     from understudy.schema.draft_open import header, open_schema, type_of, typed_names
-    from understudy.source.sql_place import home_of, refuse_password
-    from understudy.source.sql_types import column_types
+    from understudy.source.sql.column_types import column_types
+    from understudy.source.sql.place import home_of, refuse_password
 
     refuse_password(data)
     notes: list[str] = []

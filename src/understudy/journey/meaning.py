@@ -15,7 +15,7 @@ from understudy.quality import parsed_share
 from understudy.rating import Rating
 from understudy.run import Run, prepared
 from understudy.schema import Schema
-from understudy.source.sql_place import read_query
+from understudy.source.sql.place import read_query
 from understudy.synthesis import dataset_name
 
 

@@ -23,8 +23,8 @@ from understudy.release.facts import facts
 from understudy.run import RunJournal
 from understudy.schema import Schema
 from understudy.source import open_source
-from understudy.source.sql import located
-from understudy.source.sql_place import home_of
+from understudy.source.sql.located import located
+from understudy.source.sql.place import home_of
 from understudy.synthesis import Rate, carried_out, resume
 from understudy.written import write_rows
 

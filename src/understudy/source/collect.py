@@ -7,8 +7,8 @@ from typing import Any
 
 from understudy.schema import Schema
 from understudy.source.read import read_table
-from understudy.source.sql_errors import our_words
-from understudy.source.sql_place import home_of
+from understudy.source.sql.errors import our_words
+from understudy.source.sql.place import home_of
 
 
 def collected(data: Any, schema: Schema) -> Any:

@@ -18,8 +18,8 @@ from understudy.schema import Schema
 from understudy.source.memory import MemorySource, check_names
 from understudy.source.office import OFFICE, office_variables, read_office
 from understudy.source.protocol import Source
-from understudy.source.sql_place import CSV, PARQUET, home_of, refuse_url
-from understudy.source.sql_temp import Place
+from understudy.source.sql.place import CSV, PARQUET, home_of, refuse_url
+from understudy.source.sql.temp import Place
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 
@@ -42,7 +42,7 @@ def open_source(
         InputError: when the table cannot be used, saying why and what to do.
         SchemaError: when its columns do not fit the schema.
     """
-    from understudy.source.sql import Located  # which reads files by what is here
+    from understudy.source.sql.located import Located  # which reads files by what is here
 
     if isinstance(data, Located):
         return data.coded(schema, key=key)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from understudy.schema import Schema
 from understudy.source.protocol import Source
 from understudy.source.read import open_source, read_table
-from understudy.source.sql import Located
+from understudy.source.sql.located import Located
 from understudy.source.unit import new_key
 
 Opener: TypeAlias = Callable[[Schema], Source]

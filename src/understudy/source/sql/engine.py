@@ -1,6 +1,6 @@
 """A table that stays in its engine: coded there once, bounded there, counted there; only counts come out.
 
-Numbers and times are coded by comparisons (`sql_pieces`). Text is coded by a lookup table that the engine joins: it is
+Numbers and times are coded by comparisons (`pieces`). Text is coded by a lookup table that the engine joins: it is
 filled with the declared texts, and with those texts of the table that are not declared, each of them once, coded by the
 schema's own encoder. So undeclared texts pass through this process, a piece at a time, and nothing else of a row does.
 """
@@ -23,9 +23,9 @@ from understudy.schema.discover import Shape, Words
 from understudy.schema.text import iso_moments
 from understudy.source.behind import RowsBehind
 from understudy.source.memory import check_names
-from understudy.source.sql_cover import covers, groups, summed
-from understudy.source.sql_grammar import Cell, Grammar, bounding, cell_index, step_code
-from understudy.source.sql_pieces import steps
+from understudy.source.sql.cover import covers, groups, summed
+from understudy.source.sql.grammar import Cell, Grammar, bounding, cell_index, step_code
+from understudy.source.sql.pieces import steps
 from understudy.source.unit import new_key
 from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
 

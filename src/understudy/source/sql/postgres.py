@@ -16,12 +16,12 @@ import numpy as np
 
 from understudy.errors import InputError
 from understudy.schema import Schema
-from understudy.source.sql_duckdb import quoted
-from understudy.source.sql_engine import Counted, EngineSource, Lookup
-from understudy.source.sql_errors import engine, our_words
-from understudy.source.sql_grammar import Cell, Grammar
-from understudy.source.sql_place import database
-from understudy.source.sql_postgres_grammar import PostgresGrammar
+from understudy.source.sql.duckdb import quoted
+from understudy.source.sql.engine import Counted, EngineSource, Lookup
+from understudy.source.sql.errors import engine, our_words
+from understudy.source.sql.grammar import Cell, Grammar
+from understudy.source.sql.place import database
+from understudy.source.sql.postgres_grammar import PostgresGrammar
 
 _STEP_TEXTS = 50_000
 _FAILED = "the database could not be counted: did it stop, or run out of room for temporary tables?"

@@ -6,11 +6,11 @@ from contextlib import closing
 from typing import Any
 
 from understudy.errors import InputError
-from understudy.source.sql_duckdb import database_columns
-from understudy.source.sql_errors import our_words
-from understudy.source.sql_place import CSV, files_of, home_of
-from understudy.source.sql_postgres import PostgresSnapshot
-from understudy.source.sql_temp import PrivateFolder
+from understudy.source.sql.duckdb import database_columns
+from understudy.source.sql.errors import our_words
+from understudy.source.sql.place import CSV, files_of, home_of
+from understudy.source.sql.postgres import PostgresSnapshot
+from understudy.source.sql.temp import PrivateFolder
 
 _TEXT = ("text", "varchar", "bpchar", "name", "citext", "uuid")
 

@@ -12,14 +12,14 @@ from understudy.errors import InputError, SettingError
 from understudy.schema import Schema
 from understudy.source.protocol import Source
 from understudy.source.read import csv_batches
-from understudy.source.sql_duckdb import database_batches, file_batches, relation_batches
-from understudy.source.sql_errors import engine, our_words
-from understudy.source.sql_kept import Read, read_once
-from understudy.source.sql_place import CSV, Home, files_of, home_of, name_of
-from understudy.source.sql_postgres import PostgresSnapshot
-from understudy.source.sql_spark import SparkSnapshot
-from understudy.source.sql_stream import StreamedSource
-from understudy.source.sql_temp import Place, PrivateFolder
+from understudy.source.sql.duckdb import database_batches, file_batches, relation_batches
+from understudy.source.sql.errors import engine, our_words
+from understudy.source.sql.kept import Read, read_once
+from understudy.source.sql.place import CSV, Home, files_of, home_of, name_of
+from understudy.source.sql.postgres import PostgresSnapshot
+from understudy.source.sql.spark import SparkSnapshot
+from understudy.source.sql.stream import StreamedSource
+from understudy.source.sql.temp import Place, PrivateFolder
 
 
 class Located:

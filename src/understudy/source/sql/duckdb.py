@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 from understudy.errors import InputError
 from understudy.schema import Schema
 from understudy.source.memory import check_names
-from understudy.source.sql_errors import engine, our_words
-from understudy.source.sql_place import PARQUET, database
-from understudy.source.sql_temp import PrivateFolder
+from understudy.source.sql.errors import engine, our_words
+from understudy.source.sql.place import PARQUET, database
+from understudy.source.sql.temp import PrivateFolder
 
 STEP_ROWS = 1 << 17
 _MEMORY = "2GB"

@@ -15,11 +15,11 @@ from understudy.domain import Domain
 from understudy.errors import InputError, OutputError, SchemaError, SettingError
 from understudy.schema import Schema
 from understudy.source import MemorySource, open_source, read_table
-from understudy.source.sql import Located, located
-from understudy.source.sql_cover import covers, summed
-from understudy.source.sql_place import database, files_of, home_of, name_of, read_query, refuse_password
-from understudy.source.sql_store import CodeStore
-from understudy.source.sql_temp import PREFIX, PrivateFolder
+from understudy.source.sql.cover import covers, summed
+from understudy.source.sql.located import Located, located
+from understudy.source.sql.place import database, files_of, home_of, name_of, read_query, refuse_password
+from understudy.source.sql.store import CodeStore
+from understudy.source.sql.temp import PREFIX, PrivateFolder
 from understudy.tabulate import SparseCounts, marginals
 
 SCHEMA = Schema.from_domain({"a": 3})
@@ -142,7 +142,7 @@ def test_a_missing_engine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     import importlib
 
     monkeypatch.setattr(importlib, "import_module", lambda name: without(name))
-    monkeypatch.setattr("understudy.source.sql_errors.import_module", lambda name: without(name))
+    monkeypatch.setattr("understudy.source.sql.errors.import_module", lambda name: without(name))
     for place in (tmp_path, "postgresql://host/shop?table=t"):
         with pytest.raises(SettingError, match=r"pip install 'understudy\[sql\]'"):
             open_source(place, SCHEMA)
@@ -212,7 +212,7 @@ def test_private_folders(tmp_path: Path) -> None:
 
 
 def test_sparse_tables_in_spans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("understudy.source.sql_store._SPAN_ROWS", 7)
+    monkeypatch.setattr("understudy.source.sql.store._SPAN_ROWS", 7)
     domain = Domain({"a": 3000, "b": 3000})
     rng = np.random.default_rng(0)
     codes = {column: rng.integers(0, 40, 100).astype(np.uint16) for column in domain}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from understudy.schema import Schema
-from understudy.source.sql_pieces import MOST, Steps, steps
+from understudy.source.sql.pieces import MOST, Steps, steps
 
 FIELDS: list[dict[str, Any]] = [
     {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99},

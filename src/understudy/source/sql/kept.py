@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 from understudy.errors import InputError
 from understudy.schema import Schema
-from understudy.source.sql_errors import our_words
-from understudy.source.sql_temp import PrivateFolder
+from understudy.source.sql.errors import our_words
+from understudy.source.sql.temp import PrivateFolder
 
 Read: TypeAlias = Callable[[Schema, PrivateFolder], Iterator[Any]]
 """Arrow batches with the columns that a schema needs, read from their source."""

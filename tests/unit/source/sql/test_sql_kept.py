@@ -9,8 +9,8 @@ import pytest
 import understudy as us
 from understudy.errors import InputError
 from understudy.schema import Schema
-from understudy.source.sql import Located
-from understudy.source.sql_temp import PREFIX
+from understudy.source.sql.located import Located
+from understudy.source.sql.temp import PREFIX
 
 duckdb = pytest.importorskip("duckdb")
 OPEN = Schema.from_dict(

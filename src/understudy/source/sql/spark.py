@@ -15,10 +15,10 @@ from typing import Any
 
 from understudy.schema import Schema
 from understudy.source.memory import check_names
-from understudy.source.sql_engine import Counted, EngineSource, Lookup
-from understudy.source.sql_errors import our_words
-from understudy.source.sql_grammar import Cell, Grammar
-from understudy.source.sql_spark_grammar import SparkGrammar
+from understudy.source.sql.engine import Counted, EngineSource, Lookup
+from understudy.source.sql.errors import our_words
+from understudy.source.sql.grammar import Cell, Grammar
+from understudy.source.sql.spark_grammar import SparkGrammar
 
 _STEP_TEXTS = 50_000
 _FAILED = "Spark could not count the table: was an executor lost, or is there no room on its disks?"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from understudy.source.sql_grammar import Cell
+from understudy.source.sql.grammar import Cell
 
 _EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 

@@ -16,9 +16,9 @@ from understudy.domain import Clique
 from understudy.errors import SchemaError
 from understudy.schema import Schema
 from understudy.source.behind import RowsBehind
-from understudy.source.sql_bound import Batch, bounded_batches
-from understudy.source.sql_store import CodeStore
-from understudy.source.sql_temp import PrivateFolder
+from understudy.source.sql.bound import Batch, bounded_batches
+from understudy.source.sql.store import CodeStore
+from understudy.source.sql.temp import PrivateFolder
 from understudy.source.unit import new_key, unit_text
 from understudy.tabulate import Counts
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.source.sql_grammar import Cell
+from understudy.source.sql.grammar import Cell
 
 
 class PostgresGrammar:

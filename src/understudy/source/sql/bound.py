@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.schema.table import compact
-from understudy.source.sql_errors import our_words
-from understudy.source.sql_temp import PrivateFolder
+from understudy.source.sql.errors import our_words
+from understudy.source.sql.temp import PrivateFolder
 
 _TYPES = {np.uint8: "utinyint", np.uint16: "usmallint", np.uint32: "uinteger"}
 _FAILED = "at most so many rows of a unit could not be chosen: is there room for them in --temp-dir? Nothing was spent"
@@ -47,7 +47,7 @@ def bounded_batches(
         max_rows: how many rows of a unit are kept at most.
         key: the run's key, 32 bytes.
     """
-    from understudy.source.sql_duckdb import STEP_ROWS, connect
+    from understudy.source.sql.duckdb import STEP_ROWS, connect
 
     connection = connect(folder)
     names: dict[str, str] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from understudy.domain import Clique, Domain
-from understudy.source.sql_pieces import Steps
+from understudy.source.sql.pieces import Steps
 
 
 @dataclass(frozen=True)
