@@ -141,7 +141,7 @@ def settle(  # type: ignore[no-untyped-def]
                             visited[count] = u
                             count += 1
                         seen[u], distance[u] = stamp, far
-                        parent[u] = _back(start, neighbour, edge, u, edge[arc])
+                        parent[u] = _back(start, edge, u, edge[arc])
                         keys[size], items[size] = far, u
                         size += 1
                         _sift_up(keys, items, size - 1)
@@ -155,7 +155,7 @@ def settle(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _back(start, neighbour, edge, node, wanted):  # type: ignore[no-untyped-def]
+def _back(start, edge, node, wanted):  # type: ignore[no-untyped-def]
     """The arc of `node` that runs along the edge `wanted`."""
     for arc in range(start[node], start[node + 1]):
         if edge[arc] == wanted:

@@ -115,7 +115,7 @@ def _facts(release: Release, standin: Rows, real: Rows | None) -> dict[str, Any]
     bounds, bounded, unbounded = bounds_known(release)
     names = [column.name for column in release.schema.coded]
     weak = weak_values(release, tables)
-    joint = joint_cells(release, tables)
+    joint = joint_cells(tables)
     binned = None if real is None else binned_rows(real, release.schema)
     numbers = summaries(release.schema, standin, real, binned)
     return {

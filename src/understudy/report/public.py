@@ -137,7 +137,7 @@ def _weak_labels(release: Release, column: Coded, table: Measured) -> list[str]:
     return [labels[code] for code in kept if code != unseen or code < column.ordinary]
 
 
-def joint_cells(release: Release, tables: list[Measured]) -> list[tuple[Clique, int, int, float]]:
+def joint_cells(tables: list[Measured]) -> list[tuple[Clique, int, int, float]]:
     """By measured table of several columns: the clique, its weak cells, all its cells, and the limit."""
     return [
         (table.clique, int(table.weak.sum()), table.cells, CAUTION * table.sigma)
@@ -147,7 +147,7 @@ def joint_cells(release: Release, tables: list[Measured]) -> list[tuple[Clique, 
 
 
 def edges(release: Release) -> list[tuple[str, str]]:
-    """Pairs of columns that were measured together, or that the model joins in one of its cliques."""
+    """Pairs of columns that were measured together."""
     cliques = [measurement.clique for measurement in release.measurements]
     found = {(a, b) for clique in cliques for a in clique for b in clique if a < b}
     return sorted(found)
