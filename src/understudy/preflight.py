@@ -80,15 +80,24 @@ def _can_write(folder: Path) -> bool:
         return False
 
 
-def check_memory(needed_bytes: int) -> None:
+def free_memory() -> int:
+    """The bytes of memory that are free now."""
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
+def check_memory(needed_bytes: int, free_bytes: int | None = None) -> None:
     """Make sure that the model and tables of a run fit in memory.
+
+    Args:
+        needed_bytes: how much they need.
+        free_bytes: how much there was when the run was prepared; by default what there is now.
 
     Raises:
         SettingError: saying how much is needed and what would need less.
     """
-    import psutil
-
-    free = psutil.virtual_memory().available
+    free = free_memory() if free_bytes is None else free_bytes
     if free < needed_bytes:
         raise SettingError(
             f"this run may need {_mib(needed_bytes)} MiB of memory and {_mib(free)} MiB are free: use coarser bins, "

@@ -19,7 +19,15 @@ from understudy.errors import BudgetExceeded, InputError, Paid, SettingError, Un
 from understudy.measurement import Measurement
 from understudy.mechanism import Mechanism, mechanism_named
 from understudy.notice import PastLimit
-from understudy.preflight import check_memory, check_noise, check_output, check_rules, check_space, find_compiler_cache
+from understudy.preflight import (
+    check_memory,
+    check_noise,
+    check_output,
+    check_rules,
+    check_space,
+    find_compiler_cache,
+    free_memory,
+)
 from understudy.privacy import Book, Budget, Receipt
 from understudy.privacy.charge import Charge
 from understudy.privacy.neighbours import Neighbours
@@ -63,6 +71,7 @@ class Run:
         # a plan fixes all measurements in advance: a question about their result is none of them
         self.plan, self.budget = (None, budget) if rating else _planned(mechanism, schema, budget, self.neighbours)
         self.insecure = is_insecure()
+        self._free_bytes = free_memory()  # now: once rows are read, what is left would tell how many there are
         self.rules_bytes = check_rules(widest(schema))
 
     def look(self) -> bool:
@@ -71,9 +80,12 @@ class Run:
         return self.insecure
 
     def fits(self, schema: Schema) -> bool:
-        """Whether the mechanism has room for a schema that was bought."""
+        """Whether the mechanism has room for a schema that was bought.
+
+        **Privacy.** The schema that is chosen by this is released: room is what there was before a row was read.
+        """
         try:
-            check_memory(self.mechanism.footprint(schema.domain).memory_bytes)
+            check_memory(self.mechanism.footprint(schema.domain).memory_bytes, self._free_bytes)
             if self.rating is not None:
                 self.rating.tables(schema.domain)
         except SettingError:
@@ -151,11 +163,12 @@ class RunJournal:
 
     def charged(self, charges: Sequence[Charge]) -> None:
         """Write charges down; at the first, the budget goes into the book."""
+        insecure = self._run.look()
         fresh = list(charges) if self.earlier is None else self.earlier.charged(charges)
         if not fresh:
             return
         writer = self._open()  # before the book: a run that is in the book always has a file that says what it paid
-        if not self._spent and not self._run.look() and not self._run.rehearsal:
+        if not self._spent and not insecure and not self._run.rehearsal:
             self._write_down()
         self._spent = True
         writer.charged(fresh)
@@ -179,7 +192,6 @@ class RunJournal:
 
     def measured(self, measurement: Measurement, recoding: Recoding) -> None:
         """Write a measurement down, unless it is from the record."""
-        self._run.look()
         if measurement is not self._recalled:
             self._open().measured(measurement, recoding)
         self._measured = True
@@ -189,6 +201,7 @@ class RunJournal:
 
         Measurements are written down by `measured`, and facts that are bought together in the end.
         """
+        self._run.look()
         if self._run.schema.open:
             return answer
         self._recalled = None if self.earlier is None else self.earlier.answered(answer)

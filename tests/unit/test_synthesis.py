@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import namedtuple
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -13,6 +14,7 @@ import understudy as us
 from understudy import errors, synthesis
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.registry import MECHANISMS
+from understudy.privacy.randomness import is_insecure
 from understudy.release import read_partial
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
@@ -362,6 +364,47 @@ def test_test_mode_in_any_part_of_a_run_marks_the_whole(tmp_path):
             mode.__exit__(None, None, None)
 
     assert run(tmp_path, progress=sneak).receipt.insecure
+
+
+def test_the_schema_that_is_bought_does_not_depend_on_the_memory_that_rows_take(monkeypatch):
+    """Rows fill memory: what is left once they are read tells how many there are, and the bought schema is released."""
+    memory = namedtuple("memory", "available")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 40))
+
+    def fills(step):
+        if step.stage == "discover":
+            monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 10))
+
+    field = {"name": "b", "type": "integer", "understudy": {"bounds": "discover", "bins": "discover"}}
+    schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    table = pl.DataFrame({"b": [*range(64)] * 50})
+    release = us.synthesize(table, schema, epsilon=1e3, delta=1e-6, mechanism="independent", progress=fills)
+    assert release.schema.domain["b"] > 64
+
+
+@pytest.mark.parametrize("step", [("select", "pairs of columns"), ("discover", "the values of a")])
+def test_test_mode_around_one_step_marks_the_whole(step):
+    """Choices and purchases as well: their noise could be recomputed as easily as that of measurements."""
+    left = [us.testing.insecure(seed=7)]
+
+    def sneak(now):
+        if (now.stage, now.detail) == step and not is_insecure():
+            left[0].__enter__()
+        elif (now.stage, now.detail) != step and is_insecure():
+            left.pop().__exit__(None, None, None)
+
+    def field(name, kind, bought):
+        return {"name": name, "type": kind} | (
+            {"understudy": dict.fromkeys(bought, "discover")} if step[0] == "discover" else {"categories": known[kind]}
+        )
+
+    known = {"string": ["x", "y"], "integer": [0, 1]}
+    fields = [field("a", "string", ["values"]), field("b", "integer", ["bounds", "bins"])]
+    schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    table = pl.DataFrame({"a": ["x", "y"] * 50, "b": [0, 1] * 50})
+    release = us.synthesize(table, schema, epsilon=1, delta=1e-6, progress=sneak, dataset="d")
+    assert not left
+    assert release.receipt.insecure
 
 
 def test_a_resumed_test_run_stays_marked(tmp_path, monkeypatch):
