@@ -1,4 +1,4 @@
-"""What commands say: words for people, JSON for scripts, progress in a terminal and silence in pipes."""
+"""What commands share: words for people, JSON for scripts, progress in a terminal, outputs that must be new."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -33,6 +34,18 @@ def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: b
         raise
     except OSError as error:
         raise OutputError(f"the answer could not be written ({error.strerror or 'input/output error'})") from None
+
+
+def check_new_file(path: Path, *, force: bool) -> None:
+    """Refuse an output that is there already, or whose folder is not.
+
+    Raises:
+        OutputError: saying what to do.
+    """
+    if path.exists() and not force:
+        raise OutputError(f"{path} is there already; choose another output or add --force")
+    if not path.parent.is_dir():
+        raise OutputError(f"the folder {path.parent} does not exist; make it first")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, progress_shown, tell
+from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, tell
 from understudy.cli.run import summary
 from understudy.errors import OutputError, SettingError
 from understudy.notice import ManyRows
@@ -122,7 +122,4 @@ def _check_rows_output(output: str, *, force: bool) -> None:
         return
     if path.suffix not in (".csv", ".parquet"):
         raise SettingError("--output: rows are written as .csv or .parquet; give the file one of these endings")
-    if path.exists() and not force:
-        raise OutputError(f"{path} is there already; choose another output or add --force")
-    if not path.parent.is_dir():
-        raise OutputError(f"the folder {path.parent} does not exist; make it first")
+    check_new_file(path, force=force)

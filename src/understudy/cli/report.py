@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from understudy.cli.console import Json, Quiet, progress_shown, tell
+from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, tell
 from understudy.cli.evaluate import WARNING, parsed_settings
-from understudy.errors import OutputError, SettingError
+from understudy.errors import SettingError
 from understudy.page import write_page
 from understudy.release import Release
 
@@ -71,10 +71,7 @@ def _public_path(path: Path) -> Path:
     return path
 
 
-def _check(path: Path, *, force: bool) -> Any:
+def _check(path: Path, *, force: bool) -> None:
     if path.suffix != ".html":
         raise SettingError("--output: a report is an .html file; give it that ending")
-    if path.exists() and not force:
-        raise OutputError(f"{path} is there already; choose another output or add --force")
-    if not path.parent.is_dir():
-        raise OutputError(f"the folder {path.parent} does not exist; make it first")
+    check_new_file(path, force=force)

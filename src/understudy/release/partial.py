@@ -97,27 +97,15 @@ class PartialWriter:
 
     def measured(self, measurement: Measurement, recoding: Recoding) -> None:
         """Write a measurement down; if the disk refuses, continue in another folder rather than lose what was paid."""
-        line = _line({"measurement": _portable(measurement_data(measurement)), "recoding": recoding.to_dict()})
-        try:
-            self._put(line)
-        except OSError:
-            self._move(line)
+        self._keep({"measurement": _portable(measurement_data(measurement)), "recoding": recoding.to_dict()})
 
     def answered(self, answer: Any) -> None:
         """Write the answer of a selection or of scores down; if the disk refuses, continue in another folder."""
-        line = _line({"answer": answer})
-        try:
-            self._put(line)
-        except OSError:
-            self._move(line)
+        self._keep({"answer": answer})
 
     def bought(self, schema: Mapping[str, Any]) -> None:
         """Write the schema down that was bought; if the disk refuses, continue in another folder."""
-        line = _line({"bought": schema})
-        try:
-            self._put(line)
-        except OSError:
-            self._move(line)
+        self._keep({"bought": schema})
 
     def close(self, *, keep: bool) -> None:
         """Stop writing; `keep` leaves the file, cut to what was written, for `understudy resume`."""
@@ -126,6 +114,13 @@ class PartialWriter:
                 self._file.truncate(self._end)
         if not keep:
             self.path.unlink(missing_ok=True)
+
+    def _keep(self, record: Mapping[str, Any]) -> None:
+        line = _line(record)
+        try:
+            self._put(line)
+        except OSError:
+            self._move(line)
 
     def _put(self, data: bytes) -> None:
         """Write after the last complete line; what a failed attempt left behind it is written over."""
