@@ -270,7 +270,7 @@ def test_a_draft_of_parquet_takes_its_types(tmp_path, call):
         }
     )  # fmt: skip
     pq.write_table(table, tmp_path / "t.parquet")
-    schema, _ = drafted(call, tmp_path, tmp_path / "t.parquet")
+    schema, _ = drafted(call, tmp_path, tmp_path / "t.parquet", "--unit", "row")
     kinds = {column.name: getattr(column, "field", {}).get("type", column.kind) for column in schema.columns}
     assert kinds == {"i": "integer", "f": "number", "s": "string", "c": "string", "b": "boolean", "l": "drop",
                      "d": "date", "t": "datetime", "p": "duration"}  # fmt: skip
@@ -289,7 +289,7 @@ def test_a_first_line_that_may_be_a_row_is_not_taken_for_names(tmp_path, call, f
 @pytest.mark.parametrize(
     ("options", "remedy"),
     [
-        (["--discover", "--type", "age=money"], "use one of integer"),
+        (["--discover", "--unit", "row", "--type", "age=money"], "use one of integer"),
         (["--discover", "--type", "nobody=integer"], "one of the columns who"),
         (["--type", "age=integer"], "--type goes with --discover"),
     ],
@@ -324,7 +324,7 @@ def test_from_a_file_to_rows_without_declaring_anything(tmp_path, call, monkeypa
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"city": rng.choice(["Bern", "Rome"], 4000), "age": rng.integers(18, 80, 4000)})
     frame.to_csv(tmp_path / "t.csv", index=False)
-    drafted(call, tmp_path, tmp_path / "t.csv")
+    drafted(call, tmp_path, tmp_path / "t.csv", "--unit", "row")
     with us.testing.insecure(1):  # one time in 20, noise alone stands out somewhere beyond the bounds
         release = us.synthesize(tmp_path / "t.csv", tmp_path / "d.yaml", epsilon=5.0, delta=1e-6)
     made = release.sample(seed=1, as_="pandas")

@@ -125,6 +125,55 @@ def test_a_draft_states_the_unit_that_was_asked_for(people, tmp_path):
     assert "patient_id:3" in run("schema", "draft", people, "-o", tmp_path / "s.yaml", "--unit", "nonsense", code=3)
 
 
+@pytest.mark.parametrize("discover", [[], ["--discover"]])
+def test_a_unit_that_is_no_column_is_refused(people, tmp_path, discover):
+    told = run("schema", "draft", people, "-o", tmp_path / "s.yaml", "--unit", "patientid:2", *discover, code=3)
+    assert "no such column; the columns are patient_id, zip" in told
+    assert not list(tmp_path.glob("*.yaml"))
+
+
+@pytest.fixture
+def unsaid(people, tmp_path):
+    """A draft of a table without a key: it does not say who is protected."""
+    pd.read_csv(people, sep=";", dtype=str)[["zip", "age"]].to_csv(tmp_path / "t.csv", index=False)
+    assert "review` asks who is protected" in run("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml")
+    return tmp_path / "s.yaml"
+
+
+def test_nobody_is_protected_by_default(unsaid, tmp_path):
+    """A row is not a person because nobody said anything."""
+    marked = tmp_path / "s.custodian-only.yaml"
+    before = marked.read_text()
+    assert "privacy_unit" not in yaml.safe_load(before)["understudy"]
+    assert "`privacy_unit` is not stated" in run("schema", "check", unsaid, tmp_path / "t.csv", code=4)
+    assert "add --unit row" in run("schema", "review", unsaid, "--accept", "zip", "--accept", "age", code=3)
+    assert "no such column" in run("schema", "review", unsaid, "--accept", "zip", "--unit", "zap:2", code=3)
+    assert marked.read_text() == before
+    run("schema", "review", unsaid, "--accept", "zip", "--accept", "age", "--unit", "row")
+    assert Schema.load(unsaid).privacy_unit.column is None
+    assert "say who is protected" in run(
+        "schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "d.yaml", "--discover", code=3
+    )
+
+
+def test_an_empty_answer_does_not_say_who_is_protected(unsaid):
+    assert run("schema", "review", unsaid, answers="\nrow\na\na\n").count("Who is protected?") == 2
+    assert Schema.load(unsaid).privacy_unit.column is None
+
+
+def test_an_interrupted_review_keeps_the_answers(unsaid, tmp_path):
+    marked = tmp_path / "s.custodian-only.yaml"
+    before = marked.read_text()
+    assert "interrupted" in run("schema", "review", unsaid, answers="", code=130)
+    assert marked.read_text() == before
+    told = run("schema", "review", unsaid, answers="age:2\na\n", code=130)
+    assert "what you answered is kept. Still to review: age." in told
+    kept = Schema.load(marked)
+    assert kept.privacy_unit.max_rows == 2
+    assert kept.column("age").kind == "id"
+    assert [column.status for column in kept.columns] == ["reviewed", "draft"]
+
+
 def test_a_parquet_table_can_be_drafted_and_checked(people, tmp_path):
     frame = pd.read_csv(people, sep=";", decimal=",", dtype={"zip": str})
     frame.to_parquet(tmp_path / "people.parquet")

@@ -39,7 +39,7 @@ class Guarded(TyperGroup):
         except UnderstudyError as error:
             _explain(type(error).__name__, str(error))
             raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt as interrupt:
+        except (KeyboardInterrupt, typer.Abort) as interrupt:  # the second: at a question
             _explain("Interrupted", " ".join(["interrupted.", *getattr(interrupt, "__notes__", [])]))
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from understudy.cli.console import tell
+from understudy.cli.schema_review import as_yaml, review, unit_of, with_unit
 from understudy.errors import InputError, OutputError, SchemaError, SettingError
 from understudy.page import write_page
 from understudy.schema import Schema
@@ -22,6 +23,13 @@ app = typer.Typer(
 
 _Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing.")]
 _Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+
+_UNSAID = """\
+# Not said yet is who is protected. If nobody has two rows:
+#   privacy_unit: row
+# If people can have several, the column that tells them apart, and how many rows of each to use:
+#   privacy_unit: {column: patient_id, max_rows: 3}
+"""
 
 
 @app.command()
@@ -73,9 +81,10 @@ def draft(
     proposal = propose(table, names, dialect)
     content, notes = _with_labels(proposal.content, proposal.notes, Path(data))
     if unit is not None:
-        content["understudy"]["privacy_unit"] = _unit(unit)
-        content["fields"] = [_as_unit(field, unit) for field in content["fields"]]
+        content = with_unit(content, unit_of(unit, names))
     Schema.from_dict(content)
+    if unit is None and content["understudy"]["privacy_unit"] == "row":
+        del content["understudy"]["privacy_unit"]  # nobody said so, and there is no default
     text = _annotated(content, notes) if path.suffix != ".json" else _json(content | {"description": MARK})
     write_page(text, path, private=True)
     questions = () if unit is not None else proposal.questions
@@ -109,48 +118,21 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
         if name not in names:
             raise SettingError(f"--type {given}: write NAME=TYPE with one of the columns {', '.join(names)}")
         names[name] = kind
-    content = open_schema(names, dialect, "row" if unit is None else _unit(unit))
+    if unit is None:
+        raise SettingError(
+            "say who is protected: --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
+        )
+    content = open_schema(names, dialect, unit_of(unit, list(names)))
     opened = Schema.from_dict(content).open
-    write_page(_json(content) if output.suffix == ".json" else _yaml(content), output)
+    write_page(_json(content) if output.suffix == ".json" else as_yaml(content), output)
     lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
     lines += notes
-    lines += [] if unit is not None else ["Can one person have more than one row? Then say so with --unit COLUMN:K."]
     lines += ["Next: understudy synthesize, whose --discovery-share says what part of the budget buys them."]
     told = {"schema": str(output), "columns": len(names), "to_be_bought": [column.name for column in opened]}
     tell("\n".join(lines), told, quiet=quiet, as_json=as_json)
 
 
-@app.command()
-def review(
-    schema: Annotated[Path, typer.Argument(help="The draft to review.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it; default: in place.")] = None,
-    accept: Annotated[
-        list[str] | None, typer.Option(help="Accept this column as it stands, without a question (repeatable).")
-    ] = None,
-    quiet: _Quiet = False,
-    as_json: _Json = False,
-) -> None:
-    """Accept each drafted column, drop it, or leave it for later.
-
-    A release refuses a column until it is reviewed. The same can be done in an editor: correct what a column says and
-    change `status: draft` to `status: reviewed`.
-    """
-    path = found(schema)
-    content = _loaded(path).to_dict()
-    names = [field["name"] for field in content["fields"]]
-    for name in accept or []:
-        if name not in names:
-            raise SettingError(f"--accept {name}: no such column; the columns are {', '.join(names)}")
-    if not accept:
-        _ask_unit(content)
-    content["fields"] = [_reviewed(field, accept) for field in content["fields"]]
-    result = Schema.from_dict(content)
-    drafts = [column.name for column in result.columns if column.status == "draft"]
-    target = output or (path if drafts else unmarked(path))
-    result.save(marked(target) if drafts else target)
-    target = marked(target) if drafts else target
-    left = f"Still to review: {', '.join(drafts)}." if drafts else "Every column is reviewed."
-    tell(f"{left}\n{target}", {"schema": str(target), "drafts": drafts}, quiet=quiet, as_json=as_json)
+app.command()(review)
 
 
 @app.command()
@@ -201,9 +183,9 @@ def import_(
     content = imported.content
     gaps = list(imported.gaps)
     if unit is not None:
-        content["understudy"]["privacy_unit"] = _unit(unit)
+        content["understudy"]["privacy_unit"] = unit_of(unit)
         gaps = [gap for gap in gaps if not gap.startswith("`privacy_unit`")]
-    write_page(_json(content) if output.suffix == ".json" else _yaml(content), output)
+    write_page(_json(content) if output.suffix == ".json" else as_yaml(content), output)
     lines = [f"Schema of {len(content['fields'])} columns: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
     told = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
@@ -226,13 +208,9 @@ def export(
 
     loaded = _complete(schema)
     loaded.require_reviewed()
-    text = _json(to_sdv(loaded)) if form == "sdv" else _yaml(to_smartnoise(loaded, schema.stem.split(".")[0]))
+    text = _json(to_sdv(loaded)) if form == "sdv" else as_yaml(to_smartnoise(loaded, schema.stem.split(".")[0]))
     write_page(text, output)
     tell(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
-
-
-def _loaded(path: Path) -> Schema:
-    return Schema.load(path)
 
 
 def _complete(path: Path) -> Schema:
@@ -287,21 +265,6 @@ def _parquet_names(path: Path) -> list[str]:
         raise InputError(f"{path}: cannot be read as Parquet; check the path, or export the file again") from None
 
 
-def _unit(text: str) -> Any:
-    if text == "row":
-        return "row"
-    column, _, count = text.rpartition(":")
-    if not column or not count.isdigit() or int(count) < 1:
-        raise SettingError(f"--unit {text}: write `row`, or COLUMN:K as in patient_id:3")
-    return {"column": column, "max_rows": int(count)}
-
-
-def _as_unit(field: dict[str, Any], unit: str) -> dict[str, Any]:
-    if unit == "row" or field["name"] != unit.rpartition(":")[0]:
-        return field
-    return {"name": field["name"], "understudy": {"kind": "id", "status": "draft", "origin": "reviewed"}}
-
-
 def _imported(source: Path, form: str | None) -> Any:
     from understudy.schema.dictionary import read_dictionary
     from understudy.schema.exchange import from_sdv, from_smartnoise
@@ -325,67 +288,16 @@ def _imported(source: Path, form: str | None) -> Any:
     return from_sdv(parsed) if form == "sdv" else from_smartnoise(parsed)
 
 
-def _ask_unit(content: dict[str, Any]) -> None:
-    if not any(field.get("understudy", {}).get("status") == "draft" for field in content["fields"]):
-        return
-    unit = content["understudy"]["privacy_unit"]
-    shown = "row" if unit == "row" else f"{unit['column']}:{unit['max_rows']}"
-    names = [field["name"] for field in content["fields"]]
-
-    def understood(answer: str) -> Any:
-        if answer != "row" and answer.rpartition(":")[0] not in names:
-            raise typer.BadParameter(f"write `row`, or COLUMN:K with one of the columns {', '.join(names)}")
-        try:
-            return _unit(answer)
-        except SettingError:
-            raise typer.BadParameter("write `row`, or COLUMN:K as in patient_id:3") from None
-
-    question = "Who is protected? `row`, or COLUMN:K (at most K rows of each)"
-    content["understudy"]["privacy_unit"] = typer.prompt(question, default=shown, value_proc=understood)
-
-
-def _reviewed(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]:
-    """The field after the person's answer."""
-    ours = field.get("understudy", {})
-    if ours.get("status") != "draft":
-        return field
-    if accept:
-        answer = "a" if field["name"] in accept else "l"
-    else:
-        facts = {key: value for key, value in field.items() if key != "understudy"}
-        facts |= {key: value for key, value in ours.items() if key not in ("status", "origin")}
-        typer.echo(_yaml([facts]).rstrip())
-        question = "[a]ccept, accept as [p]ublic knowledge, [d]rop, [l]ater"
-        answer = typer.prompt(question, default="l", value_proc=_letter)
-    if answer == "d":
-        return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
-    if answer not in ("a", "p"):
-        return field
-    gone = ("status", "origin") if answer == "p" else ("status",)
-    return field | {"understudy": {key: value for key, value in ours.items() if key not in gone}}
-
-
-def _letter(answer: str) -> str:
-    if (letter := answer.strip().lower()[:1]) not in ("a", "p", "d", "l"):
-        raise typer.BadParameter("answer a, p, d or l")
-    return letter
-
-
 def _annotated(content: dict[str, Any], notes: dict[str, str]) -> str:
     """YAML with the mark on top and each note beside its column; comments go when the draft is reviewed."""
     lines = [f"# {MARK}", "fields:"]
     for field in content["fields"]:
         lines.append(f"# {notes[field['name']]}")
-        lines.append(_yaml([field]).rstrip())
+        lines.append(as_yaml([field]).rstrip())
     marked_content = {"understudy": content["understudy"] | {"custodian_only": MARK}}
-    return "\n".join(lines) + "\n" + _yaml(marked_content)
+    unsaid = "" if "privacy_unit" in content["understudy"] else _UNSAID
+    return "\n".join(lines) + "\n" + as_yaml(marked_content) + unsaid
 
 
 def _json(content: Any) -> str:
     return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-
-
-def _yaml(content: Any) -> str:
-    import yaml
-
-    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100))

@@ -20,7 +20,12 @@ MOST_VALUES = 300
 _SPIKE_SHARE = 0.05
 _MISSING_WORDS = {"?", "na", "n/a", "nan", "null", "none", "n", ".", "-", "--", "missing", "unknown", "#n/a", "nil"}
 _MISSING_NUMBERS = {-1.0, -7.0, -8.0, -9.0, -88.0, -98.0, -99.0, -888.0, -998.0, -999.0, -9999.0}
-_KEY_NAME = re.compile(r"(^|[_\W])(id|key|nbr|no|num|number|code|uuid|guid|ssn|nr)($|[_\W])|[a-z]I[dD]$", re.IGNORECASE)
+_KEY_NAME = re.compile(
+    r"(?i:(^|[_\W])(id|key|nbr|no|num|number|code|uuid|guid|ssn|nr|pseudonym)($|[_\W]))"
+    r"|[a-z](I[dD]|Nr|No|Key)$"
+    r"|(?i:nummer$|(patient|person|customer|client|user|member|subject|household|case|record|account)(en)?s?id$)"
+)
+_UNIT_NAME = re.compile(r"(?i:(patient|person|customer|client|subject|member|household|respondent|employee|student)s?)")
 _WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"))
 _DATE_FORMATS = (None, "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
 
@@ -51,14 +56,16 @@ def draft(frame: Any, names: list[str], dialect: Dialect) -> Draft:
         dialect: how its file is written.
     """
     cells, rows = arrow_columns(frame, names, dialect.decimal)
-    fields, notes, repeated = [], {}, []
+    fields, notes, named, shaped = [], {}, [], []
     for name in names:
         seen = profile(cells.pop(name), dialect)
         field, note = _propose(name, seen)
         fields.append({"name": name} | field)
         notes[name] = note
-        if _KEY_NAME.search(name) and rows >= 20 and 0.02 * rows < seen.distinct < 0.98 * seen.filled:
-            repeated.append(name)
+        if rows >= 20 and 0.02 * rows < seen.distinct < 0.98 * seen.filled:
+            named += [name] if _KEY_NAME.search(name) or _UNIT_NAME.fullmatch(name) else []
+            shaped += [name] if field.get("understudy", {}).get("kind") == "drop" and _like_keys(seen) else []
+    repeated = named or shaped
     ours: dict[str, Any] = {"privacy_unit": {"column": repeated[0], "max_rows": 1} if repeated else "row"}
     if repeated:
         fields = [_unit_field(field) if field["name"] == repeated[0] else field for field in fields]
@@ -72,8 +79,8 @@ def draft(frame: Any, names: list[str], dialect: Dialect) -> Draft:
 
 def _questions(repeated: list[str]) -> tuple[str, ...]:
     if not repeated:
-        return ("Can one person (or company, household) have more than one row? If so, name the column that tells them "
-                "apart in `privacy_unit`, and how many rows of each to use.",)  # fmt: skip
+        return ("Can one person (or company, household) have more than one row? `understudy schema review` asks who is "
+                "protected: `row`, or the column that tells people apart and how many rows of each.",)  # fmt: skip
     return (
         f"Column {repeated[0]!r} looks like a key and repeats. If it names the people to protect, how many rows of "
         "each should be used? `max_rows: 1` was proposed: the safest choice. If a row is a person, write "
@@ -107,6 +114,12 @@ def _is_key(name: str, seen: Profile) -> bool:
     real = seen.numeric > 0.95 and not seen.whole
     moments = any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _DATE_FORMATS) if not seen.numeric else False
     return not real and not moments and (seen.numeric < 0.95 or bool(_KEY_NAME.search(name)))
+
+
+def _like_keys(seen: Profile) -> bool:
+    """Codes of one length with a digit in each, as P00523: what people are numbered with, whatever it is called."""
+    one_length = len({len(text) for text in seen.texts}) == 1
+    return one_length and all(re.search(r"\d", text) and not re.search(r"\s", text) for text in seen.texts)
 
 
 def _boolean(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
@@ -216,7 +229,9 @@ def _typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:
         bounds = widened(low / 1e6, high / 1e6)
         return {"type": "duration", "constraints": {"minimum": bounds[0], "maximum": bounds[1]}}, "bounds widened"
     first, last = (str(np.datetime64(int(end), "us"))[:4] for end in (low, high))
-    field = {"type": seen.typed, "constraints": {"minimum": f"{first}-01-01", "maximum": f"{last}-12-31"}}
+    start, stop = ("", "") if seen.typed == "date" else ("T00:00:00", "T23:59:59")
+    limits = {"minimum": f"{first}-01-01{start}", "maximum": f"{last}-12-31{stop}"}
+    field = {"type": seen.typed, "constraints": limits}
     return field | _ours(bins={"width": "1 month"}), "bounds widened to whole years"
 
 

@@ -34,15 +34,19 @@ DRAFT_MARK = "Drafted from the private rows. Review each column; do not share th
 _KEYS = {"privacy_unit", "rows", "dialect", "rules", "custodian_only"}
 
 
-def load(path: Path) -> Schema:
+def load(path: Path, *, unit: str | None = None) -> Schema:
     """The schema in a file.
+
+    Args:
+        path: the file.
+        unit: who is protected where the file does not say so; None where it must.
 
     Raises:
         SchemaError: naming the file, the line and the column of what is wrong.
     """
     text = _read(path)
     try:
-        return from_dict(_parse(text, path))
+        return from_dict(_parse(text, path), unit=unit)
     except FieldError as error:
         line = _line(text, error.path)
         raise SchemaError(f"{path}{f', line {line}' if line else ''}: {error}") from None
@@ -79,8 +83,17 @@ def to_dict(schema: Schema) -> dict[str, Any]:
     return head | {"fields": [field_of(column) for column in schema.columns], OURS: ours}
 
 
-def from_dict(content: Any) -> Schema:
+def states_unit(path: Path) -> bool:
+    """Whether a schema's file says who is protected; a draft that nobody reviewed may not."""
+    return "privacy_unit" in _ours(_parse(_read(path), path))
+
+
+def from_dict(content: Any, *, unit: str | None = None) -> Schema:
     """The schema that a file's content declares.
+
+    Args:
+        content: what the file holds.
+        unit: who is protected where it does not say so; None where it must.
 
     Raises:
         SchemaError: naming the column, the key and the remedy.
@@ -94,7 +107,7 @@ def from_dict(content: Any) -> Schema:
     columns = tuple(column_of(field, index) for index, field in enumerate(fields))
     title = content.get("title")
     parts: dict[str, Any] = {
-        "privacy_unit": _unit(ours.get("privacy_unit")),
+        "privacy_unit": _unit(ours.get("privacy_unit", unit)),
         "rows": ours.get("rows"),
         "dialect": _dialect(ours.get("dialect", {})),
         "rules": _rules(ours.get("rules", [])),

@@ -63,6 +63,39 @@ def test_without_such_a_key_the_question_is_still_asked():
     assert "more than one row" in proposal.questions[0]
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("PatientenNr", [f"{index % 90}" for index in range(300)]),
+        ("Fallnummer", [f"{index % 90}" for index in range(300)]),
+        ("patientid", [f"{index % 90}" for index in range(300)]),
+        ("patient", [f"{index % 90}" for index in range(300)]),
+        ("who", [f"P{index % 90:05d}" for index in range(300)]),
+    ],
+)
+def test_a_key_that_repeats_is_known_by_its_name_or_its_shape(name, values):
+    content = draft(pd.DataFrame({name: values}), [name], Dialect()).content
+    assert content["understudy"]["privacy_unit"] == {"column": name, "max_rows": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("paid", [f"{index % 90}" for index in range(300)]),
+        ("remark", [f"said {'x' * (index % 90)} 1" for index in range(300)]),
+        ("surname", [f"Miller{'n' * (index % 90)}" for index in range(300)]),
+    ],
+)
+def test_what_only_repeats_is_no_key(name, values):
+    assert draft(pd.DataFrame({name: values}), [name], Dialect()).content["understudy"]["privacy_unit"] == "row"
+
+
+def test_typed_moments_reach_to_the_end_of_the_last_day():
+    moments = pd.Series(pd.to_datetime(["2020-01-01T08:00", "2020-12-31T20:00"] * 20))
+    (field,) = draft(pd.DataFrame({"at": moments}), ["at"], Dialect()).content["fields"]
+    assert field["constraints"] == {"minimum": "2020-01-01T00:00:00", "maximum": "2020-12-31T23:59:59"}
+
+
 @pytest.mark.parametrize(("name", "kind"), [("record", "drop"), ("remarks", "drop"), ("empty", "drop")])
 def test_near_unique_free_and_empty_columns_are_not_synthesised(fields, name, kind):
     assert fields[name]["understudy"]["kind"] == kind
