@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import understudy as us
-from understudy.cli import app
 from understudy.errors import SettingError
 
 SCHEMA = """
@@ -38,20 +37,16 @@ def folder(tmp_path):
     return tmp_path
 
 
-def call(*arguments):
-    with pytest.raises(SystemExit) as left:
-        app([str(argument) for argument in arguments])
-    return left.value.code or 0
-
-
-def made(folder, *options):
+@pytest.fixture
+def made(folder, shell):
+    """Makes a release with these options: the exit code."""
     start = ("synthesize", folder / "t.csv", "-s", folder / "s.yaml", "-o", folder / "r.release", "--rho", "0.5", "-q")
-    return call(*start, *options)
+    return lambda *options: shell(*start, *options)
 
 
-def test_forced_tables_by_option(folder):
+def test_forced_tables_by_option(folder, made):
     with us.testing.insecure(1):  # one time in 250, noise lifts a city where nobody lives over the limit
-        assert made(folder, "-m", "mst", "--keep", "sex,age:3", "--keep", "city") == 0
+        assert made("-m", "mst", "--keep", "sex,age:3", "--keep", "city") == 0
     release = us.Release.load(folder / "r.release")
     assert release.settings["keep"] == [[["sex", "age"], 3.0], [["city"], 1.0]]
     assert ("sex", "age") in {measurement.clique for measurement in release.measurements}
@@ -61,14 +56,14 @@ def test_forced_tables_by_option(folder):
 
 
 @pytest.mark.parametrize("keep", ["sex,,age", "nope,age", "sex:0"])
-def test_forced_tables_that_make_no_sense_cost_nothing(folder, keep):
-    assert made(folder, "-m", "mst", "--keep", keep) in (3, 4)
+def test_forced_tables_that_make_no_sense_cost_nothing(folder, made, shell, keep):
+    assert made("-m", "mst", "--keep", keep) in (3, 4)
     assert not (folder / "r.release").exists()
-    assert call("book", "t") == 0
+    assert shell("book", "t") == 0
 
 
-def test_the_public_table_chooses_is_named_and_is_not_kept(folder, capsys):
-    assert made(folder, "-m", "nist-mst", "--public", folder / "public.csv") == 0
+def test_the_public_table_chooses_is_named_and_is_not_kept(folder, made, capsys):
+    assert made("-m", "nist-mst", "--public", folder / "public.csv") == 0
     release = us.Release.load(folder / "r.release")
     assert "declared public by the custodian: the table public.csv" in release.receipt.text()
     assert release.settings["public"] is None
@@ -81,32 +76,32 @@ def test_the_public_table_chooses_is_named_and_is_not_kept(folder, capsys):
 
 
 @pytest.mark.parametrize("same", ["t.csv", "turned.csv", "t.parquet"])
-def test_the_private_table_as_the_public_one_is_refused_before_spending(folder, same, capsys):
+def test_the_private_table_as_the_public_one_is_refused_before_spending(folder, made, same, capsys):
     frame = pd.read_csv(folder / "t.csv")
     frame[::-1].to_csv(folder / "turned.csv", index=False)
     frame.to_parquet(folder / "t.parquet")
-    assert made(folder, "-m", "nist-mst", "--public", folder / same) == 3
+    assert made("-m", "nist-mst", "--public", folder / same) == 3
     assert "sensitive table itself" in capsys.readouterr().err
     assert not (folder / "r.release").exists()
     with pytest.raises(SettingError, match="itself"):
         us.synthesize(frame, folder / "s.yaml", rho=1.0, mechanism="nist-mst", public=frame.sample(frac=1))
 
 
-def test_nist_mst_without_a_public_table_and_mst_with_one(folder, capsys):
-    assert made(folder, "-m", "nist-mst") == 3
+def test_nist_mst_without_a_public_table_and_mst_with_one(folder, made, capsys):
+    assert made("-m", "nist-mst") == 3
     assert "--public" in capsys.readouterr().err
-    assert made(folder, "-m", "mst", "--public", folder / "public.csv") == 3
+    assert made("-m", "mst", "--public", folder / "public.csv") == 3
 
 
-def test_sample_takes_the_rule_for_rare_values(folder):
-    assert made(folder, "-m", "mst") == 0
-    done = call("sample", folder / "r.release", "-n", 50, "--rare", "spread", "-o", folder / "rows.csv", "-q")
+def test_sample_takes_the_rule_for_rare_values(folder, made, shell):
+    assert made("-m", "mst") == 0
+    done = shell("sample", folder / "r.release", "-n", 50, "--rare", "spread", "-o", folder / "rows.csv", "-q")
     assert done == 0
     assert len(pd.read_csv(folder / "rows.csv")) == 50
-    assert call("sample", folder / "r.release", "--rare", "nonsense", "-o", folder / "x.csv") == 3
+    assert shell("sample", folder / "r.release", "--rare", "nonsense", "-o", folder / "x.csv") == 3
 
 
-def test_an_interrupted_run_with_a_public_table_is_finished_without_it(folder, monkeypatch):
+def test_an_interrupted_run_with_a_public_table_is_finished_without_it(folder, made, shell, monkeypatch):
     from understudy.mechanism import nist_mst
 
     def broken(*given, **rest):
@@ -114,9 +109,9 @@ def test_an_interrupted_run_with_a_public_table_is_finished_without_it(folder, m
 
     with monkeypatch.context() as patch:
         patch.setattr(nist_mst, "tree_fit", broken)
-        assert made(folder, "-m", "nist-mst", "--public", folder / "public.csv") == 7
+        assert made("-m", "nist-mst", "--public", folder / "public.csv") == 7
     (folder / "public.csv").unlink()
-    assert call("resume", folder / "r.release.partial", "-q") == 0
+    assert shell("resume", folder / "r.release.partial", "-q") == 0
     release = us.Release.load(folder / "r.release")
     assert json.dumps(dict(release.settings))
     assert len(release.sample(20, as_="pandas")) == 20
@@ -124,8 +119,8 @@ def test_an_interrupted_run_with_a_public_table_is_finished_without_it(folder, m
 
 @pytest.mark.parametrize("mechanism", ["aim", "gaussian", "mst", "mwem", "privsyn"])
 @pytest.mark.parametrize(("generator", "kind"), [("pgm", "graphical"), ("gum", "gum")])
-def test_rows_are_made_by_the_generator_that_was_asked_for(folder, mechanism, generator, kind):
-    assert made(folder, "-m", mechanism, "--generator", generator) == 0
+def test_rows_are_made_by_the_generator_that_was_asked_for(folder, made, mechanism, generator, kind):
+    assert made("-m", mechanism, "--generator", generator) == 0
     release = us.Release.load(folder / "r.release")
     assert release.settings["generator"] == generator
     assert release.model.kind == kind
@@ -135,13 +130,13 @@ def test_rows_are_made_by_the_generator_that_was_asked_for(folder, mechanism, ge
 @pytest.mark.parametrize(
     ("mechanism", "generator", "said"), [("independent", "gum", "generator"), ("mst", "gan", "pgm")]
 )
-def test_a_generator_that_cannot_be_had_costs_nothing(folder, capsys, mechanism, generator, said):
-    assert made(folder, "-m", mechanism, "--generator", generator) == 3
+def test_a_generator_that_cannot_be_had_costs_nothing(folder, made, capsys, mechanism, generator, said):
+    assert made("-m", mechanism, "--generator", generator) == 3
     assert said in capsys.readouterr().err
     assert not (folder / "r.release.partial").exists()
 
 
-def test_an_interrupted_run_is_finished_by_the_generator_it_was_started_with(folder, monkeypatch):
+def test_an_interrupted_run_is_finished_by_the_generator_it_was_started_with(folder, made, shell, monkeypatch):
     from understudy.mechanism import aim
 
     def broken(*given, **rest):
@@ -149,6 +144,6 @@ def test_an_interrupted_run_is_finished_by_the_generator_it_was_started_with(fol
 
     with monkeypatch.context() as patch:
         patch.setattr(aim, "generated", broken)
-        assert made(folder, "-m", "aim", "--workload", "all-2way", "--generator", "gum") == 7
-    assert call("resume", folder / "r.release.partial", "-q") == 0
+        assert made("-m", "aim", "--workload", "all-2way", "--generator", "gum") == 7
+    assert shell("resume", folder / "r.release.partial", "-q") == 0
     assert us.Release.load(folder / "r.release").model.kind == "gum"

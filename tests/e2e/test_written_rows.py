@@ -9,7 +9,6 @@ import pyarrow.csv as arrow_csv
 import pytest
 
 import understudy as us
-from understudy.cli import app
 
 SCHEMA = {
     "fields": [
@@ -41,14 +40,8 @@ def release(tmp_path: Path) -> Path:
     return tmp_path / "r.release"
 
 
-def run(*arguments: str) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        app(list(arguments))
-    assert stopped.value.code == 0
-
-
-def test_a_text_file_is_written_as_the_table_was(release: Path, tmp_path: Path):
-    run("sample", str(release), "-n", "400", "--seed", "1", "-o", str(tmp_path / "rows.csv"))
+def test_a_text_file_is_written_as_the_table_was(release: Path, tmp_path: Path, shell):
+    assert shell("sample", release, "-n", 400, "--seed", 1, "-o", tmp_path / "rows.csv") == 0
     lines = (tmp_path / "rows.csv").read_text(encoding="utf-8").splitlines()
     assert lines[0].replace('"', "") == "wage;day;sex;age"
     rows = [line.replace('"', "").split(";") for line in lines[1:]]
@@ -57,9 +50,9 @@ def test_a_text_file_is_written_as_the_table_was(release: Path, tmp_path: Path):
     assert {row[1][2:] for row in rows if row[1]} == {"/01/2020"}
 
 
-def test_written_rows_can_be_read_again_by_the_schema(release: Path, tmp_path: Path):
+def test_written_rows_can_be_read_again_by_the_schema(release: Path, tmp_path: Path, shell):
     loaded = us.Release.load(release)
-    run("sample", str(release), "-n", "400", "--seed", "1", "-o", str(tmp_path / "rows.csv"))
+    assert shell("sample", release, "-n", 400, "--seed", 1, "-o", tmp_path / "rows.csv") == 0
     again = loaded.schema.encode(
         arrow_csv.read_csv(
             tmp_path / "rows.csv",

@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 import understudy as us
-from understudy.cli.commands import app
 from understudy.errors import OutputError, SettingError
 from understudy.privacy.randomness import insecure
 from understudy.release.write import write_chunks
@@ -59,17 +58,21 @@ def release_file(tmp_path_factory):
     return path
 
 
-def run(*words, capsys):
-    with pytest.raises(SystemExit) as ended:
-        app([str(word) for word in words])
-    out, err = capsys.readouterr()
-    assert PASSWORD not in out + err
-    return ended.value.code or 0, out, err
+@pytest.fixture
+def run(call):
+    """Runs a command, whose words never hold the password: (exit code, stdout, stderr)."""
+
+    def checked(*words):
+        code, out, err = call(*words)
+        assert PASSWORD not in out + err
+        return code, out, err
+
+    return checked
 
 
-def test_rows_go_back_with_their_types_and_as_sample_makes_them(postgres, password, release_file, capsys):
+def test_rows_go_back_with_their_types_and_as_sample_makes_them(postgres, password, release_file, run):
     url = f"{postgres.url}?table=back"
-    code, out, _ = run("sample", release_file, "-n", 500, "--seed", 3, "-o", url, "--json", capsys=capsys)
+    code, out, _ = run("sample", release_file, "-n", 500, "--seed", 3, "-o", url, "--json")
     assert code == 0
     assert json.loads(out) == {"rows": 500, "output": "shop, table back", "seed": 3}
     with postgres.connect() as connection:
@@ -91,16 +94,16 @@ def test_rows_go_back_with_their_types_and_as_sample_makes_them(postgres, passwo
     assert [tuple(row.values()) for row in made] == rows
 
 
-def test_a_table_that_is_there_stays_unless_told(postgres, password, release_file, capsys):
+def test_a_table_that_is_there_stays_unless_told(postgres, password, release_file, run):
     with postgres.connect() as connection:
         connection.execute("create table kept (a int); insert into kept values (7)")
     url = f"{postgres.url}?table=kept"
-    code, _, err = run("sample", release_file, "-n", 5, "-o", url, capsys=capsys)
+    code, _, err = run("sample", release_file, "-n", 5, "-o", url)
     assert code == 8
     assert "table kept is there already" in err
     with postgres.connect() as connection:
         assert connection.execute("select a from kept").fetchall() == [(7,)]
-    assert run("sample", release_file, "-n", 5, "-o", url, "--force", capsys=capsys)[0] == 0
+    assert run("sample", release_file, "-n", 5, "-o", url, "--force")[0] == 0
     with postgres.connect() as connection:
         assert connection.execute("select count(*) from kept").fetchone() == (5,)
 
@@ -123,14 +126,14 @@ def test_what_is_interrupted_leaves_no_table_and_keeps_the_old_one(postgres, pas
         assert connection.execute("select a from old").fetchall() == [(7,)]
 
 
-def test_no_credential_in_any_message(postgres, release_file, monkeypatch, capsys):
+def test_no_credential_in_any_message(postgres, release_file, monkeypatch, run):
     wrong = postgres.url.replace("owner@", f"owner:{PASSWORD}x@")
     for url in (f"{wrong}?table=t", f"postgresql://owner:{PASSWORD}@127.0.0.1:1/shop?table=t"):
         with pytest.raises(OutputError) as caught, written_table(url):
             pass
         assert PASSWORD not in str(caught.value)
         assert caught.value.__cause__ is None
-        code, _, err = run("sample", release_file, "-n", 5, "-o", url, capsys=capsys)
+        code, _, err = run("sample", release_file, "-n", 5, "-o", url)
         assert code == 3
         assert "process list" in err or "command line" in err
     with pytest.raises(SettingError, match="say which table to write"), written_table(postgres.url):
