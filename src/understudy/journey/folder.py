@@ -117,7 +117,7 @@ class Folder:
         try:
             state = json.loads(self.marker.read_text(encoding="utf-8"))
             fingerprint, mark = dict(state["fingerprint"]), str(state["run"])
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             self._check_empty()
             return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -128,6 +128,8 @@ class Folder:
                 f"writes {FORMAT}); choose another folder, or finish it with that version. Nothing was spent now"
             )
         mine = self.file.fingerprint()
+        if fingerprint != mine and "facts" not in state and not self._there(besides=_MARKER) and not _paid(mark):
+            return None  # its run never began: whoever corrects the run file goes on in the same folder
         if fingerprint != mine:
             apart = sorted(key for key in {*mine, *fingerprint} if mine.get(key) != fingerprint.get(key))
             raise OutputError(
@@ -138,14 +140,17 @@ class Folder:
 
     def _check_empty(self) -> None:
         """No marker: then nothing else may be there, or it would be mixed with what is not ours."""
+        if self._there():
+            raise OutputError(f"{self.path} is not empty and holds no run; choose a new folder. Nothing was spent now")
+
+    def _there(self, *, besides: str | None = None) -> list[str]:
+        """What the folder holds, besides hidden files."""
         try:
-            there = [item.name for item in self.path.iterdir() if not item.name.startswith(".")]
+            return [i.name for i in self.path.iterdir() if not i.name.startswith(".") and i.name != besides]
         except FileNotFoundError:
-            return
+            return []
         except OSError:
             raise OutputError(f"{self.path} is not a folder that can be read; choose another") from None
-        if there:
-            raise OutputError(f"{self.path} is not empty and holds no run; choose a new folder. Nothing was spent now")
 
     def _write(self, state: Mapping[str, Any]) -> None:
         draft = self.marker.with_name(f".{_MARKER}.{os.getpid()}.tmp")
@@ -157,6 +162,13 @@ class Folder:
             draft.replace(self.marker)
         except OSError:
             raise OutputError(f"{self.marker} cannot be written; choose another folder") from None
+
+
+def _paid(mark: str) -> bool:
+    """Whether a run is in the book, under whatever dataset."""
+    from understudy.privacy import Book
+
+    return any(Book().holds(dataset, mark) for dataset in Book().datasets())
 
 
 def _locked(file: IO[str]) -> bool:

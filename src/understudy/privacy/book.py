@@ -133,9 +133,10 @@ class Book:
             raise OutputError(f"the book {self.path(dataset)} cannot be written; nothing was read") from None
 
     def datasets(self) -> list[str]:
-        """The names of all datasets that have a page."""
+        """The names of all datasets that a run or a limit is written down for; not of runs that never began."""
         try:
-            return sorted(path.stem for path in self.folder.glob("*.jsonl"))
+            pages = {path.stem for path in self.folder.glob("*.jsonl") if path.stat().st_size}
+            return sorted(pages | {path.stem for path in self.folder.glob("*.limit")})
         except OSError:
             return []
 

@@ -22,6 +22,7 @@ from understudy.source.sql.place import CSV, PARQUET, home_of, refuse_url
 from understudy.source.sql.temp import Place
 
 _Path: TypeAlias = "str | os.PathLike[str]"
+_DUCKDB = (".duckdb", ".ddb", ".db")
 
 
 def open_source(
@@ -70,6 +71,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
     name = file.name.lower()
     if not name.endswith(CSV + PARQUET + OFFICE):
         known = ".csv, .tsv, .txt or .data (also with .gz), .parquet, .sav, .dta or .xlsx"
+        known += f"; a table of a DuckDB database is duckdb://{file}?table=NAME" if name.endswith(_DUCKDB) else ""
         raise InputError(f"{file}: unknown kind of file; give {known}")
     try:
         size = file.stat().st_size

@@ -156,13 +156,36 @@ def test_the_folder_of_another_run_is_refused_and_the_difference_named(folder):
     assert us.Book().spent("t").runs == 1
 
 
+@pytest.mark.parametrize("wrong", [{"mechanism": "nope"}, {"data": "none.csv"}, {"budget": {"epsilon": 0}}])
+def test_a_run_that_never_began_does_not_hold_the_folder(folder, wrong):
+    write(folder, **wrong)
+    with pytest.raises(errors.UnderstudyError):
+        start(folder)
+    write(folder)
+    assert start(folder).status == "made"
+    assert us.Book().spent("t").runs == 1
+
+
+def test_a_run_that_was_paid_for_holds_the_folder_although_its_files_were_moved(folder):
+    start(folder)
+    marker = folder / "out" / "run.json"
+    begun = {key: value for key, value in json.loads(marker.read_text()).items() if key != "facts"}
+    for path in (folder / "out").iterdir():
+        path.unlink()
+    marker.write_text(json.dumps(begun))
+    write(folder, budget={"epsilon": 2, "delta": 1e-6})
+    with pytest.raises(errors.OutputError, match="holds another run: it differs in budget"):
+        start(folder)
+    assert json.loads(marker.read_text()) == begun
+
+
 def test_a_folder_with_something_else_in_it_is_refused(folder):
     (folder / "out").mkdir()
     (folder / "out" / "thesis.doc").write_text("precious")
     with pytest.raises(errors.OutputError, match="not empty and holds no run"):
         start(folder)
     (folder / "file").write_text("in the way")
-    with pytest.raises(errors.OutputError, match="choose another"):
+    with pytest.raises(errors.OutputError, match="file is not a folder that can be read; choose another"):
         journey.run(folder / "run.yaml", folder / "file")
     assert us.Book().spent("t").runs == 0
 

@@ -7,6 +7,7 @@ import pytest
 
 from understudy.errors import OutputError, SettingError
 from understudy.privacy import Book, Budget, epsilon_of
+from understudy.privacy.limit import Limit
 
 UNIT = "one row"
 
@@ -61,6 +62,13 @@ def test_runs_that_protect_different_units_are_told_apart(shelf):
     shelf.append("people", Budget.of(epsilon=1.0, delta=1e-9), unit="everything of one person")
     assert shelf.spent("people").mixed
     assert "different units" in str(shelf.spent("people"))
+
+
+def test_a_run_that_never_began_is_no_dataset(shelf):
+    shelf.check("misspelt")
+    assert shelf.datasets() == []
+    shelf.set_limit("planned", Limit(epsilon=4))
+    assert shelf.datasets() == ["planned"]
 
 
 def test_datasets_have_pages_of_their_own(shelf):

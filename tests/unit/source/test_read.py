@@ -154,6 +154,7 @@ def test_the_first_row_of_a_file_without_a_header_is_not_quoted(tmp_path: Path) 
 def test_paths_that_are_no_table(tmp_path: Path) -> None:
     refused(tmp_path / "none.csv", "no such file")
     refused(tmp_path / "none.ods", "unknown kind of file")
+    refused(tmp_path / "shop.duckdb", r"shop.duckdb\?table=NAME")
     refused(write(tmp_path, b"", "t.parquet"), "empty")
     (tmp_path / "folder.csv").mkdir()
     refused(tmp_path / "folder.csv", "directory")

@@ -89,7 +89,10 @@ def _database(url: str, query: str | None) -> tuple[Path, str]:
     parts = urlsplit(place.address)
     file = Path(unquote(parts.netloc + parts.path))
     if not file.is_file():
-        raise InputError(f"{file}: no such DuckDB database; write duckdb:///path/to/file.duckdb?table=NAME")
+        raise InputError(
+            f"{file}: no such DuckDB database; write duckdb:///path/to/file.duckdb?table=NAME, or "
+            "duckdb://file.duckdb?table=NAME for one in this folder"
+        )
     return file, query or f"from {'.'.join(map(quoted, (place.table or '').split('.')))}"
 
 

@@ -83,6 +83,8 @@ def database(url: str, *, query: bool) -> Database:
     tables = [value for name, value in settings if name == "table" and value]
     if len(tables) + query != 1:
         raise SettingError("say what to read: either ?table=NAME at the end of the URL, or a query (--query FILE.sql)")
+    if parts.path.startswith("//"):  # duckdb:////data/shop.duckdb, as other tools write it; Python would read a host
+        parts = parts._replace(path="/" + parts.path.lstrip("/"))
     rest = urlencode([pair for pair in settings if pair[0] != "table"])
     address = urlunsplit(parts._replace(query=rest))
     return Database(address, tables[0] if tables else None)

@@ -123,6 +123,13 @@ def test_files_are_explained(tmp_path: Path) -> None:
         open_source(f"duckdb://{tmp_path}/none.duckdb?table=t", SCHEMA)
 
 
+def test_a_whole_path_may_follow_two_slashes_or_three(tmp_path: Path) -> None:
+    """Other tools write duckdb:////data/shop.duckdb for the file /data/shop.duckdb."""
+    for before in ("duckdb://", "duckdb:///"):
+        with pytest.raises(InputError, match=f"^{tmp_path}/none.duckdb: no such DuckDB"):
+            open_source(f"{before}{tmp_path}/none.duckdb?table=t", SCHEMA)
+
+
 def test_a_python_variable_is_no_table(tmp_path: Path) -> None:
     secret = pa.table({"a": [1]})  # noqa: F841 - DuckDB would find it by its name
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
