@@ -63,10 +63,12 @@ class Domain(Mapping[str, int]):
         rules: Iterable[Forbidden] = (),
         levels: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
     ) -> None:
+        if not isinstance(sizes, Mapping):
+            raise SchemaError("a domain is a mapping of columns to their sizes, as in {'sex': 2, 'age': 85}")
         for column, size in sizes.items():
             if not isinstance(column, str) or not column:
                 raise SchemaError("a domain's columns are non-empty strings; rename the column")
-            if isinstance(size, bool) or int(size) != size or size < 1:
+            if isinstance(size, bool | str) or int(size) != size or size < 1:
                 raise SchemaError(f"column {column!r}: a size must be a whole number of at least 1")
         self._sizes = {column: int(size) for column, size in sizes.items()}
         self._rules = tuple(rules)

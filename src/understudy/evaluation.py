@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 from understudy.errors import SettingError
@@ -53,7 +52,7 @@ def evaluate(
     """
     from understudy.metric.battery import measure
 
-    schema = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
+    schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     given = {name: dict(values) for name, values in settings.items()}
     if weight is not None:
         if metrics is not None and "workload" not in metrics:

@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
+from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
@@ -282,12 +283,11 @@ def prepared(
     Raises:
         InputError: naming what cannot be used. Nothing was spent.
     """
-    schema = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
+    schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     schema.require_reviewed()
     if not widest(schema).domain:
         raise SettingError("the schema has no column to synthesise; declare at least one")
-    if rows is not None and rows < 1:
-        raise SettingError("rows must be at least 1")
+    _check_kinds(rows, mechanism)
     check_noise(noise)
     find_compiler_cache()
     chosen = mechanism_named(mechanism, **settings)
@@ -312,6 +312,13 @@ def prepared(
         if schema.open and discovery_share + rating.share >= 1:
             raise SettingError("quality and discovery_share leave nothing for the mechanism; give one of them less")
     return Run(schema, budget, chosen, noise, rows, _frame_kind(data), public, discovery_share, rating)
+
+
+def _check_kinds(rows: Any, mechanism: Any) -> None:
+    if rows is not None and not (isinstance(rows, Integral) and int(rows) >= 1):
+        raise SettingError("rows must be at least 1; give a whole number")
+    if not isinstance(mechanism, str) and (isinstance(mechanism, type) or not hasattr(mechanism, "fit")):
+        raise SettingError('mechanism: give a name such as "mst" (`understudy mechanisms` lists them), or a mechanism')
 
 
 def _planned(

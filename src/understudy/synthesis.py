@@ -86,7 +86,7 @@ def synthesize(
         OutputError: something cannot be written. Nothing was spent.
         Paid: it failed after spending; the message says where what was paid for is kept.
     """
-    schema = schema if isinstance(schema, Schema) else Schema.load(Path(schema))
+    schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     budget = purchase_budget(schema, discovery_share, epsilon=epsilon, delta=delta, rho=rho)
     with located(data, query, temp_dir) as table:
         share = parsed_share(quality)

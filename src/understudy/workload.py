@@ -90,6 +90,8 @@ class Workload:
         Raises:
             SettingError: when it is none of these.
         """
+        if not isinstance(text, str):
+            raise SettingError("workload: give text, such as all-3way, target:COLUMN, or the path of a .yaml file")
         kind, _, rest = text.partition(":")
         if kind == "target" and rest:
             return cls.target(domain, rest)

@@ -141,6 +141,10 @@ DOOMED = {
     "noise": ({"noise": "loud"}, errors.SettingError, "the choices are exact, opendp"),
     "noise object": ({"noise": [1]}, errors.SettingError, "the choices are exact, opendp"),
     "dataset": ({"dataset": "../etc"}, errors.SettingError, "letters, digits"),
+    "dataset number": ({"dataset": 3}, errors.SettingError, "letters, digits"),
+    "rows text": ({"rows": "many"}, errors.SettingError, "rows must be at least 1"),
+    "mechanism nothing": ({"mechanism": None}, errors.SettingError, 'give a name such as "mst"'),
+    "mechanism class": ({"mechanism": Independent}, errors.SettingError, 'give a name such as "mst"'),
 }
 
 
@@ -152,6 +156,23 @@ def test_a_doomed_run_is_refused_before_reading_or_spending(case, tmp_path, monk
         run(tmp_path, **given)
     assert list(tmp_path.iterdir()) == []
     assert us.Book().spent("d").runs == 0
+
+
+@pytest.mark.parametrize("schema", [None, 3, ["a"], {"fields": []}])
+def test_what_is_no_schema_is_told(schema):
+    for call in (
+        lambda: us.synthesize(FRAME, schema, epsilon=1.0, delta=1e-6),
+        lambda: us.evaluate(FRAME, FRAME, schema),
+        lambda: us.Schema.load(schema),
+    ):
+        with pytest.raises(errors.SchemaError, match="or the path of its file"):
+            call()
+
+
+@pytest.mark.parametrize("sizes", [None, ["a"], {"a": "2"}])
+def test_what_is_no_domain_is_told(sizes):
+    with pytest.raises(errors.SchemaError, match=r"mapping of columns to their sizes|must be a whole number"):
+        us.Schema.from_domain(sizes)
 
 
 def test_outputs_are_checked_before_reading_or_spending(tmp_path, monkeypatch):

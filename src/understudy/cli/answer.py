@@ -25,7 +25,8 @@ def answer(
     """Count the rows that satisfy conditions, with an interval.
 
     The count is the model's, the interval for the true one. Costs no privacy. A range includes both ends and may be
-    open (`age=65..`); an empty condition (`city=`) is an empty cell. Example:
+    open (`age=65..`); an empty condition (`city=`) is an empty cell; double quotes keep signs together
+    (`dose="2,5 mg"`). Example:
 
     understudy answer people.release "sex=F, age=30..40"
     """

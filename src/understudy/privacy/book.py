@@ -67,7 +67,7 @@ class Book:
         Raises:
             SettingError: when the name cannot name a file.
         """
-        if not re.fullmatch(r"[\w][\w .+-]{0,99}", dataset):
+        if not isinstance(dataset, str) or not re.fullmatch(r"[\w][\w .+-]{0,99}", dataset):
             raise SettingError("dataset: use a name of letters, digits, blanks and . _ + - (at most 100)")
         return self.folder / f"{dataset}.jsonl"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -52,6 +53,16 @@ class Answer:
     rows_bound: float | None = None
 
 
+def check_confidence(confidence: Any) -> None:
+    """Refuse what is no probability.
+
+    Raises:
+        SettingError: saying what is one.
+    """
+    if not isinstance(confidence, Real) or not 0 < float(confidence) < 1:
+        raise SettingError("confidence must lie between 0 and 1, such as 0.95")
+
+
 def answer(
     release: Release,
     query: str | Mapping[str, Any],
@@ -61,8 +72,7 @@ def answer(
     rows: Any = None,
 ) -> Answer:
     """The answer to one query; see `Release.answer`."""
-    if not 0 < confidence < 1:
-        raise SettingError("confidence must lie between 0 and 1, such as 0.95")
+    check_confidence(confidence)
     found = conditions(release.schema, parsed(query) if isinstance(query, str) else query)
     evidence = evidence_of(release)
     known = evidence.rows

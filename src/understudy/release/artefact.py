@@ -22,7 +22,7 @@ from understudy.model.registry import MODELS
 from understudy.notice import ManyRows
 from understudy.privacy import Receipt
 from understudy.quality import Quality
-from understudy.release.answer import Answer, answer, rows_known
+from understudy.release.answer import Answer, answer, check_confidence, rows_known
 from understudy.release.archive import read_archive, write_archive
 from understudy.release.evidence import asked_about, evidence_of
 from understudy.release.pack import measurement_data, measurement_from, pack, unpack
@@ -262,8 +262,7 @@ class Release:
         Raises:
             SettingError: for an unknown workload or a confidence that is not between 0 and 1.
         """
-        if not 0 < confidence < 1:
-            raise SettingError("confidence must lie between 0 and 1, such as 0.95")
+        check_confidence(confidence)
         evidence = evidence_of(self)
         wanted = asked_about(evidence, workload, self.settings.get("workload"))
         return marginal_bounds(evidence, wanted, confidence=confidence, simultaneous=simultaneous)

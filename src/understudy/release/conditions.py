@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,13 @@ from understudy.schema import Schema
 from understudy.schema.coded import Coded
 from understudy.schema.measured import Measured
 
+_SHOWN, _COMPARED = 12, 5000
+_WRITTEN = {
+    "integer": "a whole number such as 30",
+    "date": "a date such as 2024-01-31",
+    "datetime": "a moment such as 2024-01-31T08:30:00",
+    "duration": "seconds, or as P1DT2H30M",
+}
 _A_POINT = 1e-12  # of a bin on the real line: touched, but hardly any of it
 
 
@@ -49,24 +57,42 @@ def parsed(text: str) -> dict[str, Any]:
     """A query as the command line writes it: conditions on columns, separated by commas, all of which must hold.
 
     `sex=F` is a value, `city=Bonn|Ulm` a set of values, `age=30..40` a range that includes both ends, `age=..40` one
-    that is open below, and `city=` an empty cell.
+    that is open below, and `city=` an empty cell. In double quotes all signs are part of a name or value.
 
     Raises:
         SettingError: when a part is not of this form.
 
-    >>> parsed("sex=F, age=30..40, city=Bonn|Ulm")
-    {'sex': 'F', 'age': ('30', '40'), 'city': ['Bonn', 'Ulm']}
+    >>> parsed('sex=F, age=30..40, city=Bonn|Ulm, dose="2,5 mg"')
+    {'sex': 'F', 'age': ('30', '40'), 'city': ['Bonn', 'Ulm'], 'dose': '2,5 mg'}
     """
+    if text.count('"') % 2:
+        raise SettingError("query: a double quote is not closed; close it")
     query: dict[str, Any] = {}
-    for part in filter(str.strip, text.split(",")):
-        name, mark, value = (piece.strip() for piece in part.partition("="))
-        if not mark or not name or name in query:
-            raise SettingError("a query is a list such as `sex=F, age=30..40`: each column once, with a condition")
-        if ends := re.fullmatch(r"(.*?)\.\.(.*)", value):
-            query[name] = tuple(end.strip() or None for end in ends.groups())
+    for part in filter(str.strip, _cut(text, ",")):
+        name, *rest = _cut(part, "=", 1)
+        if not rest or not (name := _bare(name)):
+            raise SettingError(
+                "a query is a list such as `sex=F, age=30..40`: each part a column, `=` and a condition; put a value "
+                'that has a comma in double quotes, as in dose="2,5 mg"'
+            )
+        if name in query:
+            raise SettingError(f"query: column {name!r} has two conditions; write one, such as 30..40 or Bonn|Ulm")
+        ends, values = _cut(rest[0], "..", 1), _cut(rest[0], "|")
+        if len(ends) == 2:
+            query[name] = tuple(_bare(end) or None for end in ends)
         else:
-            query[name] = [v.strip() for v in value.split("|")] if "|" in value else value or None
+            query[name] = [_bare(value) for value in values] if len(values) > 1 else _bare(rest[0]) or None
     return query
+
+
+def _cut(text: str, mark: str, times: int = 0) -> list[str]:
+    """The pieces between marks that are not in quotes: an even number of quotes follows those."""
+    return re.split(rf'{re.escape(mark)}(?=(?:[^"]*"[^"]*")*[^"]*$)', text, maxsplit=times)
+
+
+def _bare(text: str) -> str:
+    text = text.strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
 def conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
@@ -75,6 +101,8 @@ def conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
     Raises:
         SettingError: for an unknown column or a condition that its kind does not allow.
     """
+    if not isinstance(query, Mapping):
+        raise SettingError("query: give columns with their conditions, as in {'sex': 'F', 'age': (30, 40)}")
     columns = {column.name: column for column in schema.coded}
     found = []
     for name, wanted in query.items():
@@ -99,6 +127,8 @@ def _part(column: Coded, wanted: Any) -> NDArray[np.float64]:
 def _value(column: Coded, value: Any) -> NDArray[np.float64]:
     """A single value: a code of its own, or part of a bin."""
     part = np.zeros(column.size)
+    if isinstance(value, str) and column.missing.get(value, "") is None:
+        value = None  # a cell that the schema calls empty
     if value is None:
         if column.null_code is None:
             raise SettingError(f"query: column {column.name!r} has no empty cells")
@@ -114,8 +144,18 @@ def _value(column: Coded, value: Any) -> NDArray[np.float64]:
     elif isinstance(column, Measured):
         return _range(column, value, value)
     else:
-        raise SettingError(f"query: {value!r} is not a value of column {column.name!r}; see `understudy inspect`")
+        known = [str(entry.value) for entry in entries if entry.what == "value"]
+        raise SettingError(f"query: {value!r} is not a value of column {column.name!r}; {_listed(known, str(value))}")
     return part
+
+
+def _listed(known: list[str], wanted: str) -> str:
+    """The values that were perhaps meant, else the first few: they are declared, and public with the release."""
+    lower = {value.casefold(): value for value in known[:_COMPARED]}
+    near = [lower[match] for match in get_close_matches(wanted.casefold(), lower, n=3)]
+    shown = near if len(known) > _SHOWN else known
+    more = "" if len(shown) == len(known) else f" (all {len(known)} of them are in the codebook and the schema)"
+    return f"{'the nearest' if near and shown is near else 'its values'} are {', '.join(shown or known[:_SHOWN])}{more}"
 
 
 def _spans(column: Coded, wanted: Any) -> tuple[tuple[Any, Any], ...]:
@@ -139,6 +179,7 @@ def _range(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
     part = np.zeros(column.size)
     if column.kind == "ordinal":
         codes = [0 if low is None else _code(column, low), column.ordinary - 1 if high is None else _code(column, high)]
+        _check_order(column, *codes)
         part[codes[0] : codes[1] + 1] = 1.0
         return part
     if not isinstance(column, Measured):
@@ -146,6 +187,8 @@ def _range(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
     axis = column.axis
     first = axis.first if low is None else _unit(column, low)
     last = axis.last if high is None else _unit(column, high)
+    if low is not None and high is not None:
+        _check_order(column, first, last)
     first, last = max(first, axis.first), min(last, axis.last)
     starts = np.maximum(axis.lower, first)
     if axis.grain:
@@ -162,6 +205,12 @@ def _range(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
     return part
 
 
+def _check_order(column: Coded, first: Any, last: Any) -> None:
+    """Nothing lies in a range that ends before it begins: whoever writes one meant another."""
+    if first > last:
+        raise SettingError(f"query: the range of {column.name!r} ends before it begins; swap its ends")
+
+
 def _code(column: Coded, value: Any) -> int:
     return int(np.flatnonzero(_value(column, value))[0])
 
@@ -172,4 +221,8 @@ def _unit(column: Measured, value: Any) -> Any:
             value = float(value)
         return column.unit_of(value, "query")
     except (ValueError, TypeError):
-        raise SettingError(f"query: {value!r} cannot be compared with column {column.name!r}") from None
+        written = _WRITTEN.get(column.kind, "a number such as 30.5")
+        raise SettingError(
+            f"query: {value!r} cannot be compared with column {column.name!r}; write {written}, a range as LOW..HIGH "
+            "(in Python a tuple), an open end as nothing (None)"
+        ) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 def replicates(release: Release, count: int, *, rows: int | None, seed: int | None) -> Iterator[Any]:
     """Synthetic tables made the way the release was, from its own model; see `Release.replicates`."""
-    if count < 2:
+    if not _several(count):
         raise SettingError("replicates: give at least 2, better 20 or more")
     mechanism = mechanism_named(release.mechanism, **release.settings)
     schema, size = release.schema, release.default_rows if rows is None else rows
@@ -36,6 +37,10 @@ def replicates(release: Release, count: int, *, rows: int | None, seed: int | No
         fit = mechanism.finish(schema.domain, measured, recoding=release.recoding, total=schema.rows_used)
         fit = settled(mechanism, fit, schema, total=schema.rows_used)
         yield framed(Maker(replace(release, model=fit.model)).rows(size, generator), release.frame)
+
+
+def _several(count: Any) -> bool:
+    return isinstance(count, Integral) and int(count) >= 2
 
 
 def _drawn(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:

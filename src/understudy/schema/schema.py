@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -259,7 +260,7 @@ class Schema:
         return cls(columns)
 
     @classmethod
-    def load(cls, path: str | Path) -> Schema:
+    def load(cls, path: str | PathLike[str]) -> Schema:
         """The schema in a JSON or YAML file.
 
         Raises:
@@ -267,6 +268,10 @@ class Schema:
         """
         from understudy.schema.file import load
 
+        if not isinstance(path, str | PathLike):
+            raise SchemaError(
+                "a schema is a `Schema` or the path of its file; `Schema.from_dict` makes one of a mapping"
+            )
         return load(Path(path))
 
     def save(self, path: str | Path) -> None:

@@ -47,7 +47,16 @@ def test_text_is_parsed():
     }
 
 
-@pytest.mark.parametrize("text", ["sex", "=F", "sex=F, sex=M", "sex F"])
+def test_quotes_keep_signs_together():
+    assert parsed('dose="2,5 mg"|"a..b"|c, "x=y"=1, range="1,5".."2,5", note="a|b"') == {
+        "dose": ["2,5 mg", "a..b", "c"],
+        "x=y": "1",
+        "range": ("1,5", "2,5"),
+        "note": "a|b",
+    }
+
+
+@pytest.mark.parametrize("text", ["sex", "=F", "sex=F, sex=M", "sex F", "pay=2,5", 'sex="F', '""=F'])
 def test_other_text_is_refused(text):
     with pytest.raises(SettingError):
         parsed(text)
@@ -59,6 +68,43 @@ def test_values_and_sets():
     assert _part({"sex": None}, "sex").tolist() == [0, 0, 1, 0]
     assert _part({"ok": True}, "ok").tolist()[:2] == [0, 1]
     assert _part({"ok": "false"}, "ok").tolist()[:2] == [1, 0]
+
+
+def test_a_cell_that_the_schema_calls_empty_is_an_empty_cell():
+    declared = SCHEMA.to_dict()
+    declared["fields"][0]["understudy"] = {"missing": {"NA": None}}
+    declared["fields"][1]["understudy"]["missing"] = {"-9": None}
+    schema = us.Schema.from_dict(declared)
+    for column, cell in (("sex", "NA"), ("age", "-9")):
+        asked, empty = (conditions(schema, {column: value})[0] for value in (cell, None))
+        assert asked.part.tolist() == empty.part.tolist()
+        assert asked.spans == empty.spans == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "remedy"),
+    [
+        ({"sex": "f"}, "its values are F, M"),
+        ({"age": "30-40"}, r"write a whole number such as 30, a range as LOW\.\.HIGH"),
+        ({"pay": (1, "x")}, "write a number such as 30.5"),
+        ({"age": (40, 30)}, "the range of 'age' ends before it begins"),
+        (["sex"], "give columns with their conditions"),
+        (None, "give columns with their conditions"),
+    ],
+)
+def test_what_was_meant_is_told(query, remedy):
+    with pytest.raises(SettingError, match=remedy):
+        conditions(SCHEMA, query)
+
+
+def test_of_many_values_the_nearest_are_told():
+    names = [f"Town {index}" for index in range(50)] + ["Düsseldorf"]
+    field = {"name": "town", "type": "string", "categories": names}
+    schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    with pytest.raises(SettingError, match=r"the nearest are Düsseldorf .all 51 of them"):
+        conditions(schema, {"town": "dusseldorf"})
+    with pytest.raises(SettingError, match=r"its values are Town 0, .*Town 11 .all 51 of them"):
+        conditions(schema, {"town": "xyz"})
 
 
 def test_ranges_include_both_ends_and_may_cut_a_bin():
@@ -156,7 +202,7 @@ def test_every_mechanism_has_bounds_for_what_it_measured(people):
     assert all(bound.bound is None and bound.source == "unknown" for bound in pair)
 
 
-@pytest.mark.parametrize("confidence", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("confidence", [0.0, 1.0, 2.0, "high", None])
 def test_impossible_confidence_is_refused(release, confidence):
     with pytest.raises(SettingError, match="confidence"):
         release.answer("sex=F", confidence=confidence)
@@ -169,8 +215,14 @@ def test_replicates_differ_and_are_repeatable(release):
     assert all(a.equals(b) for a, b in zip(first, again, strict=True))
     assert not first[0].equals(first[1])
     assert [len(table) for table in first] == [300, 300]
-    with pytest.raises(SettingError):
-        release.replicates(1)
+    for count in (1, 2.5, "two", None):
+        with pytest.raises(SettingError, match="at least 2"):
+            release.replicates(count)
+
+
+def test_a_workload_that_is_no_text_is_told(release):
+    with pytest.raises(SettingError, match="workload: give text"):
+        release.bounds([["sex", "age"]])
 
 
 def test_the_most_rows_there_can_be(release, people):
