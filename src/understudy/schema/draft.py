@@ -28,6 +28,9 @@ _KEY_NAME = re.compile(
 _UNIT_NAME = re.compile(r"(?i:(patient|person|customer|client|subject|member|household|respondent|employee|student)s?)")
 _WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"))
 _DATE_FORMATS = (None, "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
+_SHORT_FORMATS = ("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y")
+_SHORT_DATE = re.compile(r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2}\s*")
+_YEAR_1000 = int(np.datetime64("1000-01-01", "D").astype(np.int64))
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,7 @@ def _is_key(name: str, seen: Profile) -> bool:
     if seen.filled < 50 or seen.distinct < 0.9 * seen.filled or seen.typed != "text":
         return False
     real = seen.numeric > 0.95 and not seen.whole
-    moments = any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _DATE_FORMATS) if not seen.numeric else False
+    moments = any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _formats(seen)) if not seen.numeric else False
     return not real and not moments and (seen.numeric < 0.95 or bool(_KEY_NAME.search(name)))
 
 
@@ -206,9 +209,16 @@ def _sentinels(values: NDArray[Any]) -> list[float]:
     )
 
 
+def _formats(seen: Profile) -> tuple[str | None, ...]:
+    """The notations to try; years of two digits only where the first cells have them: they are read one by one."""
+    first = [text for text in seen.texts[:100] if text.strip().lower() not in _MISSING_WORDS]
+    return _SHORT_FORMATS if first and all(map(_SHORT_DATE.fullmatch, first)) else _DATE_FORMATS
+
+
 def _moment(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
-    for pattern in _DATE_FORMATS:
+    for pattern in _formats(seen):
         days, valid, has_time = seen.moments(pattern)
+        valid = valid & (days >= _YEAR_1000)  # 05.07.15 among years of four digits is no date of the year 15
         share = seen.counts[valid].sum() / max(seen.filled, 1)
         if share > 0.98 and valid.any():
             kind = "datetime" if has_time else "date"
@@ -219,7 +229,8 @@ def _moment(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
             missing = _missing_words(seen, set())
             field: dict[str, Any] = {"type": kind} | ({"format": pattern} if pattern else {})
             field["constraints"] = limits | _required(seen, missing).get("constraints", {})
-            return field | _ours(missing=missing, bins={"width": "1 month"}), "bounds widened to whole years"
+            note = "; two digits are a year from 1969 to 2068" if pattern in _SHORT_FORMATS else ""
+            return field | _ours(missing=missing, bins={"width": "1 month"}), f"bounds widened to whole years{note}"
     return None
 
 

@@ -180,6 +180,24 @@ def test_dates_that_hardly_repeat_are_dates_in_every_notation():
     assert [(field["type"], field["format"]) for field in fields] == [("date", name) for name in frame.columns]
 
 
+@pytest.mark.parametrize("pattern", ["%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y"])
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_years_of_two_digits_are_years_of_a_life_time(pattern, repeats):
+    days = [dt.date(2011, 1, 1) + dt.timedelta(days=index) for index in range(100)] * repeats
+    frame = pd.DataFrame({"d": [day.strftime(pattern) for day in days] + ["NA"]})
+    proposal = draft(frame, ["d"], Dialect())
+    (field,) = proposal.content["fields"]
+    assert (field["type"], field["format"], field["constraints"]["minimum"]) == ("date", pattern, "2011-01-01")
+    assert "1969 to 2068" in proposal.notes["d"]
+    Schema.from_dict(proposal.content)
+
+
+def test_a_few_short_years_among_long_ones_move_no_bound():
+    frame = pd.DataFrame({"d": ["05.07.2015", "31.12.2016"] * 200 + ["05.07.15"]})
+    (field,) = draft(frame, ["d"], Dialect()).content["fields"]
+    assert field["constraints"]["minimum"] == "2015-01-01"
+
+
 def test_notes_do_not_count_nothing(proposal):
     assert proposal.notes["zip"] == "3 values"
     assert proposal.notes["city"] == "2 values; 1 rare one folded into other"
