@@ -21,10 +21,11 @@ from understudy.privacy.budget import Budget
 from understudy.privacy.charge import What
 from understudy.privacy.gate import PrivateTable
 from understudy.progress import Progress, Step, silent
-from understudy.schema import Column, Schema
+from understudy.schema import Column, Dialect, Schema
 from understudy.schema.discover import TYPES, Open, Shape, Words, trial
 from understudy.schema.fields import OURS, FieldError, column_of, filled
 from understudy.schema.probe import Search
+from understudy.schema.text import numbers
 from understudy.source.protocol import CountsValues
 from understudy.source.reopen import Opener
 from understudy.tabulate import Counts
@@ -181,7 +182,7 @@ class Shop:
         for column in columns:
             self.progress(Step("discover", None, f"the values of {column.name}"))
             found = table.values(column.name, rho=share, delta=self._delta / 2 / len(columns))
-            self._facts[column.name] = partial(_categories, found, column)
+            self._facts[column.name] = partial(_categories, found, column, self.schema.dialect)
 
     # -- the gate --------------------------------------------------------------------------------------------------
 
@@ -255,28 +256,27 @@ def _words(column: Open) -> Words:
     return Words(name=column.name, tokens=tuple(_missing(column)))
 
 
-def _categories(found: Mapping[str, int], column: Open, most: int) -> dict[str, Any]:
+def _categories(found: Mapping[str, int], column: Open, dialect: Dialect, most: int) -> dict[str, Any]:
     """The values to declare: the commonest ones, in the order of the text; one that stands for all where none is."""
+    import pyarrow as pa
+
     ours = column.field.get(OURS, {})
     kind = str(ours.get("kind", column.field.get("type", "string")))
     if kind == "string":
         values: Mapping[Any, int] = found
     else:
         values = {}
-        for text, count in found.items():
-            if (number := _number(text, kind)) is not None:
-                values[number] = values.get(number, 0) + count
+        written = numbers(pa.array(list(found), pa.string()), dialect.decimal, dialect.group).tolist()
+        for number, count in zip(written, found.values(), strict=True):
+            if (value := _value(number, kind)) is not None:
+                values[value] = values.get(value, 0) + count
     common = sorted(values, key=lambda value: (-values[value], value))[:most]
     if not common:
         common = [str(ours.get("other", "other"))] if kind == "string" else [0]
     return {"categories": sorted(common)}
 
 
-def _number(text: str, kind: str) -> int | float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
+def _value(number: float, kind: str) -> int | float | None:
     if not np.isfinite(number) or abs(number) > 1 << 53 or (kind == "integer" and not number.is_integer()):
         return None
     return int(number) if number.is_integer() else number

@@ -123,16 +123,20 @@ class Categorical(Coded):
         return self.tokens() | {str(value): code for code, value in enumerate(self.values)}
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of values that are not text: numbers by their number, everything else by its text."""
+        """Codes of values that are not text: numbers by their number, everything else by its text.
+
+        With another decimal mark numbers go by their text as well: a value may be declared as the table writes it.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if any(fits(cells.type) for fits in (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal)):
+        broken = pa.types.is_floating(cells.type) or pa.types.is_decimal(cells.type)
+        if (broken and dialect.decimal == ".") or pa.types.is_integer(cells.type):
             distinct = cells.dictionary_encode()
             table = np.append(self._of_numbers(_floats(distinct.dictionary)), np.int32(self.empty_code))
             index = np.asarray(pc.fill_null(distinct.indices, len(distinct.dictionary)))
             return {self.name: table[index]}
-        return self.encode(plain_text(as_text(cells)), dialect)
+        return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
 
     def _of_numbers(self, values: NDArray[np.float64]) -> Codes:
         lookup = self._number_lookup
@@ -202,9 +206,15 @@ class Boolean(Coded):
         return pa.bool_()
 
     @cached_property
+    def _words(self) -> dict[str, int]:
+        """What each word means. True and false mean themselves: a frame holds them as words beside one empty cell."""
+        plain = {word: code for word, code in (("false", 0), ("true", 1)) if word not in self.missing}
+        return plain | dict.fromkeys(self.false_values, 0) | dict.fromkeys(self.true_values, 1)
+
+    @cached_property
     def _texts(self) -> Categorical:
         """The same column as text, to look words up in."""
-        words = dict.fromkeys((*self.false_values, *self.true_values))
+        words = self._words
         shared = {"nullable": self.nullable, "missing": self.missing, "on_unknown": self.on_unknown}
         return Categorical.model_validate({"name": self.name, "values": tuple(words), "other": "\0", **shared})
 
@@ -215,7 +225,7 @@ class Boolean(Coded):
     def _folded(self, codes: Codes) -> Codes:
         """Word codes to 0/1, special codes moved down."""
         words = self._texts.ordinary
-        table = [int(word in self.true_values) for word in self._texts.values]
+        table = list(self._words.values())
         table += list(range(2, 2 + self._texts.size - words))
         return np.where(codes < 0, codes, np.asarray(table, np.int32)[np.maximum(codes, 0)]).astype(np.int32)
 
@@ -252,10 +262,17 @@ class Boolean(Coded):
         return [Entry(self.name, code, "value", text, label=str(bool(code))) for code, text in words] + self.specials()
 
 
-def as_text(cells: Any) -> Any:
-    """Any arrow array as text. Where arrow cannot write one cell, every cell is written on its own."""
+def as_text(cells: Any, decimal: str = ".") -> Any:
+    """Any arrow array as text: each cell as it is written where a frame holds Python objects beside it.
+
+    Where arrow cannot write one cell, every cell is written on its own.
+    """
     import pyarrow as pa
 
+    kinds = pa.types.is_floating, pa.types.is_decimal, pa.types.is_duration, pa.types.is_time
+    if any(fits(cells.type) for fits in kinds):
+        distinct = cells.dictionary_encode()
+        return objects_as_text(listed(distinct.dictionary), decimal).take(distinct.indices)
     try:
         return moments_as_text(cells) if pa.types.is_timestamp(cells.type) else cells.cast(pa.string())
     except pa.ArrowException:

@@ -81,7 +81,7 @@ class Words(Column):
         import pyarrow.compute as pc
 
         cells = cells if pa.types.is_dictionary(cells.type) else _hashable(cells).dictionary_encode()
-        text = _short(cells.dictionary)
+        text = plain_text(as_text(cells.dictionary, dialect.decimal))
         text = pc.utf8_trim_whitespace(text) if dialect.trim else text
         none = pa.array(["", *self.tokens], pa.string())
         lost = pc.or_kleene(pc.is_in(text, value_set=none), pc.greater(pc.utf8_length(text), LONGEST))
@@ -110,16 +110,18 @@ class Shape(Categorical):
         return {self.name: codes}
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """The shape of cells whose type is known already."""
+        """The shape of cells whose type is known already; of other types, that of their text."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if pa.types.is_floating(cells.type) or pa.types.is_decimal(cells.type):
             values = np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan")))
-            codes = np.where(np.isfinite(values) & (values == np.rint(values)), 0, 1).astype(np.int32)
+            codes = np.select([~np.isfinite(values), values == np.rint(values)], [4, 0], 1).astype(np.int32)
         else:
             kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp)
-            code = next((i for i, fits in enumerate(kinds) if fits(cells.type)), 4)
+            code = next((i for i, fits in enumerate(kinds) if fits(cells.type)), None)
+            if code is None:
+                return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
             codes = np.full(len(cells), code, np.int32)
         codes[np.asarray(pc.is_null(cells, nan_is_null=True))] = self.empty_code
         return {self.name: codes}
@@ -208,16 +210,6 @@ def _hashable(cells: Any) -> Any:
     if pa.types.is_nested(cells.type) or pa.types.is_string_view(cells.type) or pa.types.is_binary_view(cells.type):
         return plain_text(as_text(cells))
     return cells
-
-
-def _short(cells: Any) -> Any:
-    """Distinct cells as text; numbers the short way, so that 5, 5.0 and "5" are one value."""
-    import pyarrow as pa
-
-    if pa.types.is_floating(cells.type) or pa.types.is_decimal(cells.type):
-        values = [None if cell is None else float(cell) for cell in cells.to_pylist()]
-        return _texts([None if v is None or v != v else str(int(v)) if v.is_integer() else repr(v) for v in values])
-    return plain_text(as_text(cells))
 
 
 def _texts(values: list[Any]) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 from understudy.errors import InputError, SchemaError
-from understudy.schema.text import objects_as_text
+from understudy.schema.text import listed, objects_as_text
 
 FrameKind: TypeAlias = Literal["arrow", "pandas", "polars"]
 
@@ -141,6 +141,7 @@ def _arrow(series: Any, decimal: str) -> Any:
     import narwhals as nw
     import pyarrow as pa
 
+    given = series
     if not isinstance(series, pa.ChunkedArray | pa.Array):
         if holds_objects(series):
             return objects_as_text(list(series), decimal)
@@ -148,6 +149,8 @@ def _arrow(series: Any, decimal: str) -> Any:
             series = nw.from_native(series, series_only=True).to_arrow()
         except Exception:  # a library's own error would quote a cell
             return objects_as_text(list(series), decimal)
+    if isinstance(series.type, pa.BaseExtensionType):  # such as pandas' periods: their storage is not what they say
+        return objects_as_text(listed(series) if given is series else list(given), decimal)
     if isinstance(series, pa.Array):
         return series
     if pa.types.is_dictionary(series.type):

@@ -117,7 +117,7 @@ class Measured(Coded):
         import pyarrow as pa
 
         converted = self.units_of_typed(cells) if not pa.types.is_dictionary(cells.type) else None
-        text = plain_text(as_text(cells)) if converted is None else None
+        text = plain_text(as_text(cells, dialect.decimal)) if converted is None else None
         return self.units_of_text(text, dialect) if converted is None else converted
 
     @cached_property
@@ -251,7 +251,7 @@ class Measured(Coded):
         import pyarrow.compute as pc
 
         units, valid = self.units_of_text(text, dialect)
-        codes = self._encode_units(units, valid)
+        codes = self._encode_units(units, valid, dialect)
         tokens = self.tokens()
         found = np.asarray(
             pc.fill_null(pc.index_in(pc.utf8_trim_whitespace(text), pa.array(list(tokens), pa.string())), -1)
@@ -268,21 +268,32 @@ class Measured(Coded):
 
         converted = self.units_of_typed(cells)
         if converted is None:
-            return self.encode(plain_text(as_text(cells)), dialect)
-        codes = self._encode_units(*converted)
+            return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
+        codes = self._encode_units(*converted, dialect)
         if cells.null_count or pa.types.is_floating(cells.type):
             codes[self.name][np.asarray(pc.is_null(cells, nan_is_null=True))] = self.empty_code
         return codes
 
-    def _encode_units(self, units: NDArray[Any], valid: NDArray[np.bool_]) -> dict[str, Codes]:
+    def _encode_units(self, units: NDArray[Any], valid: NDArray[np.bool_], dialect: Dialect) -> dict[str, Codes]:
         codes = self.axis.encode(units)
         if self.outside == "unknown":
             valid = valid & (units >= self.bounds[0]) & (units <= self.bounds[1])
         if not valid.all():
             codes[~valid] = self.unknown_code
-        for token, unit in self._token_units:
+        for token, unit in (*self._token_units, *self._tokens_with_mark(dialect)):
             codes[units == unit] = self.tokens()[token]
         return {self.name: codes}
+
+    def _tokens_with_mark(self, dialect: Dialect) -> list[tuple[str, Any]]:
+        """Missing tokens that write a number with the table's own decimal mark: found however it is typed as well."""
+        import pyarrow as pa
+
+        tokens = [token for token in self.missing if dialect.decimal != "." and dialect.decimal in token]
+        if not tokens:
+            return []
+        text = pa.array(tokens, pa.string())
+        units, valid = self.units_of_text(text, dialect)
+        return [(token, unit) for token, unit, fits in zip(tokens, units.tolist(), valid, strict=True) if fits]
 
     @cached_property
     def _token_units(self) -> list[tuple[str, Any]]:

@@ -163,8 +163,8 @@ class Numeric(Measured):
         text = values.cast(pa.string())
         return pc.replace_substring(text, ".", dialect.decimal) if dialect.decimal != "." else text
 
-    def _encode_units(self, units: NDArray[Any], valid: NDArray[np.bool_]) -> dict[str, Codes]:
-        codes = super()._encode_units(units, valid)
+    def _encode_units(self, units: NDArray[Any], valid: NDArray[np.bool_], dialect: Dialect) -> dict[str, Codes]:
+        codes = super()._encode_units(units, valid, dialect)
         if self.heaps is not None:
             inside = np.clip(units, *self.bounds)
             plain = (codes[self.name] >= 0) & (codes[self.name] < self.ordinary)

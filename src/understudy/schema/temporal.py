@@ -22,7 +22,7 @@ from understudy.schema.times import (
     moment_microseconds,
 )
 
-_WRITTEN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T"  # how a moment among Python objects is written as text
+_WRITTEN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T|$)"  # how a date or moment among Python objects is written as text
 _SECONDS = re.compile(r"^-?[0-9]{1,12}$")
 _WIDTH = re.compile(r"^\s*([0-9]+)\s*(second|minute|hour|day|week|month|year)s?\s*$")
 

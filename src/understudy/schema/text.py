@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_DIGITS = 400  # the largest floating point number has 309
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
@@ -95,6 +96,16 @@ def _moment_text(cell: datetime) -> str:
     return written if cell.tzinfo is None else f"{written}Z"
 
 
+def _decimal_text(cell: Decimal) -> str | None:
+    """The short way, as other numbers are: 5.00 is 5."""
+    if cell.is_nan():
+        return None
+    if cell.is_infinite() or abs(cell.adjusted()) > _DIGITS:  # writing it out could take gigabytes
+        return str(cell)
+    text = format(cell or abs(cell), "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def _object_text(cell: Any) -> str | None:
     """One object in the text that its typed form would be read as."""
     if isinstance(cell, np.datetime64):
@@ -106,6 +117,8 @@ def _object_text(cell: Any) -> str | None:
     if isinstance(cell, float | np.floating):
         number = float(cell)
         return None if number != number else str(int(number)) if number.is_integer() else repr(number)
+    if isinstance(cell, Decimal):
+        return _decimal_text(cell)
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "replace")
     if isinstance(cell, timedelta):

@@ -106,6 +106,19 @@ def test_values_of_whole_numbers_and_none_at_all():
     assert bought(written, schema(codes), budget)[0].column("w").values == (7,)
 
 
+@pytest.mark.parametrize("odd", [[], ["?"]], ids=["numbers", "objects"])
+@pytest.mark.parametrize(("kind", "told"), [("number", (0.5, 2.5)), ("string", ("0,5", "2,5"))])
+def test_values_with_a_decimal_comma_are_told_alike_beside_an_odd_cell(kind, told, odd):
+    field = {"name": "w", "type": kind, "understudy": {"values": "discover"}}
+    ours = {"privacy_unit": "row", "dialect": {"decimal": ","}}
+    declared = Schema.from_dict({"fields": [field], "understudy": ours})
+    table = pd.DataFrame({"w": [2.5] * 500 + [0.5] * 500 + odd})
+    found = bought(table, declared, Budget.of(rho=2.0, delta=1e-6, purchase_delta=1e-7))[0]
+    assert found.column("w").values == told
+    codes = found.encode(table).codes["w"].tolist()
+    assert codes[:1000] == [1] * 500 + [0] * 500
+
+
 # -- refusals --
 
 

@@ -240,7 +240,7 @@ def moment(kind="date", low="2020-01-01", high="2020-12-31", **ours):
 
 def test_dates_by_month_and_in_other_formats():
     schema = schema_of(moment(bins={"width": "1 month"}) | {"format": "%d/%m/%Y"})
-    assert codes(schema, ["31/01/2020", "1/2/2020", "30/02/2020", "2020-03-01", "31/12/2031"]) == [0, 1, 13, 13, 11]
+    assert codes(schema, ["31/01/2020", "1/2/2020", "30/02/2020", "2020-03-01", "31/12/2031"]) == [0, 1, 13, 2, 11]
     assert schema.encode(pl.DataFrame({"x": [dt.date(2020, 12, 31)]})).codes["x"].tolist() == [11]
     drawn = values(schema, [1] * 300)
     assert {day.month for day in drawn} == {2}

@@ -8,7 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from understudy.schema import Schema
+from understudy.schema import Dialect, Schema
+from understudy.schema.discover import Shape, Words
+from understudy.schema.frames import arrow_columns
 
 DATES = {"minimum": "2020-01-01", "maximum": "2020-12-31"}
 MOMENTS = [datetime.datetime(2020, 3, 1, 10), datetime.datetime(2020, 9, 2, 23, 30, 5)]
@@ -22,6 +24,11 @@ CASES = {
     ),
     "values of text that numbers fit": ({"type": "string", "categories": ["01", "02"]}, [1, 2]),
     "values of text with decimals": ({"type": "string", "categories": ["1.5", "2"]}, [1.5, 2.0]),
+    "values of text with the table's own mark": ({"type": "string", "categories": ["1,5", "2"]}, [1.5, 2.0]),
+    "missing with the table's own mark": (NUMBER | {"understudy": {"missing": {"22,5": "refused"}}}, [1.5, 22.5]),
+    "lengths among numbers": (NUMBER, [datetime.timedelta(seconds=1.5), datetime.timedelta(seconds=50)]),
+    "truth by other words": ({"type": "boolean", "trueValues": ["Y"], "falseValues": ["N"]}, [True, False]),
+    "periods": ({"type": "date", "constraints": DATES}, [pd.Period("2020-03-01", "D"), pd.Period("2020-09-02", "D")]),
     "whole values": ({"type": "integer", "categories": [1, 2]}, [1, 2]),
     "dates with a pattern": ({"type": "date", "format": "%d/%m/%Y", "constraints": DATES}, MOMENTS),
     "moments with a pattern": (
@@ -41,6 +48,47 @@ def test_an_odd_cell_changes_no_other(case):
     assert len(set(codes)) == 2
     assert codes.tolist() == among[:-1].tolist()
     assert among[-1] == schema.coded[0].unknown_code
+
+
+@pytest.mark.parametrize(
+    ("field", "cells"),
+    [
+        ({"type": "date", "format": "%d/%m/%Y", "constraints": DATES}, [datetime.date(2020, 3, 1)]),
+        ({"type": "string", "categories": ["08:30:00"]}, [datetime.time(8, 30)]),
+        ({"type": "string", "categories": ["1"]}, [Decimal("1.00")]),
+    ],
+)
+def test_an_odd_cell_changes_no_other_of_arrow_types(field, cells):
+    schema = Schema.from_dict({"fields": [{"name": "x", **field}], "understudy": {"privacy_unit": "row"}})
+    alone = pd.DataFrame({"x": pd.Series(pa.array(cells).to_pandas(types_mapper=pd.ArrowDtype))})
+    beside = pd.DataFrame({"x": pd.Series([*cells, "?"], dtype=object)})
+    assert alone["x"].dtype != object
+    code, other = schema.encode(alone).codes["x"].tolist(), schema.coded[0].unknown_code
+    assert code != [other]
+    assert schema.encode(beside).codes["x"].tolist() == [*code, other]
+
+
+BOUGHT = {
+    "numbers": [1.5, 22.0, float("inf")],
+    "decimals": [Decimal("1.50"), Decimal("22.00")],
+    "lengths": [datetime.timedelta(seconds=90.5), datetime.timedelta(seconds=5000)],
+    "moments": MOMENTS,
+    "truth": [True, False],
+    "periods": [pd.Period("2020-03-01", "D")],
+}
+
+
+@pytest.mark.parametrize("cells", BOUGHT.values(), ids=BOUGHT)
+@pytest.mark.parametrize("mark", [".", ","])
+def test_an_odd_cell_changes_no_value_or_shape_that_is_bought(cells, mark):
+    """Else one odd cell would show in every value that is told."""
+    dialect = Dialect(decimal=mark)
+    alone, beside = pd.DataFrame({"x": cells}), pd.DataFrame({"x": pd.Series([*cells, "?"], dtype=object)})
+    found, among = (arrow_columns(frame, ["x"], mark)[0]["x"] for frame in (alone, beside))
+    words = [Words(name="x").texts(each, dialect).to_pylist() for each in (found, among)]
+    assert words[0] == words[1][:-1]
+    shapes = [Shape(name="x").encode(each, dialect)["x"].tolist() for each in (found, among)]
+    assert shapes[0] == shapes[1][:-1]
 
 
 def test_a_cell_too_large_for_a_float_is_coded_without_a_word():

@@ -60,7 +60,7 @@ def steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
     if moves is None:
         return None
     values, least, largest = _scale(kind)
-    starts = _starts(lambda places: moves(values(places)), np.asarray(_line(column)), least, largest)
+    starts = _starts(lambda places: moves(values(places)), np.asarray(_line(column, dialect)), least, largest)
     cells = values(np.unique(np.append(starts, least)))
     if pa.types.is_floating(kind):  # infinities have no units: they are no part of the line
         cells = pa.concat_arrays([pa.array([-math.inf]), cells, pa.array([math.inf])])
@@ -71,7 +71,7 @@ def steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
     return _merged(places, codes, column.codes_of_null()[column.name])
 
 
-def _line(column: Coded) -> list[int | float]:
+def _line(column: Coded, dialect: Dialect) -> list[int | float]:
     """Every number that the code of a cell can depend on, in the units of the axis."""
     import pyarrow as pa
 
@@ -79,14 +79,18 @@ def _line(column: Coded) -> list[int | float]:
     found = [end for entry in entries for end in (entry.lower, entry.upper) if end is not None]
     values = [entry.value for entry in entries if entry.value is not None]
     if isinstance(column, Measured):
-        units, valid = column.units_of_text(pa.array([v for v in values if isinstance(v, str)], pa.string()), Dialect())
-        return [*found, *(v for v in values if not isinstance(v, str)), *units[valid].tolist()]
-    return [number for value in values if math.isfinite(number := _number(value))]
+        tokens = pa.array([v for v in values if isinstance(v, str)], pa.string())
+        read = [column.units_of_text(tokens, how) for how in (Dialect(), dialect)]
+        units = [unit for found_units, valid in read for unit in found_units[valid].tolist()]
+        return [*found, *(v for v in values if not isinstance(v, str)), *units]
+    written = [str(value) for value in values]
+    written += [text.replace(dialect.group, "").replace(dialect.decimal, ".") for text in written]
+    return [number for text in written if math.isfinite(number := _number(text))]
 
 
-def _number(value: object) -> float:
+def _number(text: str) -> float:
     try:
-        return float(str(value))
+        return float(text)
     except ValueError:
         return math.nan
 
