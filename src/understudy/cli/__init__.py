@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from understudy.cli.guard import Guarded
+if TYPE_CHECKING:
+    import typer
 
 
 def group() -> typer.Typer:
     """A group of commands that explains every error in one sentence."""
+    import typer
+
+    from understudy.cli.guard import Guarded
+
     return typer.Typer(
         name="understudy",
         cls=Guarded,
@@ -36,7 +39,16 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """Run the command line; `run` starts without the other commands, since it is often called to find all done."""
+    """Run the command line; little is imported before this, so that whoever stops it early sees no traceback."""
+    try:
+        _main()
+    except KeyboardInterrupt:
+        sys.stderr.write("error: interrupted.\n")
+        sys.exit(130)
+
+
+def _main() -> None:
+    """`run` starts without the other commands, since it is often called to find all done."""
     if sys.argv[1:2] == ["run"]:
         from understudy.cli.journey import run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 
 import pyarrow.csv as pa_csv
@@ -10,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import understudy as us
-from understudy.cli import app, demo, guard, run
+from understudy.cli import app, demo, guard, main, run
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
 
@@ -329,3 +330,22 @@ def test_version_and_summaries_that_are_not_cut(call):
         code, out, _ = call(*group, "--help")
         assert code == 0
         assert "..." not in out.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize(("command", "home"), [("book", "commands"), ("run", "journey")])
+def test_whoever_stops_a_command_while_it_starts_sees_no_traceback(monkeypatch, capsys, command, home):
+    class Stopped:
+        def __getattr__(self, name):
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(sys.modules, f"understudy.cli.{home}", Stopped())
+    monkeypatch.setattr(sys, "argv", ["understudy", command])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 130
+    assert capsys.readouterr().err == "error: interrupted.\n"
+
+
+def test_little_is_imported_before_the_command_line_can_explain_itself():
+    script = "import sys, understudy.cli; sys.exit('typer' in sys.modules)"
+    subprocess.run([sys.executable, "-c", script], check=True)
