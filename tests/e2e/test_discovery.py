@@ -277,6 +277,12 @@ def test_a_draft_of_parquet_takes_its_types(tmp_path, call):
     assert all(column.nullable for column in schema.columns if hasattr(column, "nullable"))
 
 
+def test_a_delimiter_at_the_end_of_the_header_names_no_column(tmp_path, call):
+    (tmp_path / "t.csv").write_text("a;b;\n1;2;\n")
+    schema, _ = drafted(call, tmp_path, tmp_path / "t.csv", "--unit", "row")
+    assert [column.name for column in schema.columns] == ["a", "b"]
+
+
 @pytest.mark.parametrize("first", ["1,2,3", "a,,c", "a,a", "", ",", "12.5,x"])
 def test_a_first_line_that_may_be_a_row_is_not_taken_for_names(tmp_path, call, first):
     (tmp_path / "t.csv").write_text(f"{first}\n4,5,6\n")

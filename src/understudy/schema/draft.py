@@ -99,6 +99,8 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
     """The field of a column, by the first shape that fits."""
     if seen.filled == 0:
         return {"understudy": {"kind": "drop"}}, "empty in every row"
+    if seen.typed == "nested":
+        return {"understudy": {"kind": "drop"}}, "lists, records and bytes cannot be synthesised"
     if _is_key(name, seen):
         kind = "id" if _KEY_NAME.search(name) else "drop"
         return {"understudy": {"kind": kind}}, "different in almost every row: an identifier or free text"

@@ -64,6 +64,7 @@ def header(path: Path) -> tuple[Dialect, list[str]]:
     marks = {mark: line.count(mark) for mark in (",", ";", "\t", "|")}
     delimiter = max(marks, key=lambda mark: marks[mark])
     names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
+    names = names[:-1] if len(names) > 1 and not names[-1] else names  # a delimiter at the end names no column
     if not any(names):
         raise InputError(f"{path}: the first line is empty; export the table again, with its header")
     if len(set(names)) != len(names) or not all(names) or any(map(_VALUE.fullmatch, names)):

@@ -25,7 +25,8 @@ class Profile:
         texts: distinct non-empty cells, as text.
         counts: how many rows hold each.
         empty: how many cells are empty.
-        typed: "boolean", "date", "datetime" or "duration" where the frame says so, "number" or "text" otherwise.
+        typed: "boolean", "date", "datetime", "duration" or "nested" (lists, bytes) where the frame says so, "number" or
+            "text" otherwise.
         dialect: how numbers are written.
         span: the least and greatest moment of a typed column, in microseconds.
     """
@@ -116,6 +117,8 @@ def profile(cells: Any, dialect: Dialect) -> Profile:
         unit = pa.duration("us") if typed == "duration" else pa.timestamp("us")
         ends = pc.min_max(cells.cast(unit, safe=False).cast(pa.int64())).as_py()
         span = (ends["min"] or 0, ends["max"] or 0)
+    elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        typed = "nested"
     text = pc.fill_null(pc.cast(as_text(cells), pa.string()), "")
     table = pc.value_counts(text)
     texts, counts = table.field("values").to_pylist(), np.asarray(table.field("counts"), dtype=np.int64)

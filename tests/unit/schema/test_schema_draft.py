@@ -4,6 +4,7 @@ import datetime as dt
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from understudy.schema import Dialect, Schema
@@ -171,6 +172,14 @@ def test_typed_columns_are_drafted_by_their_type():
     schema = Schema.from_dict(draft(frame, list(frame.columns), Dialect()).content)
     assert [column.kind for column in schema.columns] == ["boolean", "datetime", "duration", "categorical", "number"]
     schema.encode(frame)
+
+
+def test_lists_records_and_bytes_are_left_out():
+    """As text they would be written differently by every engine."""
+    cells = {"l": [["a"], ["b"]], "s": [{"a": 1}, {"a": 2}], "b": [b"a", b"b"], "c": ["a", "b"]}
+    frame = pa.table({name: values * 50 for name, values in cells.items()})
+    fields = {field["name"]: field for field in draft(frame, list(cells), Dialect()).content["fields"]}
+    assert [fields[name]["understudy"].get("kind") for name in cells] == ["drop", "drop", "drop", None]
 
 
 def test_dates_that_hardly_repeat_are_dates_in_every_notation():
