@@ -164,7 +164,7 @@ class RunJournal:
 
     def charged(self, charges: Sequence[Charge]) -> None:
         """Write charges down; at the first, the budget goes into the book."""
-        insecure = self._run.look()
+        insecure = self._look()
         fresh = list(charges) if self.earlier is None else self.earlier.charged(charges)
         if not fresh:
             return
@@ -173,6 +173,13 @@ class RunJournal:
             self._write_down()
         self._spent = True
         writer.charged(fresh)
+
+    def _look(self) -> bool:
+        """Whether any noise so far was seeded; the partial release is marked as soon as it is."""
+        before = self._run.insecure
+        if self._run.look() and not before and self._writer is not None:
+            self._writer.seeded()
+        return self._run.insecure
 
     def _open(self) -> PartialWriter:
         if self._writer is None and self.earlier is not None:
@@ -202,7 +209,7 @@ class RunJournal:
 
         Measurements are written down by `measured`, and facts that are bought together in the end.
         """
-        self._run.look()
+        self._look()
         if self._run.schema.open:
             return answer
         self._recalled = None if self.earlier is None else self.earlier.answered(answer)

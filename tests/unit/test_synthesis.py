@@ -428,6 +428,23 @@ def test_test_mode_around_one_step_marks_the_whole(step):
     assert release.receipt.insecure
 
 
+def test_a_resumed_run_is_marked_for_test_mode_after_its_beginning(tmp_path, monkeypatch):
+    mode = us.testing.insecure(seed=7)
+
+    def sneak(step):
+        if step.stage == "select" and not is_insecure():
+            mode.__enter__()
+        elif step.stage != "select" and is_insecure():
+            mode.__exit__(None, None, None)
+
+    with monkeypatch.context() as patch, pytest.raises(errors.Paid, match="RuntimeError"):
+        patch.setattr(us.Release, "save", _raising(RuntimeError()))
+        run(tmp_path, mechanism="mst", progress=sneak)
+    assert not is_insecure()
+    assert us.Book().spent("d").runs == 1
+    assert us.resume(tmp_path / "r.release.partial").receipt.insecure
+
+
 def test_a_resumed_test_run_stays_marked(tmp_path, monkeypatch):
     monkeypatch.setattr(us.Release, "save", _raising(RuntimeError()))
     with us.testing.insecure(seed=7), pytest.raises(errors.Paid):

@@ -99,6 +99,17 @@ class PartialWriter:
         """Write a measurement down; if the disk refuses, continue in another folder rather than lose what was paid."""
         self._keep({"measurement": _portable(measurement_data(measurement)), "recoding": recoding.to_dict()})
 
+    def seeded(self) -> None:
+        """Write down that noise is drawn in test mode: whatever is made of this file is marked.
+
+        Raises:
+            OutputError: when that fails; nothing was drawn yet.
+        """
+        try:
+            self._put(_line({"insecure": True}))
+        except OSError:
+            raise OutputError(f"{self.path} cannot be written any more; the run stops before reading rows") from None
+
     def answered(self, answer: Any) -> None:
         """Write the answer of a selection or of scores down; if the disk refuses, continue in another folder."""
         self._keep({"answer": answer})
@@ -191,6 +202,8 @@ def read_partial(path: str | PathLike[str]) -> Partial:
     records = [_parsed(line, last=i == len(lines) - 1, path=path) for i, line in enumerate(lines)]
     try:
         run = records[0]["run"]
+        if any(record.get("insecure") for record in records):
+            run = {**run, "receipt": {**run["receipt"], "insecure": True}}
         recodings = [record["recoding"] for record in records if "recoding" in record]
         told = tuple(_told(record) for record in records if {"charge", "measurement", "answer"} & set(record))
         return Partial(
