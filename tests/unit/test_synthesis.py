@@ -440,9 +440,7 @@ def test_a_resumed_run_is_marked_for_test_mode_after_its_beginning(tmp_path, mon
     with monkeypatch.context() as patch:
         patch.setattr(us.Release, "save", _raising(RuntimeError()))
         with pytest.raises(errors.Paid, match="RuntimeError"):
-            run(
-                tmp_path, mechanism="mst", progress=sneak, epsilon=1e3
-            )  # little noise: something to choose
+            run(tmp_path, mechanism="mst", progress=sneak, epsilon=1e3)  # little noise: something to choose
     assert not is_insecure()
     assert us.Book().spent("d").runs == 1
     assert us.resume(tmp_path / "r.release.partial").receipt.insecure
