@@ -33,12 +33,14 @@ def book(
         raise SettingError("a limit is set for one dataset: name it")
     if given and no_limit:
         raise SettingError("--no-limit removes a limit; leave the others out")
+    known = shelf.datasets()
     if dataset is not None and (given or no_limit):
         limit = None if no_limit else Limit(epsilon=limit_epsilon, delta=limit_delta, rho=limit_rho)
         shelf.set_limit(dataset, limit)
-    names = [dataset] if dataset is not None else shelf.datasets()
-    pages = [_page(shelf, name) for name in names]
+    pages = [_page(shelf, name) for name in ([dataset] if dataset is not None else known)]
     words = "\n".join(_words(page) for page in pages) or "The book is empty."
+    if dataset is not None and dataset not in known:  # perhaps misspelt: a limit would then hold nobody back
+        words += f"\nNothing was written down under this name before; the book has {', '.join(known) or 'nothing yet'}."
     tell(words, pages[0] if dataset is not None else {"datasets": pages}, as_json=as_json)
 
 

@@ -257,7 +257,10 @@ def test_the_book_adds_up(folder, call, release):
     code, out, _ = call("book", "t")
     assert (code, out) == (0, "t: 1 run, epsilon 1 in all at delta 1e-06\n")
     assert json.loads(call("book", "t", "--json")[1])["runs"] == 1
-    assert call("book", "nobody")[1] == "nobody: 0 runs, rho 0 in all\n"
+    unknown = "Nothing was written down under this name before; the book has t.\n"
+    assert call("book", "nobody")[1] == f"nobody: 0 runs, rho 0 in all\n{unknown}"
+    assert call("book", "nobody", "--limit-epsilon", 1)[1].endswith(unknown)
+    assert "Nothing" not in call("book", "nobody")[1]
     assert call("book", "../up")[0] == 3
 
 
