@@ -133,7 +133,7 @@ def _search(
     graph: NDArray[np.uint8], sizes: NDArray[np.float64], members: list[list[int]], base: float
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Cells of the tree with each candidate; and the last tree's cliques, as rows of column membership."""
-    from understudy.model.elimination import cells_with, packed, scratch_for, unpacked
+    from understudy.model.kernels.elimination import cells_with, packed, scratch_for, unpacked
 
     starts = np.cumsum([0, *map(len, members)], dtype=np.int64)
     flat = np.array([i for member in members for i in member], np.int64)

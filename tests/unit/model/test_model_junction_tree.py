@@ -72,7 +72,7 @@ def test_preview_of_more_columns_than_a_machine_word_has_bits():
 
 
 def test_graphs_survive_packing():
-    from understudy.model.elimination import packed, unpacked
+    from understudy.model.kernels.elimination import packed, unpacked
 
     rng = np.random.default_rng(0)
     for n in (1, 8, 64, 65, 130):

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numba import njit
 
-
-@njit(inline="always")
-def _uniform(state: Any) -> float:
-    """A number in [0, 1): SplitMix64, seeded from the caller's generator; the same on every machine."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+from understudy.model.kernels.random import uniform
 
 
 @njit(cache=True)
@@ -50,15 +41,15 @@ def plan(
         removed[c] = copied[c] = written[c] = 0
         if have[c] < target[c]:
             grow = alpha * target[c] if have[c] == 0 else min(target[c] - have[c], alpha * have[c])
-            rows = int(grow + _uniform(state))
+            rows = int(grow + uniform(state))
             if have[c] > 0:
-                copied[c] = min(int(share * rows + _uniform(state)), have[c], rows)
+                copied[c] = min(int(share * rows + uniform(state)), have[c], rows)
             written[c] = rows - copied[c]
             wanted += rows
     beta = _shed(have, target, wanted)
     for c in range(have.size):
         if have[c] > target[c]:
-            removed[c] = min(int(min(have[c] - target[c], beta * have[c]) + _uniform(state)), have[c])
+            removed[c] = min(int(min(have[c] - target[c], beta * have[c]) + uniform(state)), have[c])
 
 
 @njit(cache=True)
@@ -74,7 +65,7 @@ def pick(cells: Any, have: Any, removed: Any, copied: Any, state: Any, freed: An
     for i in range(cells.size):
         c = cells[i]
         if want[c] > 0:
-            if _uniform(state) * left[c] < want[c]:
+            if uniform(state) * left[c] < want[c]:
                 want[c] -= 1
                 if removed[c] > 0:
                     freed[taken] = i
@@ -84,10 +75,10 @@ def pick(cells: Any, have: Any, removed: Any, copied: Any, state: Any, freed: An
                     found += 1
             left[c] -= 1
     for i in range(taken - 1, 0, -1):
-        k = int(_uniform(state) * (i + 1))
+        k = int(uniform(state) * (i + 1))
         freed[i], freed[k] = freed[k], freed[i]
     for i in range(found - 1, 0, -1):
-        k = int(_uniform(state) * (i + 1))
+        k = int(uniform(state) * (i + 1))
         models[i], models[k] = models[k], models[i]
     return taken, found
 
@@ -96,5 +87,5 @@ def pick(cells: Any, have: Any, removed: Any, copied: Any, state: Any, freed: An
 def shuffle(values: Any, state: Any) -> None:
     """A random order, in place."""
     for i in range(values.size - 1, 0, -1):
-        k = int(_uniform(state) * (i + 1))
+        k = int(uniform(state) * (i + 1))
         values[i], values[k] = values[k], values[i]

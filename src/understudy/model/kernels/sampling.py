@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-
-@njit(inline="always")
-def _uniform(state: Any) -> float:
-    """A number in [0, 1): SplitMix64, seeded from the caller's generator; fast, and the same on every machine."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+from understudy.model.kernels.random import uniform
 
 
 @njit(cache=True)
@@ -27,7 +19,7 @@ def _fill(weights: Any, total: float, rounding: bool, state: Any, values: Any) -
             last = v
     if not rounding:
         for i in range(n):
-            left = _uniform(state) * total
+            left = uniform(state) * total
             v = 0
             while v < last and (left >= weights[v] or weights[v] == 0.0):
                 left -= weights[v]
@@ -35,7 +27,7 @@ def _fill(weights: Any, total: float, rounding: bool, state: Any, values: Any) -
             values[i] = v
         return
     # Systematic rounding: each count is its expectation rounded up or down, and right on average.
-    offset, reached, done = _uniform(state), 0.0, 0
+    offset, reached, done = uniform(state), 0.0, 0
     for v in range(last + 1):
         reached += weights[v] * (n / total)
         until = n if v == last else min(n, int(reached + offset))
@@ -43,7 +35,7 @@ def _fill(weights: Any, total: float, rounding: bool, state: Any, values: Any) -
             values[i] = v
         done = max(done, until)
     for i in range(n - 1, 0, -1):
-        k = int(_uniform(state) * (i + 1))
+        k = int(uniform(state) * (i + 1))
         values[i], values[k] = values[k], values[i]
 
 
@@ -57,14 +49,14 @@ def deal(groups: Any, weights: Any, seed: Any, rounding: bool, out: Any) -> None
     for g in range(weights.shape[0]):
         starts[g + 1] += starts[g]
     values = np.empty(groups.size, np.int32)
-    uniform = np.ones(weights.shape[1])
+    even = np.ones(weights.shape[1])
     for g in range(weights.shape[0]):
         if starts[g + 1] > starts[g]:
             total = weights[g].sum()
             if total > 0.0:
                 _fill(weights[g], total, rounding, state, values[starts[g] : starts[g + 1]])
             else:
-                _fill(uniform, float(uniform.size), rounding, state, values[starts[g] : starts[g + 1]])
+                _fill(even, float(even.size), rounding, state, values[starts[g] : starts[g + 1]])
     for i in range(groups.size):
         out[i] = values[starts[groups[i]]]
         starts[groups[i]] += 1

@@ -1,4 +1,4 @@
-"""Compiled search for a good elimination order. Imported on first use, because numba is slow to import.
+"""The compiled search for a good elimination order.
 
 A graph is a row of 64-bit words for each vertex, one bit for each neighbour, so that sets of neighbours are compared a
 word at a time.
@@ -12,18 +12,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from understudy.model.kernels.random import uniform
+
 _FILL, _WEIGHTED_FILL, _WEIGHT = 0, 1, 2
 _ONE, _WORD = np.uint64(1), 64
-
-
-@njit(cache=True)
-def _random(state: NDArray[np.uint64]) -> float:
-    """A uniform number in [0, 1) from a SplitMix64 state: the search must be repeatable on every machine."""
-    state[0] += np.uint64(0x9E3779B97F4A7C15)
-    z = state[0]
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / 9007199254740992.0
 
 
 @njit(cache=True)
@@ -133,7 +125,7 @@ def _run(
             if touched[v // _WORD] & _bit(v):
                 score[v] = _score(graph, sizes, v, max(method, 0))
                 if jitter > 0.0:
-                    score[v] = score[v] * (1.0 + jitter * _random(state)) + 1e-9 * _random(state)
+                    score[v] = score[v] * (1.0 + jitter * uniform(state)) + 1e-9 * uniform(state)
                 touched[v // _WORD] &= ~_bit(v)
             if at < 0 or score[v] < score[rest[at]]:
                 at = i
