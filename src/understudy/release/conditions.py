@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
@@ -110,8 +112,26 @@ def conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
             raise SettingError(f"query: there is no column {name!r}; the columns are {', '.join(columns)}")
         if isinstance(wanted, tuple) and len(wanted) != 2:
             raise SettingError(f"query: a range of {name!r} has two ends: ({name!r}: (30, 40)); use a list for values")
+        wanted = _plain(wanted)
         found.append(Condition(name, _part(columns[name], wanted), _spans(columns[name], wanted)))
     return found
+
+
+def _plain(wanted: Any) -> Any:
+    """What frames call empty (NaN, NaT, NA) as None, and their moments as Python's."""
+    if isinstance(wanted, tuple):
+        return tuple(_moment(end) for end in wanted)
+    several = isinstance(wanted, Collection) and not isinstance(wanted, str)
+    cells = [None if _is_empty(value) else _moment(value) for value in (wanted if several else [wanted])]
+    return cells if several else cells[0]
+
+
+def _is_empty(value: Any) -> bool:
+    return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value))
+
+
+def _moment(value: Any) -> Any:
+    return value.astype("datetime64[us]").item() if isinstance(value, np.datetime64) else value
 
 
 def _part(column: Coded, wanted: Any) -> NDArray[np.float64]:
@@ -219,6 +239,8 @@ def _unit(column: Measured, value: Any) -> Any:
     try:
         if isinstance(value, str) and column.kind in ("integer", "number"):
             value = float(value)
+        if isinstance(value, datetime) and column.kind == "date":
+            value = value.date()  # a frame's dates are moments
         return column.unit_of(value, "query")
     except (ValueError, TypeError):
         written = _WRITTEN.get(column.kind, "a number such as 30.5")

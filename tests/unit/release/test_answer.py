@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -79,6 +81,29 @@ def test_a_cell_that_the_schema_calls_empty_is_an_empty_cell():
         asked, empty = (conditions(schema, {column: value})[0] for value in (cell, None))
         assert asked.part.tolist() == empty.part.tolist()
         assert asked.spans == empty.spans == ()
+
+
+@pytest.mark.parametrize("empty", [float("nan"), np.float64("nan"), pd.NA, pd.NaT])
+def test_what_frames_call_empty_is_an_empty_cell(empty):
+    assert _part({"sex": empty}, "sex").tolist() == _part({"sex": None}, "sex").tolist()
+    assert _part({"age": [empty, 35]}, "age").tolist() == _part({"age": [None, 35]}, "age").tolist()
+    with pytest.raises(SettingError, match="cannot be compared"):
+        conditions(SCHEMA, {"age": (30, empty)})
+
+
+@pytest.mark.parametrize("kind", ["date", "datetime"])
+@pytest.mark.parametrize(
+    "make", [pd.Timestamp, dt.datetime.fromisoformat, np.datetime64, lambda t: np.datetime64(t, "ns")]
+)
+def test_moments_of_frames_are_understood(kind, make):
+    bounds = {"minimum": "2020-01-01", "maximum": "2020-12-31"}
+    field = {"name": "d", "type": kind, "constraints": bounds, "understudy": {"bins": {"width": "1 month"}}}
+    schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    asked = conditions(schema, {"d": (make("2020-02-01"), make("2020-06-30"))})[0]
+    written = conditions(schema, {"d": ("2020-02-01", "2020-06-30")})[0]
+    assert asked.spans == written.spans
+    assert asked.part.tolist() == written.part.tolist()
+    assert asked.part.sum() > 4
 
 
 @pytest.mark.parametrize(
