@@ -30,7 +30,7 @@ def follow(name: str, folder: Path, answers: str = "") -> str:
     options = {"cwd": folder, "env": environment, "input": answers, "text": True}
     done = subprocess.run(command, **options, capture_output=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,8 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -159,6 +161,13 @@ def test_nobody_is_protected_by_default(unsaid, tmp_path):
 def test_an_empty_answer_does_not_say_who_is_protected(unsaid):
     assert run("schema", "review", unsaid, answers="\nrow\na\na\n").count("Who is protected?") == 2
     assert Schema.load(unsaid).privacy_unit.column is None
+
+
+def test_questions_leave_the_standard_output_to_the_answer(unsaid):
+    command = [sys.executable, "-m", "understudy.cli", "schema", "review", unsaid, "--json"]
+    done = subprocess.run(command, input="nobody\nrow\nx\na\na\n", capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"schema": str(unsaid), "drafts": []}
+    assert done.stderr.count("Error: ") == 2
 
 
 def test_an_interrupted_review_keeps_the_answers(unsaid, tmp_path):

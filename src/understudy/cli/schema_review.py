@@ -116,7 +116,7 @@ def _protected(content: dict[str, Any], names: list[str], given: str | None, *, 
             raise typer.BadParameter("write `row`, or COLUMN:K as in patient_id:3") from None
 
     question = "Who is protected? `row`, or COLUMN:K (at most K rows of each)"
-    return typer.prompt(question, default=shown, value_proc=understood)
+    return typer.prompt(question, default=shown, value_proc=understood, err=True)
 
 
 def _answered(fields: list[dict[str, Any]], accept: list[str] | None) -> tuple[list[dict[str, Any]], bool]:
@@ -144,9 +144,9 @@ def _reviewed(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]
     else:
         facts = {key: value for key, value in field.items() if key != "understudy"}
         facts |= {key: value for key, value in ours.items() if key not in ("status", "origin")}
-        typer.echo(as_yaml([facts]).rstrip())
+        typer.echo(as_yaml([facts]).rstrip(), err=True)  # the standard output is for the answer
         question = "[a]ccept, accept as [p]ublic knowledge, [d]rop, [l]ater"
-        answer = typer.prompt(question, default="l", value_proc=_letter)
+        answer = typer.prompt(question, default="l", value_proc=_letter, err=True)
     if answer == "d":
         return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
     if answer not in ("a", "p"):
