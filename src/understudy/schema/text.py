@@ -50,7 +50,7 @@ def objects_as_text(cells: list[Any], decimal: str = ".") -> Any:
 
     texts = [cell if type(cell) is str else _object_text(cell) for cell in cells]
     if decimal != ".":
-        marked = float, np.floating, Decimal, timedelta
+        marked = float, complex, np.floating, Decimal, timedelta
         pairs = zip(cells, texts, strict=True)
         texts = [text and text.replace(".", decimal) if isinstance(cell, marked) else text for cell, text in pairs]
     try:
@@ -114,6 +114,8 @@ def _object_text(cell: Any) -> str | None:
         return None
     if isinstance(cell, bool | np.bool_):
         return "true" if cell else "false"
+    if isinstance(cell, complex) and not cell.imag:  # one among numbers makes all of them so
+        cell = cell.real
     if isinstance(cell, float | np.floating):
         number = float(cell)
         return None if number != number else str(int(number)) if number.is_integer() else repr(number)

@@ -11,6 +11,7 @@ import pytest
 from understudy.schema import Dialect, Schema
 from understudy.schema.discover import Shape, Words
 from understudy.schema.frames import arrow_columns
+from understudy.source.memory import MemorySource
 
 DATES = {"minimum": "2020-01-01", "maximum": "2020-12-31"}
 MOMENTS = [datetime.datetime(2020, 3, 1, 10), datetime.datetime(2020, 9, 2, 23, 30, 5)]
@@ -96,6 +97,45 @@ def test_a_cell_too_large_for_a_float_is_coded_without_a_word():
     codes = schema.encode(pd.DataFrame({"x": [1e308, -1e308, 1.0]})).codes["x"]
     assert codes.tolist() == [99, 0, codes[2]]
     assert np.array_equal(schema.encode(pd.DataFrame({"x": ["1e308", "-1e308", "1"]})).codes["x"], codes)
+
+
+COLUMNS = [
+    {"type": "integer", "constraints": {"minimum": 0, "maximum": 9}},
+    NUMBER | {"understudy": {"missing": {"2,5": "refused"}}},
+    {"type": "string", "categories": ["1", "2,5", "01", "true", "2020-03-01"]},
+    {"type": "number", "categories": [1, 2.5]},
+    {"type": "boolean", "trueValues": ["Y", "1"], "falseValues": ["N", "0"]},
+    {"type": "date", "format": "%d.%m.%Y", "constraints": DATES},
+    {"type": "duration", "constraints": {"minimum": 0, "maximum": 99}},
+]
+CELLS = {
+    "whole numbers": [1, 2, 3],
+    "numbers": [1.0, 2.5],
+    "truth": [True, False],
+    "moments": MOMENTS,
+    "moments with a zone": [moment.replace(tzinfo=datetime.UTC) for moment in MOMENTS],
+    "dates": [datetime.date(2020, 3, 1)],
+    "lengths": [datetime.timedelta(seconds=1), datetime.timedelta(seconds=2.5)],
+    "text": ["1", "2,5", "01", "true", "01.03.2020"],
+}
+MORE = [None, "?", 2**63, 2**70, 1e308, float("-inf"), 1 + 0j, True, 1.5, "true", b"x", [1], pd.NA, pd.NaT]
+MORE += [datetime.date(2020, 3, 1), *MOMENTS, datetime.datetime.max, datetime.timedelta(1), datetime.time(1)]
+
+
+@pytest.mark.filterwarnings("ignore")  # pandas' own, about what it makes of such columns
+@pytest.mark.parametrize("kind", CELLS)
+def test_one_more_row_moves_the_counts_by_one(kind):
+    """Whatever type pandas gives to the column then: this is what the noise is made for."""
+    for field in COLUMNS:
+        ours = {"privacy_unit": "row", "dialect": {"decimal": ",", "group": "."}}
+        schema = Schema.from_dict({"fields": [{"name": "x", **field}], "understudy": ours})
+
+        def counts(cells, schema=schema):
+            return dict(MemorySource(pd.DataFrame({"x": cells}), schema).counts([("x",)]))["x",]
+
+        before = counts(CELLS[kind])
+        for one in MORE:
+            assert np.abs(counts([one, *CELLS[kind]]) - before).sum() == 1, (field, one)
 
 
 @pytest.mark.parametrize("odd", [datetime.date(2020, 3, 1), MOMENTS[0], "?", b"?"])
