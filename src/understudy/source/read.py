@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,8 +143,12 @@ def _csv_options(file: Path, schema: Schema) -> tuple[Any, Any, Any]:
     from pyarrow import csv as arrow_csv
 
     dialect = schema.dialect
-    names = _header(file, schema)
-    check_names(names, schema)
+    names = _header(file, schema, dialect.delimiter)
+    try:
+        check_names(names, schema)
+    except SchemaError:
+        _explain_delimiter(file, schema)
+        raise
     read = arrow_csv.ReadOptions(
         encoding=dialect.encoding, block_size=1 << 23, column_names=None if dialect.header else names
     )
@@ -156,7 +161,21 @@ def _csv_options(file: Path, schema: Schema) -> tuple[Any, Any, Any]:
     return read, parse, convert
 
 
-def _header(file: Path, schema: Schema) -> list[str]:
+def _explain_delimiter(file: Path, schema: Schema) -> None:
+    """Columns that are missing because the schema states another delimiter than the file has are not missing.
+
+    Raises:
+        SchemaError: naming the delimiter with which the header has every column.
+    """
+    for mark in (",", ";", "\t", "|"):
+        if mark != schema.dialect.delimiter and set(schema.needs) <= set(_header(file, schema, mark)):
+            raise SchemaError(
+                f"{file}: its columns are separated by {mark!r}, and the schema says {schema.dialect.delimiter!r}; "
+                f"write `dialect: {{delimiter: {json.dumps(mark)}}}` under `understudy` in the schema"
+            ) from None
+
+
+def _header(file: Path, schema: Schema, delimiter: str) -> list[str]:
     """The names in the first line, checked before a large file is parsed; two of one name the reader would let pass."""
     dialect = schema.dialect
     if not dialect.header:
@@ -164,7 +183,7 @@ def _header(file: Path, schema: Schema) -> list[str]:
     encoding = "utf-8-sig" if dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else dialect.encoding
     try:
         with (gzip.open if file.suffix.lower() == ".gz" else open)(file, "rt", encoding=encoding, newline="") as text:
-            return next(csv.reader(text, delimiter=dialect.delimiter, quotechar=dialect.quote), [])
+            return next(csv.reader(text, delimiter=delimiter, quotechar=dialect.quote), [])
     except Exception as error:
         raise InputError(_csv_trouble(file, error, dialect.encoding)) from None
 

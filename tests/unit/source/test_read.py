@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,13 @@ def test_columns_that_do_not_fit(tmp_path: Path) -> None:
     refused(tmp_path / "t.parquet", "'b' is named more than once", SchemaError)
     pq.write_table(pa.table({"a": [1], "x": [CANARY]}), tmp_path / "t.parquet")
     refused(tmp_path / "t.parquet", "'b' is not in the table", SchemaError)
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|"])
+def test_another_delimiter_than_the_schema_says_is_told(tmp_path: Path, mark: str) -> None:
+    lines = ['"a",b,x\n', f"1,2,{CANARY}\n"]
+    path = write(tmp_path, "".join(lines).replace(",", mark).encode())
+    refused(path, re.escape(f"dialect: {{delimiter: {json.dumps(mark)}}}"), SchemaError)
 
 
 def test_the_first_row_of_a_file_without_a_header_is_not_quoted(tmp_path: Path) -> None:
