@@ -109,7 +109,7 @@ def _decimal_text(cell: Decimal) -> str | None:
 def _object_text(cell: Any) -> str | None:
     """One object in the text that its typed form would be read as."""
     if isinstance(cell, np.datetime64):
-        cell = cell.astype("M8[D]" if np.datetime_data(cell.dtype)[0] in "YMWD" else "M8[us]").item()
+        cell = cell.astype("M8[us]").item()  # a moment, as frames hold all of these
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(cell, bool | np.bool_):

@@ -113,9 +113,10 @@ def _canonical(value: Any) -> str | None:
 
 
 def _value_text(value: Any) -> str | None:
-    if isinstance(value, np.datetime64) and np.datetime_data(value.dtype)[0] not in "YMWD":
+    if isinstance(value, np.datetime64):
         value = value.astype("M8[us]")
     value = value.item() if isinstance(value, np.generic) else value
+    value = value.real if isinstance(value, complex) and not value.imag else value
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(value, bool):

@@ -90,7 +90,19 @@ def test_numbers_of_every_size(value: Any, text: str | None) -> None:
 
 
 _MOMENT = dt.datetime(2020, 1, 2, 3, tzinfo=dt.timezone(dt.timedelta(hours=2)))
-_OBJECTS = [_MOMENT, _MOMENT.replace(tzinfo=None), dt.date(2020, 1, 2), 5, 2**60 + 1, 0.5, "x", b"x", None, True]
+_OBJECTS = [
+    1 + 0j,
+    _MOMENT,
+    _MOMENT.replace(tzinfo=None),
+    dt.date(2020, 1, 2),
+    5,
+    2**60 + 1,
+    0.5,
+    "x",
+    b"x",
+    None,
+    True,
+]
 
 
 def _objects(*cells: Any) -> pd.Series:
@@ -109,6 +121,12 @@ def test_no_unit_decides_how_another_is_written(series: Any) -> None:
     alone = {str(one): texts(_objects(one))[0] for one in _OBJECTS}
     for one, other in itertools.product(_OBJECTS, _OBJECTS):
         assert texts(series(one, other)) == [alone[str(one)], alone[str(other)]], (one, other)
+
+
+@pytest.mark.parametrize("cells", [[1, 2], [1.5], [True], [np.datetime64("2020-01-02")], [_MOMENT], ["x"]], ids=str)
+def test_a_unit_that_makes_the_column_objects_changes_no_other(cells: list[Any]) -> None:
+    for odd in ("?", 2**70, 1 + 0j, None):
+        assert texts(pd.Series([*cells, odd]))[:-1] == texts(pd.Series(cells)), odd
 
 
 def test_moments_are_one_unit_whatever_their_type() -> None:
