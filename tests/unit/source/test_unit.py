@@ -91,7 +91,7 @@ def test_numbers_of_every_size(value: Any, text: str | None) -> None:
 
 _MOMENT = dt.datetime(2020, 1, 2, 3, tzinfo=dt.timezone(dt.timedelta(hours=2)))
 _OBJECTS = [
-    1 + 0j,
+    2 + 0j,
     _MOMENT,
     _MOMENT.replace(tzinfo=None),
     dt.date(2020, 1, 2),
