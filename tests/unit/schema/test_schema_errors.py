@@ -248,6 +248,7 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
         (lambda: schema.decode(codes | {"w": np.zeros(3, int)}, rng), "give arrays of one length"),
         (lambda: Schema(()), "add at least one under `fields`"),
         (lambda: unit(None, 3), "name the column, or write `row`"),
+        (lambda: Schema.load({"fields": []}), "`Schema.from_dict` makes one of a mapping"),
         (lambda: Schema.load(tmp_path / "none.yaml"), "check the path"),
         (lambda: Schema.load(tmp_path / "broken.json"), "look for a missing comma or quote"),
         (lambda: Schema.load(tmp_path / "broken.yaml"), "check the indentation and the quotes"),
