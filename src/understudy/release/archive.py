@@ -74,6 +74,8 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
             members = _members(file, path)
     except FileNotFoundError:
         raise ReleaseError(f"{path}: there is no such file") from None
+    except IsADirectoryError:
+        raise ReleaseError(f"{path} is a folder; give the release file in it, such as stand-in.release") from None
     except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError):
         raise ReleaseError(f"{path} is not a release file, or it is damaged; ask for a fresh copy") from None
     manifest = _manifest(members, path)

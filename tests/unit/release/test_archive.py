@@ -147,7 +147,7 @@ def test_what_is_no_release_is_told_so(tmp_path, content, words):
 def test_a_missing_file_and_a_folder_are_told(tmp_path):
     with pytest.raises(ReleaseError, match="no such file"):
         read_archive(tmp_path / "nothing")
-    with pytest.raises(ReleaseError, match="not a release file"):
+    with pytest.raises(ReleaseError, match="is a folder; give the release file in it"):
         read_archive(tmp_path)
 
 
