@@ -72,6 +72,7 @@ def readme(
         quoted=list(quoted),
         renamed=renamed,
         replicates=replicates,
+        example=next(iter(release.schema.domain)),
     )
 
 

@@ -31,8 +31,10 @@ def kept_cliques(keep: Keep) -> Kept:
     ((('sex', 'city'), 1.0), (('sex', 'age'), 6.0))
 
     Raises:
-        SettingError: for a clique without columns, named twice, or with a weight that is not positive.
+        SettingError: for no list of cliques, a clique without columns or named twice, or a weight that is not positive.
     """
+    if isinstance(keep, str) or not isinstance(keep, Mapping | Sequence):
+        raise SettingError("keep: give a list of cliques, such as [('sex', 'city')]")
     pairs = list(keep.items()) if isinstance(keep, Mapping) else [_weighted(item) for item in keep]
     for clique, weight in pairs:
         if not clique or not all(isinstance(column, str) for column in clique):

@@ -145,7 +145,17 @@ def test_forced_cliques_in_every_form_and_through_json():
 
 @pytest.mark.parametrize(
     "keep",
-    [["ab"], [()], [(("a", "b"), 0)], [(("a", "b"), float("inf"))], [(("a", "b"), "x")], [("a", "b"), ("b", "a")], [5]],
+    [
+        ["ab"],
+        [()],
+        [(("a", "b"), 0)],
+        [(("a", "b"), float("inf"))],
+        [(("a", "b"), "x")],
+        [("a", "b"), ("b", "a")],
+        [5],
+        5,
+        "ab",
+    ],
 )
 def test_forced_cliques_that_make_no_sense(keep):
     with pytest.raises(SettingError, match="keep"):
