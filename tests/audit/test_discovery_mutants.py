@@ -131,8 +131,8 @@ def values_in_the_order_of_the_rows(patch):
         truth["order"] = cells["w"].to_list()
         return opened(shop, fits)
 
-    def listed(found, column, most):
-        values = categories(found, column, most)["categories"]
+    def listed(found, column, dialect, most):
+        values = categories(found, column, dialect, most)["categories"]
         order = {text: i for i, text in reversed(list(enumerate(truth["order"])))}
         return {"categories": sorted(values, key=lambda value: order.get(value, -1))}
 
