@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import understudy as us
+from understudy.errors import InputError
 from understudy.mechanism.independent import Independent
 from understudy.schema import PrivacyUnit
 from understudy.source import MemorySource
@@ -132,7 +133,7 @@ def test_the_twin_sees_a_leak_into_the_release_a_message_a_file_and_its_name(tmp
             elif how == "print":
                 print(len(frame))
             else:
-                raise RuntimeError(str(len(frame)))
+                raise InputError(str(len(frame)))
 
         return run
 
@@ -140,3 +141,8 @@ def test_the_twin_sees_a_leak_into_the_release_a_message_a_file_and_its_name(tmp
         with pytest.raises(AssertionError):
             check_twins(leak(how), *frames(), tmp_path / "twin")
     check_twins(lambda frame, folder: print("same"), *frames(), tmp_path / "twin")
+
+
+def test_the_twin_proves_nothing_by_a_run_that_breaks(tmp_path):
+    with pytest.raises(AssertionError, match="broke off"):
+        check_twins(lambda frame, folder: 1 / 0, *frames(), tmp_path / "twin")

@@ -15,8 +15,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from understudy.errors import UnderstudyError
 from understudy.privacy import PrivateTable
 from understudy.testing.expect import expect
+
+_BROKEN = b"broken off by "
 
 
 @contextmanager
@@ -61,8 +64,10 @@ def outcome(run: Callable[[Path], object], folder: Path) -> dict[str, bytes]:
     with redirect_stdout(out), redirect_stderr(err):
         try:
             run(folder)
-        except BaseException as error:  # how it ends is part of what it tells
+        except (UnderstudyError, SystemExit, KeyboardInterrupt) as error:  # how it ends is part of what it tells
             ending = told(error)
+        except BaseException as error:
+            ending = _BROKEN.decode() + told(error)
     left = {"stdout": _bytes(out), "stderr": _bytes(err), "ending": ending.encode()}
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return left | {path.relative_to(folder).as_posix(): _timeless(path.read_bytes()) for path in files}
@@ -81,10 +86,12 @@ def check_twins(run: Callable[[Any, Path], object], first: Any, second: Any, fol
         What the runs left behind.
 
     Raises:
-        AssertionError: naming the file or stream that differs.
+        AssertionError: naming the file or stream that differs; or when the first run broke off with an error that is
+            none of ours, so that nothing would be proven.
     """
     with recording() as answers:
         mine = outcome(lambda place: run(first, place), folder)
+    expect(not mine["ending"].startswith(_BROKEN), f"the first run broke off: {mine['ending'].decode()}")
     with replaying(answers):
         theirs = outcome(lambda place: run(second, place), folder)
     expect(list(mine) == list(theirs), f"other files were left: {set(mine) ^ set(theirs)}")
