@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import time
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,18 @@ def test_query_in_postgres(people: Any, case: Any, wanted: Any, counts_of: Any, 
     name, schema = case
     query = "with p as (select * from people) select * from p order by 1"
     assert counts_of(open_source(people.url, schema, key=KEY, query=query)) == wanted[name]
+
+
+def test_times_of_day_in_postgres(postgres: Any, row_schema: Any, password: None) -> None:
+    """Fractions of a second are written as memory writes them: six digits or none."""
+    moments = [time(8, 30), time(8, 30, 0, 500000), None, time(0), time(23, 59, 59, 999999), time(8, 30)]
+    with postgres.connect() as connection:
+        connection.execute("create table times (at time)")
+        connection.cursor().executemany("insert into times values (%s)", [(moment,) for moment in moments])
+    schema = replace(row_schema, columns=(Words(name="at"),), rules=())
+    wanted = MemorySource(pa.table({"at": pa.array(moments, pa.time64("us"))}), schema).values("at")
+    assert dict(open_source(f"{postgres.url}?table=times", schema).values("at")) == dict(wanted)
+    assert "08:30:00.500000" in dict(wanted)
 
 
 def test_texts_come_in_pieces(

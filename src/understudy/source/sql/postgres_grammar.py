@@ -44,6 +44,8 @@ class PostgresGrammar:
         if cell.own in ("timestamp", "timestamptz"):
             zone = "Z" if cell.own == "timestamptz" else ""
             plain = f"to_char({_utc(cell)}, 'YYYY-MM-DD HH24:MI:SS.US{zone}')"
+        elif cell.own == "time":
+            plain = f"regexp_replace(to_char({cell.sql}, 'HH24:MI:SS.US'), '[.]000000$', '')"
         return f'(case when {self.is_null(cell)} then null else {plain} end) collate "C"'
 
     def unit(self, cell: Cell) -> str:
