@@ -19,6 +19,7 @@ from understudy.model.problem import Problem, Vector
 
 _DIFFERENCE = 1e-5
 _MORE_STEPS = 8
+_ENOUGH = 0.1  # relative error of the largest eigenvalue, where no directions are wanted
 _MOST_CODES = 8_000_000  # of a basis, 16 MB, or an eighth of the tree: long vectors make do with fewer directions
 _SETTLED = 0.3  # an eigenvalue counts as found when its error is below this part of it
 _SHORTEST = 1 / 16  # eigenvalues are brought down to this part of the largest at most
@@ -106,16 +107,18 @@ def _lanczos(
 ) -> tuple[Vector, Vector, Vector, Basis]:
     """Eigenvalues of covariance times weights, bounds on their errors, eigenvectors in a basis, and the basis.
 
-    Without directions only the eigenvalues count: then each image is made orthogonal to the last two of the basis
-    alone, which is all the theory asks for, and no others are kept. Images live in the oracle's own room.
+    Without directions only the largest eigenvalue counts: then each image is made orthogonal to the last two of the
+    basis alone, which is all the theory asks for, no others are kept, and the search ends when that eigenvalue is
+    known well enough. Images live in the oracle's own room.
     """
-    from understudy.model.kernels.descent import half_squares, parts, store, subtract
+    from understudy.model.kernels.descent import change, half_squares, parts, probe, store, subtract
 
     steps = directions + _MORE_STEPS
     rows = steps if directions else 2
     basis = Basis.empty(rows, len(x))
     diagonal: list[float] = []
     beside: list[float] = []
+    eigenpairs = np.empty(0), np.empty(0), np.empty((0, 0))
     image = np.subtract(answers, problem.targets, out=problem.propagation.room)
     size = math.sqrt(2.0 * half_squares(weights, image, None))
     for step in range(steps):
@@ -123,30 +126,26 @@ def _lanczos(
             break
         if step:
             beside.append(size)
-        image /= size
-        store(basis, step % rows, weights, image)
-        np.multiply(weights, image, out=trial)
-        epsilon = _DIFFERENCE / _largest(trial)
-        trial *= epsilon
-        trial += x
+        epsilon = _DIFFERENCE / store(basis, step % rows, weights, image, size)
+        probe(x, weights, image, epsilon, trial)
         image = problem.answers(trial)
-        image -= answers
-        image /= epsilon
+        change(image, answers, epsilon)
         last = basis.first(step + 1)
         found = np.empty(len(last.codes))
-        for again in (False, True):
+        for again in (False, True) if directions else (False,):  # once leaves errors that the next steps would enlarge
             parts(last, weights, image, None, found)
             subtract(last, found, image)
             if not again:
                 diagonal.append(float(found[step % rows]))
         size = math.sqrt(2.0 * half_squares(weights, image, None))
-    steps = len(diagonal)
-    if steps == 0:
-        return np.empty(0), np.empty(0), np.empty((0, 0)), basis
-    coupled = np.diag(beside[: steps - 1], 1)
+        eigenvalues, errors, _ = eigenpairs = _eigenpairs(diagonal, beside, size)
+        if not directions and errors[-1] <= _ENOUGH * eigenvalues[-1]:
+            break
+    return *eigenpairs, basis.first(len(diagonal))
+
+
+def _eigenpairs(diagonal: list[float], beside: list[float], size: float) -> tuple[Vector, Vector, Vector]:
+    """Eigenvalues of Lanczos' matrix, smallest first, bounds on their errors by the next step's size, eigenvectors."""
+    coupled = np.diag(beside, 1)
     eigenvalues, vectors = np.linalg.eigh(np.diag(diagonal) + coupled + coupled.T)
-    return eigenvalues, size * np.abs(vectors[-1]), vectors, basis.first(steps)
-
-
-def _largest(vector: Vector) -> float:
-    return float(max(vector.max(), -vector.min()))
+    return eigenvalues, size * np.abs(vectors[-1]), vectors

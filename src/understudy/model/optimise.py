@@ -20,7 +20,7 @@ from understudy.model.problem import Problem, Vector
 from understudy.model.report import FitReport
 from understudy.model.start import cold_potentials
 
-_SOFTENED = ((1 / 30_000, 60), (1 / 4_000, 70), (1 / 600, 24))  # cap relative to the curvature, iterations
+_SOFTENED = ((1 / 30_000, 60), (1 / 4_000, 70), (1 / 600, 18))  # cap relative to the curvature, iterations
 _SMALLEST_CAP = 0.1  # of count times weight: below it there is nothing to soften
 _DIRECTIONS = 12  # stiff ones that are shortened
 _SHRINK, _YOUNG = 0.7, 30  # the step, when the loss rises within so many iterations of a restart

@@ -7,7 +7,18 @@ import pytest
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model import JunctionTree, estimate
-from understudy.model.kernels.descent import CHUNK, descend, go_back, half_squares, parts, rotate, store, subtract
+from understudy.model.kernels.descent import (
+    CHUNK,
+    change,
+    descend,
+    go_back,
+    half_squares,
+    parts,
+    probe,
+    rotate,
+    store,
+    subtract,
+)
 from understudy.model.metric import Basis
 
 CELLS = 3 * CHUNK + 5
@@ -21,7 +32,7 @@ def vectors(*names):
 def basis_of(rows, weights):
     basis = Basis.empty(len(rows), CELLS)
     for k, row in enumerate(rows):
-        store(basis, k, weights, row.copy())
+        store(basis, k, weights, row.copy(), 1.0)
     return basis
 
 
@@ -44,6 +55,24 @@ def test_cells_without_weight_do_not_coarsen_a_direction():
     found = dense(basis_of([row], weights))[0]
     assert found[7] == 0.0
     np.testing.assert_allclose(np.delete(found, 7), 1e-6)
+
+
+def test_storing_scales_a_direction_and_says_how_far_it_moves_a_potential():
+    row, weights = vectors("row")[0], np.random.default_rng(6).uniform(0.1, 1.0, CELLS)
+    basis, scaled = Basis.empty(1, CELLS), row.copy()
+    furthest = store(basis, 0, weights, scaled, 5.0)
+    np.testing.assert_allclose(scaled, row / 5.0)
+    np.testing.assert_allclose(dense(basis)[0], row / 5.0, atol=1e-4 * np.abs(scaled).max())
+    assert furthest == pytest.approx(np.abs(weights * row / 5.0).max())
+
+
+def test_a_probe_and_what_it_tells():
+    x, vector, answers, out = vectors("x", "vector", "answers", "out")
+    weights = np.random.default_rng(6).uniform(0.1, 1.0, CELLS)
+    probe(x, weights, vector, 0.25, out)
+    np.testing.assert_allclose(out, x + 0.25 * weights * vector)
+    change(out, answers, 0.25)
+    np.testing.assert_allclose(out, (x + 0.25 * weights * vector - answers) / 0.25)
 
 
 def test_the_passes_over_a_basis_are_matrix_products():

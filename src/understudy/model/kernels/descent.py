@@ -138,13 +138,33 @@ def _encode(values: Any, basis: Any, row: int, start: int) -> None:
 
 
 @njit(cache=True, fastmath=_FAST)
-def store(basis: Any, row: int, weights: Any, vector: Any) -> None:
-    """Make a vector a row of the basis, without the cells that have no weight: they would only coarsen its codes."""
-    for i in range(vector.size):
-        if weights[i] == 0.0:
-            vector[i] = 0.0
+def store(basis: Any, row: int, weights: Any, vector: Any, size: float) -> float:
+    """Divide a vector by its size and make it a row of the basis; returns its largest change of a potential.
+
+    Cells that have no weight become 0: they would only coarsen the codes.
+    """
+    largest, part = 0.0, 1.0 / size
     for start in range(0, vector.size, CHUNK):
-        _encode(vector[start : start + CHUNK], basis, row, start)
+        v, w = vector[start : start + CHUNK], weights[start : start + CHUNK]
+        for i in range(v.size):
+            v[i] = part * v[i] if w[i] != 0.0 else 0.0
+            largest = max(largest, abs(w[i] * v[i]))
+        _encode(v, basis, row, start)
+    return largest
+
+
+@njit(cache=True, fastmath=_FAST)
+def probe(x: Any, weights: Any, vector: Any, epsilon: float, out: Any) -> None:
+    """Unknowns a little away from `x` along a vector."""
+    for i in range(x.size):
+        out[i] = x[i] + epsilon * weights[i] * vector[i]
+
+
+@njit(cache=True, fastmath=_FAST)
+def change(found: Any, answers: Any, epsilon: float) -> None:
+    """What the answers found at a probe tell of the derivative there; written over them."""
+    for i in range(found.size):
+        found[i] = (found[i] - answers[i]) / epsilon
 
 
 @njit(cache=True, fastmath=_FAST)
