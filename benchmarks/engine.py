@@ -33,8 +33,8 @@ import numpy as np
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model import GraphicalModel, JunctionTree, estimate
-from understudy.model.optimise import minimise
-from understudy.model.problem import Problem, make_problem
+from understudy.model.descent.optimise import minimise
+from understudy.model.descent.problem import Problem, make_problem
 
 ROWS = 48842.0
 Point = tuple[float, float, int, float]

@@ -41,7 +41,7 @@ from understudy.mechanism.protocol import one_way
 from understudy.mechanism.public_cliques import maximum_spanning_tree, pair_information
 from understudy.mechanism.spanning_tree import spanning_tree
 from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.convert import rho_of
+from understudy.privacy.accounting.convert import rho_of
 from understudy.release.rare import undo_merging
 from understudy.schema import Recoding, Schema
 from understudy.source import MemorySource

@@ -15,8 +15,8 @@ from collections.abc import Callable
 import numpy as np
 
 from understudy.errors import SettingError
-from understudy.privacy.noise import NOISES, discrete_gaussian
-from understudy.privacy.noise_tables import table
+from understudy.privacy.noise.integer import NOISES, discrete_gaussian
+from understudy.privacy.noise.tables import table
 
 WANTED = 10e6
 

@@ -38,9 +38,9 @@ from understudy.mechanism.protocol import Fit
 from understudy.mechanism.registry import MECHANISMS
 from understudy.planning import default_delta, plan
 from understudy.privacy import Budget, PrivateTable
+from understudy.privacy.accounting.neighbours import Neighbours
+from understudy.privacy.accounting.plan import certified_plan
 from understudy.privacy.exact import merged
-from understudy.privacy.neighbours import Neighbours
-from understudy.privacy.plan import certified_plan
 from understudy.schema import Schema
 from understudy.source import MemorySource
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 import understudy as us
 from understudy import errors, journey
-from understudy.privacy.limit import Limit
+from understudy.privacy.records.limit import Limit
 
 SCHEMA = """
 title: Orders

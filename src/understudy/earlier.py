@@ -16,7 +16,7 @@ from typing import Any
 
 from understudy.errors import UnderstudyError
 from understudy.measurement import Measurement
-from understudy.privacy.charge import PURCHASES, Charge
+from understudy.privacy.accounting.charge import PURCHASES, Charge
 from understudy.quality import Apart
 from understudy.release import Partial
 from understudy.schema import Schema

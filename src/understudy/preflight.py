@@ -13,10 +13,10 @@ from platformdirs import user_cache_path
 
 from understudy.errors import OutputError, SchemaError, SettingError
 from understudy.model.junction_tree import JunctionTree
-from understudy.privacy.noise import NOISES
+from understudy.privacy.noise.integer import NOISES
 from understudy.release.rehearse import rows_possible
 from understudy.schema import Schema
-from understudy.schema.zeros import check_size
+from understudy.schema.rules.zeros import check_size
 
 _MOST_TIED = 1 << 27
 """The most cells of a model of the rules alone: a gigabyte."""

@@ -30,11 +30,11 @@ from understudy.preflight import (
     free_memory,
 )
 from understudy.privacy import Book, Budget, Receipt
-from understudy.privacy.charge import Charge
-from understudy.privacy.neighbours import Neighbours
-from understudy.privacy.plan import can_plan, certified_plan
+from understudy.privacy.accounting.charge import Charge
+from understudy.privacy.accounting.neighbours import Neighbours
+from understudy.privacy.accounting.plan import can_plan, certified_plan
+from understudy.privacy.noise.randomness import is_insecure
 from understudy.privacy.purchase import widest
-from understudy.privacy.randomness import is_insecure
 from understudy.rating import Rating
 from understudy.release import Partial
 from understudy.release.artefact import Frame

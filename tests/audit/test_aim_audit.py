@@ -19,8 +19,8 @@ from understudy.mechanism import aim
 from understudy.mechanism.aim import AIM, paper_settings
 from understudy.model import GraphicalModel
 from understudy.privacy import Budget, PrivateTable, epsilon_of
-from understudy.privacy.budget import Account
-from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.accounting.budget import Account
+from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.testing.audit import Trial, check_claim
 from understudy.testing.tables import CodedSource
 

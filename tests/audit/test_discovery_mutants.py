@@ -14,10 +14,11 @@ import pytest
 
 import understudy as us
 from understudy.errors import BudgetExceeded
-from understudy.privacy import Budget, PrivateTable, Receipt, gate, purchase, threshold
+from understudy.privacy import Budget, PrivateTable, Receipt, gate, purchase
+from understudy.privacy.accounting import threshold
 from understudy.schema import PrivacyUnit, Schema
-from understudy.schema.discover import Words
-from understudy.schema.probe import Search
+from understudy.schema.discovery.discover import Words
+from understudy.schema.discovery.probe import Search
 from understudy.source import MemorySource, memory
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent

@@ -13,7 +13,7 @@ from understudy.mechanism.mst import MST
 from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.spanning_tree import IndependentPairs, spanning_tree
 from understudy.privacy import Budget, PrivateTable, gate
-from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.testing.audit import Trial, check_claim
 from understudy.testing.contract import check_share, check_spending, check_twin
 from understudy.testing.tables import CodedSource

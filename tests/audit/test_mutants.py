@@ -12,9 +12,9 @@ import pytest
 
 import understudy as us
 from understudy.privacy import Budget, PrivateTable, Receipt, gate
-from understudy.privacy import plan as plans
-from understudy.privacy.budget import Account
-from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.accounting import plan as plans
+from understudy.privacy.accounting.budget import Account
+from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource

@@ -11,7 +11,7 @@ import pytest
 from understudy.mechanism import generate, privsyn
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.privacy import Budget, PrivateTable, Receipt, gate
-from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
 from understudy.testing.twin import recording, replaying

@@ -23,7 +23,7 @@ from understudy import synthesis
 from understudy.mechanism.independent import Independent
 from understudy.notice import ManyRows
 from understudy.privacy import PrivateTable, gate
-from understudy.privacy import book as books
+from understudy.privacy.records import book as books
 from understudy.release import archive, partial, write
 from understudy.schema import Schema
 from understudy.source import MemorySource, unit

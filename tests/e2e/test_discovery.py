@@ -19,7 +19,8 @@ import pytest
 import understudy as us
 from understudy.privacy import PrivateTable, gate
 from understudy.release import partial, read_partial
-from understudy.schema import Schema, discover, probe
+from understudy.schema import Schema
+from understudy.schema.discovery import discover, probe
 from understudy.source import MemorySource
 from understudy.source import reopen as reopening
 from understudy.testing.canary import Canary

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from understudy.privacy import Budget, PrivateTable
 from understudy.privacy.purchase import Shop, Unread
 from understudy.schema import Schema
-from understudy.schema.discover import Words
+from understudy.schema.discovery.discover import Words
 from understudy.source import MemorySource
 from understudy.source.reopen import opener
 

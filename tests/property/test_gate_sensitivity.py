@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.privacy import Budget, PrivateTable
+from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.privacy.exact import indif
-from understudy.privacy.neighbours import Neighbours
 from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 3, "b": 2, "c": 4}

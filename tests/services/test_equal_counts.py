@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from understudy.schema import PrivacyUnit
-from understudy.schema.discover import Words
+from understudy.schema.discovery.discover import Words
 from understudy.source import MemorySource, open_source
 from understudy.source.sql.located import Located
 

@@ -14,7 +14,7 @@ import pytest
 from scipy.stats import chi2
 
 from understudy.privacy.fixed_point import below_exp_neg
-from understudy.privacy.randomness import stream
+from understudy.privacy.noise.randomness import stream
 from understudy.privacy.selection import exponential_mechanism, invert
 
 ALPHA = 1e-9

@@ -14,7 +14,7 @@ import understudy as us
 from understudy import errors, synthesis
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.registry import MECHANISMS
-from understudy.privacy.randomness import is_insecure
+from understudy.privacy.noise.randomness import is_insecure
 from understudy.release import read_partial
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})

@@ -16,10 +16,10 @@ from understudy.bundle.pages import rendered
 from understudy.metric.labels import code_labels
 from understudy.release import Release
 from understudy.report.public import CAUTION, measured_tables
-from understudy.schema.categorical import Boolean, Categorical
-from understudy.schema.coded import Coded
-from understudy.schema.column import Column, Constant, Identifier
-from understudy.schema.measured import Measured
+from understudy.schema.kinds.categorical import Boolean, Categorical
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.column import Column, Constant, Identifier
+from understudy.schema.kinds.measured import Measured
 
 ORIGINS = {
     "public": "from public documents",

@@ -12,8 +12,8 @@ import numpy as np
 from understudy.bundle.rows import labels_of, titles_of
 from understudy.errors import InputError, OutputError
 from understudy.release import Release
-from understudy.schema.categorical import Categorical
-from understudy.schema.coded import Coded
+from understudy.schema.kinds.categorical import Categorical
+from understudy.schema.kinds.coded import Coded
 
 _LONGEST = {".dta": 32, ".sav": 64}
 _LABEL = {".dta": 80, ".sav": 250}

@@ -10,7 +10,7 @@ import typer
 from understudy.cli.console import Json, tell
 from understudy.errors import SettingError
 from understudy.privacy import Book
-from understudy.privacy.limit import DELTA, Limit, past_year
+from understudy.privacy.records.limit import DELTA, Limit, past_year
 
 
 def book(

@@ -19,7 +19,7 @@ from understudy.release import Release
 from understudy.release.write import write_chunks, written_file, written_stream
 from understudy.release.write_postgres import shown_place, written_table
 from understudy.schema import Dialect
-from understudy.schema.column import Dropped
+from understudy.schema.kinds.column import Dropped
 from understudy.source.sql.place import refuse_password
 
 

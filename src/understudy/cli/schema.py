@@ -71,7 +71,7 @@ def draft(
     for present in (path, unmarked(path)):
         if present.exists():
             raise OutputError(f"{present} is there already, perhaps with your corrections; choose another output")
-    from understudy.schema.draft import draft as propose
+    from understudy.schema.drafting.draft import draft as propose
 
     table, names, dialect = _whole_table(Path(data))
     if not len(table):
@@ -97,7 +97,7 @@ def draft(
 def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool) -> None:
     """A schema of names and types alone; nothing in it is private, so it is not marked."""
     from understudy.schema import Dialect
-    from understudy.schema.draft_open import header, open_schema, type_of, typed_names
+    from understudy.schema.drafting.draft_open import header, open_schema, type_of, typed_names
     from understudy.source.sql.column_types import column_types
     from understudy.source.sql.place import home_of, refuse_password
 
@@ -204,7 +204,7 @@ def export(
 
     As JSON or YAML, as far as those can say it.
     """
-    from understudy.schema.exchange import to_sdv, to_smartnoise
+    from understudy.schema.format.exchange import to_sdv, to_smartnoise
 
     loaded = _complete(schema)
     loaded.require_reviewed()
@@ -223,8 +223,8 @@ def _complete(path: Path) -> Schema:
 def _whole_table(path: Path) -> tuple[Any, list[str], Any]:
     """Every column of a table, before there is a schema: a stand-in schema that names them all reads the file."""
     from understudy.schema import Dialect
-    from understudy.schema.categorical import Categorical
-    from understudy.schema.sniff import sniff
+    from understudy.schema.drafting.sniff import sniff
+    from understudy.schema.kinds.categorical import Categorical
     from understudy.source.office import is_office, office_variables
     from understudy.source.read import read_table
 
@@ -266,8 +266,8 @@ def _parquet_names(path: Path) -> list[str]:
 
 
 def _imported(source: Path, form: str | None) -> Any:
-    from understudy.schema.dictionary import read_dictionary
-    from understudy.schema.exchange import from_sdv, from_smartnoise
+    from understudy.schema.format.dictionary import read_dictionary
+    from understudy.schema.format.exchange import from_sdv, from_smartnoise
 
     form = form or {".json": "sdv", ".yaml": "smartnoise", ".yml": "smartnoise"}.get(
         source.suffix.lower(), "dictionary"

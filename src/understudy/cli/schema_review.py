@@ -12,7 +12,7 @@ from understudy.cli.guard import INTERRUPTED
 from understudy.errors import SettingError
 from understudy.schema import Schema
 from understudy.schema.custodian import found, marked, unmarked
-from understudy.schema.file import load, states_unit
+from understudy.schema.format.file import load, states_unit
 
 
 def review(

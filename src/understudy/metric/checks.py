@@ -6,7 +6,7 @@ from typing import Any
 
 from understudy.errors import SettingError
 from understudy.schema import Schema
-from understudy.schema.coded import Coded
+from understudy.schema.kinds.coded import Coded
 
 
 def at_least(setting: str, value: Any, least: float) -> None:

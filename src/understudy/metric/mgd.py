@@ -20,7 +20,7 @@ from understudy.metric.protocol import Counted, Metric, Part, Score
 from understudy.metric.rows import ordered, require_same
 from understudy.metric.tables import named, some_ways
 from understudy.schema import Schema
-from understudy.schema.coded import Coded
+from understudy.schema.kinds.coded import Coded
 from understudy.tabulate import Counts, SparseCounts
 
 _WAY_WEIGHT = {1: 1.0, 2: 1.0, 3: 3.0}  # the paper's 1/9, 1/9 and 1/3

@@ -13,8 +13,8 @@ from understudy.metric.checks import at_least, coded_column
 from understudy.metric.protocol import Metric, Part, Score
 from understudy.metric.rows import Rows, require_same
 from understudy.schema import Schema
-from understudy.schema.coded import Coded
-from understudy.schema.measured import Measured
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.measured import Measured
 
 _MODELS = ("logistic", "tree", "forest")
 _CLASSES = 20

@@ -15,7 +15,7 @@ from understudy.metric.checks import at_least
 from understudy.metric.protocol import Metric, Part, Score
 from understudy.metric.rows import Rows
 from understudy.schema import Schema
-from understudy.schema.measured import Measured
+from understudy.schema.kinds.measured import Measured
 
 SCALE = 1e6
 FLOOR = 1e-6

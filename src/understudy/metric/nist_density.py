@@ -15,8 +15,8 @@ from understudy.metric.protocol import Counted, Metric, Part, Score
 from understudy.metric.rows import Rows
 from understudy.metric.tables import named, pairs
 from understudy.schema import Schema
-from understudy.schema.measured import Measured
-from understudy.schema.table import compact
+from understudy.schema.kinds.measured import Measured
+from understudy.schema.kinds.table import compact
 from understudy.tabulate import Counts, marginals
 
 SCALE = 1e6

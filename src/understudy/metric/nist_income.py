@@ -12,9 +12,9 @@ from understudy.metric.checks import coded_column
 from understudy.metric.protocol import Metric, Part, Score
 from understudy.metric.rows import Rows
 from understudy.schema import Schema
-from understudy.schema.categorical import Categorical
-from understudy.schema.coded import Coded
-from understudy.schema.measured import Measured
+from understudy.schema.kinds.categorical import Categorical
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.measured import Measured
 
 HALF = 5e5
 

@@ -13,7 +13,7 @@ from understudy.errors import SettingError
 from understudy.metric.checks import at_least
 from understudy.metric.logistic import Logistic, fit_logistic
 from understudy.metric.rows import Rows, require_same
-from understudy.schema.measured import Measured
+from understudy.schema.kinds.measured import Measured
 
 Array: TypeAlias = NDArray[np.float64]
 Model: TypeAlias = Literal["logistic", "cart"]

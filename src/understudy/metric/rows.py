@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.schema.coded import Coded
 from understudy.schema.frames import arrow_columns
-from understudy.schema.measured import Measured
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.measured import Measured
 from understudy.tabulate import Counts, marginals
 
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.errors import InputError
-from understudy.model.crossing import Table
-from understudy.model.grouping import grouped
 from understudy.model.junction_tree import JunctionTree, ordered_columns
-from understudy.model.schedule import Schedule, ScheduleBuilder, scratch_of
+from understudy.model.kernels.arguments import Schedule
+from understudy.model.sweep.crossing import Table
+from understudy.model.sweep.grouping import grouped
+from understudy.model.sweep.schedule import ScheduleBuilder, scratch_of
 
 Vector = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.model.consistency import marginal
 from understudy.model.graphical import GraphicalModel
+from understudy.model.gum.consistency import marginal
 
 Array = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]

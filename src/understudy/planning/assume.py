@@ -7,7 +7,7 @@ from typing import Any
 
 from understudy.privacy.purchase import completed
 from understudy.schema import Schema
-from understudy.schema.discover import Open, trial
+from understudy.schema.discovery.discover import Open, trial
 
 BINS, VALUES, UNCUT = 32, 16, 100
 """How many bins, and how many values, a column is taken to turn out with; bounds alone are bought for `UNCUT` bins."""

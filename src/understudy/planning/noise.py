@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.privacy import Budget
-from understudy.privacy.calibrate import too_much
-from understudy.privacy.neighbours import Neighbours
-from understudy.privacy.plan import can_plan, certified_plan
+from understudy.privacy.accounting.calibrate import too_much
+from understudy.privacy.accounting.neighbours import Neighbours
+from understudy.privacy.accounting.plan import can_plan, certified_plan
 
 Array = NDArray[np.float64]
 

@@ -16,7 +16,7 @@ from understudy.planning.cost import memory_bytes, seconds
 from understudy.planning.noise import PlannedNoise
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
 from understudy.planning.predict import ASSUMED, expected_of
-from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.privacy.purchase import purchase_budget
 from understudy.schema import Schema
 

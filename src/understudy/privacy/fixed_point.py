@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from understudy.privacy.randomness import Stream
+from understudy.privacy.noise.randomness import Stream
 
 
 def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:

@@ -17,18 +17,18 @@ from numpy.typing import ArrayLike, NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import BudgetExceeded, SettingError
 from understudy.measurement import Measurement
-from understudy.privacy.budget import Account, Budget
-from understudy.privacy.charge import Charge, What, exponential, gaussian, laplace, laplace_sd, planned
+from understudy.privacy.accounting.budget import Account, Budget
+from understudy.privacy.accounting.charge import Charge, What, exponential, gaussian, laplace, laplace_sd, planned
+from understudy.privacy.accounting.neighbours import Neighbours
+from understudy.privacy.accounting.shares import numbers as _numbers
+from understudy.privacy.accounting.shares import shares as _shares
+from understudy.privacy.accounting.threshold import thresholded
 from understudy.privacy.counted import Counted
 from understudy.privacy.exact import distance, dyadic, float_above, float_below, indif, merged, sqrt_above
-from understudy.privacy.journal import Forgetful, Journal
-from understudy.privacy.neighbours import Neighbours
-from understudy.privacy.noise import Noise, noise_named
+from understudy.privacy.noise.integer import Noise, noise_named
+from understudy.privacy.records.journal import Forgetful, Journal
 from understudy.privacy.scores import Distances, FixedMarginals, whole_scores
 from understudy.privacy.selection import exponential_mechanism
-from understudy.privacy.shares import numbers as _numbers
-from understudy.privacy.shares import shares as _shares
-from understudy.privacy.threshold import thresholded
 from understudy.privacy.workload_error import apart, error_charge
 from understudy.quality import Apart
 from understudy.schema import Recoding

@@ -17,15 +17,15 @@ import numpy as np
 from understudy.domain import Clique, Domain
 from understudy.errors import BudgetExceeded, SchemaError, SettingError
 from understudy.measurement import Measurement
-from understudy.privacy.budget import Budget
-from understudy.privacy.charge import What
+from understudy.privacy.accounting.budget import Budget
+from understudy.privacy.accounting.charge import What
 from understudy.privacy.gate import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Column, Dialect, Schema
-from understudy.schema.discover import TYPES, Open, Shape, Words, trial
-from understudy.schema.fields import OURS, FieldError, column_of, filled
-from understudy.schema.probe import Search
-from understudy.schema.text import numbers
+from understudy.schema.discovery.discover import TYPES, Open, Shape, Words, trial
+from understudy.schema.discovery.probe import Search
+from understudy.schema.format.fields import OURS, FieldError, column_of, filled
+from understudy.schema.kinds.text import numbers
 from understudy.source.protocol import CountsValues
 from understudy.source.reopen import Opener
 from understudy.tabulate import Counts

@@ -14,7 +14,7 @@ from itertools import accumulate
 
 from understudy.errors import SettingError
 from understudy.privacy.fixed_point import exp_neg
-from understudy.privacy.randomness import Stream, stream
+from understudy.privacy.noise.randomness import Stream, stream
 
 
 def exponential_mechanism(scores: Sequence[int], rate: Fraction) -> int:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from understudy.release.conditions import Condition
 from understudy.schema import Schema
-from understudy.schema.axis import Axis
-from understudy.schema.measured import Measured
+from understudy.schema.kinds.axis import Axis
+from understudy.schema.kinds.measured import Measured
 
 
 def narrowed(schema: Schema, asked: Sequence[Condition]) -> Schema:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from understudy.errors import OutputError, ReleaseError, UnderstudyError
 from understudy.measurement import Measurement
 from understudy.page import OWNER
-from understudy.privacy.charge import Charge
+from understudy.privacy.accounting.charge import Charge
 from understudy.release.pack import measurement_data, measurement_from
 from understudy.schema import Recoding
 

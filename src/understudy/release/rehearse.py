@@ -8,7 +8,7 @@ from understudy.domain import Clique
 from understudy.errors import InputError
 from understudy.model.graphical import GraphicalModel
 from understudy.schema import Schema
-from understudy.schema.honour import breaking
+from understudy.schema.rules.honour import breaking
 
 _ROWS = 2000
 

@@ -14,10 +14,10 @@ from understudy.mechanism.learned import determined, unstated
 from understudy.release.conditions import Condition, conditions, parsed
 from understudy.release.narrow import narrowed
 from understudy.release.rare import members_of
-from understudy.schema.coded import Coded
-from understudy.schema.column import Identifier
-from understudy.schema.honour import Cells, breaking
-from understudy.schema.rules import Dependency
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.column import Identifier
+from understudy.schema.rules.honour import Cells, breaking
+from understudy.schema.rules.rule import Dependency
 
 if TYPE_CHECKING:
     from understudy.release.artefact import Release

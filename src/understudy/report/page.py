@@ -33,7 +33,7 @@ from understudy.report.public import (
     weak_values,
 )
 from understudy.report.scores import Placed, placed_scores
-from understudy.schema.coded import Coded
+from understudy.schema.kinds.coded import Coded
 
 _SAMPLE = 100_000
 _SHOWN = 24

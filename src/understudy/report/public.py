@@ -12,7 +12,7 @@ from understudy.domain import Clique
 from understudy.metric.labels import code_labels
 from understudy.metric.rows import Rows
 from understudy.release import Release
-from understudy.schema.coded import Coded
+from understudy.schema.kinds.coded import Coded
 
 CAUTION = 3.0
 """A count is called weak when it is below this multiple of its noise's standard deviation."""

@@ -1,10 +1,14 @@
-"""PUBLIC facts about a table: columns, categories, bounds, bins; the file format; encoding and decoding."""
+"""PUBLIC facts about a table: columns, categories, bounds, bins; the file format; encoding and decoding.
 
-from understudy.schema.column import Column
-from understudy.schema.dialect import Dialect
+`kinds/` how each kind of column is coded · `rules/` what is known about combinations · `format/` files, ours and
+others' · `drafting/` first proposals · `discovery/` what is still to be bought.
+"""
+
+from understudy.schema.format.dialect import Dialect
 from understudy.schema.frames import frame_kind
+from understudy.schema.kinds.column import Column
+from understudy.schema.kinds.table import Entry
 from understudy.schema.recode import Recoding
 from understudy.schema.schema import Encoded, PrivacyUnit, Schema
-from understudy.schema.table import Entry
 
 __all__ = ["Column", "Dialect", "Encoded", "Entry", "PrivacyUnit", "Recoding", "Schema", "frame_kind"]

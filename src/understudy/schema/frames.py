@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 from understudy.errors import InputError, SchemaError
-from understudy.schema.text import listed, objects_as_text
+from understudy.schema.kinds.text import listed, objects_as_text
 
 FrameKind: TypeAlias = Literal["arrow", "pandas", "polars"]
 

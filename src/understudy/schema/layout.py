@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from understudy.schema.categorical import Categorical
-from understudy.schema.coded import Coded
-from understudy.schema.column import Column
-from understudy.schema.dialect import Dialect
+from understudy.schema.format.dialect import Dialect
+from understudy.schema.kinds.categorical import Categorical
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.column import Column
 
 _WIDTHS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _FLOATS = ("float32", "float64")

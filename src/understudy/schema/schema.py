@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.errors import SchemaError
-from understudy.schema.coded import Coded
-from understudy.schema.column import Column, Constant, Dropped, Identifier
-from understudy.schema.dialect import Dialect
-from understudy.schema.discover import Open, Words
+from understudy.schema.discovery.discover import Open, Words
+from understudy.schema.format.dialect import Dialect
 from understudy.schema.frames import FrameKind, arrow_columns, to_frame
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.column import Column, Constant, Dropped, Identifier
+from understudy.schema.kinds.numeric import Numeric
+from understudy.schema.kinds.table import DROP
 from understudy.schema.layout import laid_out, layout_of, layout_of_file, written_as_text
-from understudy.schema.numeric import Numeric
-from understudy.schema.rules import Rule, check_rules
-from understudy.schema.table import DROP
+from understudy.schema.rules.rule import Rule, check_rules
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Schema:
     @cached_property
     def domain(self) -> Domain:
         """The coded columns with their sizes (a heaped amount has a second, ``name.round``), and what rules forbid."""
-        from understudy.schema.zeros import forbidden_cells
+        from understudy.schema.rules.zeros import forbidden_cells
 
         if self.open:
             raise SchemaError(
@@ -266,7 +266,7 @@ class Schema:
         Raises:
             SchemaError: naming the file, the line and the column of what is wrong.
         """
-        from understudy.schema.file import load
+        from understudy.schema.format.file import load
 
         if not isinstance(path, str | PathLike):
             raise SchemaError(
@@ -280,7 +280,7 @@ class Schema:
         Raises:
             OutputError: when the file cannot be written.
         """
-        from understudy.schema.file import save
+        from understudy.schema.format.file import save
 
         save(self, Path(path))
 
@@ -291,13 +291,13 @@ class Schema:
         Raises:
             SchemaError: naming the column of what is wrong.
         """
-        from understudy.schema.file import from_dict
+        from understudy.schema.format.file import from_dict
 
         return from_dict(content)
 
     def to_dict(self) -> dict[str, Any]:
         """A Frictionless Table Schema of plain values, ours under the key ``understudy``."""
-        from understudy.schema.file import to_dict
+        from understudy.schema.format.file import to_dict
 
         return to_dict(self)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from understudy.schema.exchange import Imported
+from understudy.schema.format.exchange import Imported
 from understudy.source.office import Variable
 
 

@@ -58,7 +58,7 @@ class CountsValues(Protocol):
         """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
 
         Of the rows that `counts` counts, bounded in the same way: a unit's rows decide about that unit's rows alone.
-        Cells that can be no value (`schema.discover.Words.texts`: empty, missing tokens, very long) are left out.
+        Cells that can be no value (`Words.texts`: empty, missing tokens, very long) are left out.
 
         Raises:
             SchemaError: for a column that is not among the schema's `words`.

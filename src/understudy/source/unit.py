@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import SettingError
 from understudy.schema.frames import holds_objects
-from understudy.schema.text import listed
+from understudy.schema.kinds.text import listed
 
 KEY_BYTES = 32
 _CHUNK_ROWS = 1 << 16

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique
 from understudy.measurement import Measurement
 from understudy.privacy import PrivateTable, Receipt, gate
-from understudy.privacy.noise import NOISES
+from understudy.privacy.noise.integer import NOISES
 from understudy.testing.expect import expect
 
 

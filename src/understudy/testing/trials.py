@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.mechanism.independent import Independent
 from understudy.privacy import Budget, PrivateTable, epsilon_of
-from understudy.privacy.neighbours import Neighbours
-from understudy.privacy.plan import certified_plan
+from understudy.privacy.accounting.neighbours import Neighbours
+from understudy.privacy.accounting.plan import certified_plan
 from understudy.source import Source
 from understudy.testing.audit import Trial
 from understudy.testing.tables import CodedSource, WordSource

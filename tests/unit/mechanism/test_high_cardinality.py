@@ -13,7 +13,7 @@ from understudy.measurement import Measurement
 from understudy.mechanism.aim import AIM, _roomy
 from understudy.mechanism.compress import compress
 from understudy.mechanism.privsyn import PrivSyn
-from understudy.privacy.randomness import insecure
+from understudy.privacy.noise.randomness import insecure
 from understudy.schema import Schema
 
 SIZE, GROUPS = 100_000, 50

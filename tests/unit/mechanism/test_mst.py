@@ -12,7 +12,7 @@ from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
 from understudy.mechanism.mst import MST, paper_settings, sized
 from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.convert import rho_of
+from understudy.privacy.accounting.convert import rho_of
 from understudy.testing.contract import CHECKS, check_extremes
 from understudy.testing.tables import CodedSource, SealedSource
 

@@ -23,8 +23,8 @@ from understudy.mechanism.public_cliques import (
     within,
 )
 from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.neighbours import Neighbours
-from understudy.privacy.plan import certified_plan
+from understudy.privacy.accounting.neighbours import Neighbours
+from understudy.privacy.accounting.plan import certified_plan
 from understudy.schema import Schema
 from understudy.tabulate import marginals
 from understudy.testing.contract import CHECKS, check_extremes

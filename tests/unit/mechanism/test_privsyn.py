@@ -11,7 +11,7 @@ from understudy.errors import SettingError
 from understudy.mechanism import mechanism_named
 from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
 from understudy.mechanism.privsyn import PrivSyn
-from understudy.model.gum import GumModel
+from understudy.model.gum.rows import GumModel
 from understudy.privacy import Budget, PrivateTable
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource

@@ -18,7 +18,7 @@ from understudy.mechanism.spanning_tree import (
     spanning_tree,
 )
 from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.convert import rho_of
+from understudy.privacy.accounting.convert import rho_of
 from understudy.testing.tables import CodedSource
 
 

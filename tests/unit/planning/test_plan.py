@@ -23,9 +23,9 @@ from understudy.planning.plausible import Pair, Problem, fitted, plausible_table
 from understudy.planning.predict import PLAYS, expected_of
 from understudy.planning.rounds import of_rounds
 from understudy.privacy import Budget, PrivateTable
+from understudy.privacy.accounting.neighbours import Neighbours
+from understudy.privacy.accounting.plan import certified_plan
 from understudy.privacy.exact import merged
-from understudy.privacy.neighbours import Neighbours
-from understudy.privacy.plan import certified_plan
 from understudy.schema import Schema
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource

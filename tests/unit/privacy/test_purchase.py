@@ -12,10 +12,10 @@ import pytest
 import understudy as us
 from understudy.errors import BudgetExceeded, SchemaError, SettingError
 from understudy.privacy import Book, Budget, PrivateTable, Receipt
-from understudy.privacy.charge import PURCHASES, Charge
+from understudy.privacy.accounting.charge import PURCHASES, Charge
 from understudy.privacy.purchase import MOST, Shop, Unread, completed, purchase_budget, widest
 from understudy.schema import PrivacyUnit, Schema
-from understudy.schema.fields import column_of
+from understudy.schema.format.fields import column_of
 from understudy.source import MemorySource
 from understudy.source.reopen import opener
 from understudy.testing.spy import Spy, check_spent
@@ -141,7 +141,7 @@ def test_values_without_a_delta_are_refused_before_anything_is_spent(tmp_path, m
 
 
 def test_the_gate_itself_refuses_values_under_pure_dp_and_beyond_the_delta_set_aside():
-    source = Sealed(frame(), Schema((us.schema.discover.Words(name="w"),)))
+    source = Sealed(frame(), Schema((us.schema.discovery.discover.Words(name="w"),)))
     pure = PrivateTable(source, Budget.of(epsilon=1.0, delta=0))
     with pytest.raises(BudgetExceeded, match="pure DP"):
         pure.values("w", rho=Fraction(1, 2), delta=Fraction(1, 10**9))

@@ -11,7 +11,7 @@ import pytest
 
 from understudy.errors import SettingError
 from understudy.privacy.fixed_point import below_exp_neg
-from understudy.privacy.randomness import stream
+from understudy.privacy.noise.randomness import stream
 from understudy.privacy.selection import _weights, exponential_mechanism, invert
 
 

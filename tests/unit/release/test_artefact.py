@@ -13,7 +13,7 @@ from understudy.errors import InputError, SettingError
 from understudy.mechanism import Fit
 from understudy.model.product import ProductModel
 from understudy.privacy import Budget, Receipt
-from understudy.privacy.neighbours import Neighbours
+from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.release.pack import pack, unpack
 from understudy.schema import Recoding
 

@@ -15,7 +15,7 @@ import pytest
 
 import understudy as us
 from understudy.errors import OutputError, ReleaseError
-from understudy.privacy.charge import gaussian
+from understudy.privacy.accounting.charge import gaussian
 from understudy.release import partial, read_partial
 from understudy.release.partial import PartialWriter
 from understudy.schema import Recoding

@@ -12,7 +12,7 @@ from understudy.domain import Domain
 from understudy.errors import InputError, SettingError
 from understudy.model.graphical import GraphicalModel
 from understudy.model.product import ProductModel
-from understudy.privacy.randomness import insecure
+from understudy.privacy.noise.randomness import insecure
 from understudy.schema import Schema
 
 CERTAIN = 1e-6

@@ -16,8 +16,8 @@ from understudy.report import custodian_report, public_report
 from understudy.report.associations import cramers_v
 from understudy.report.public import CAUTION, measured_tables, weak_values
 from understudy.report.svg import Bar, distribution, heatmap, shade
-from understudy.schema.categorical import Categorical
-from understudy.schema.numeric import Numeric
+from understudy.schema.kinds.categorical import Categorical
+from understudy.schema.kinds.numeric import Numeric
 
 QUICK = {
     "workload": {"ways": [1]},

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from understudy.schema import Dialect, Schema
-from understudy.schema.discover import Shape, Words
+from understudy.schema.discovery.discover import Shape, Words
 from understudy.schema.frames import arrow_columns
 from understudy.source.memory import MemorySource
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from understudy.schema import Schema
-from understudy.schema.text import numbers
+from understudy.schema.kinds.text import numbers
 
 SCHEMA = Schema.from_dict(
     {

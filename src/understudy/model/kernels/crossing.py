@@ -1,8 +1,9 @@
-"""The compiled loops of `CROSS` steps: a large clique as matrices of rows and columns (see `model/crossing.py`).
+"""The compiled loops of `CROSS` steps: a large clique as matrices of rows and columns (see `model/sweep/crossing.py`).
 
 A step's tables are sorted: inputs with rows, with columns, with both, then outputs likewise; `bounds` holds the five
 ends. `plain` holds how many rows, columns and matrices in a turn there are, and both sizes padded to multiples of 4.
-Each table has its list of offsets within the matrix, or lies there in one piece.
+Each table has its list of offsets within the matrix, or lies there in one piece. `s` is a `Schedule`, whose arrays are
+named in `arguments.py`.
 """
 
 from __future__ import annotations

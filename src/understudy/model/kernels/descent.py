@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from understudy.model.kernels.arguments import CHUNK
+
 _FAST = {"reassoc", "contract", "nsz", "arcp"}  # without "nnan" and "ninf": an overflow must stay visible
-CHUNK = 256
 _TOP = 32767.0
 
 

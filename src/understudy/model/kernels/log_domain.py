@@ -1,7 +1,8 @@
 """The same schedules in the log domain: slower by an order of magnitude, and safe from underflow.
 
 Imported only when the linear domain has failed. Every output cell is a log-sum-exp, made in two sweeps: its largest
-term first, then the sum relative to it.
+term first, then the sum relative to it. The schedule `s` is one without `CROSS`
+steps.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from understudy.model.kernels.arguments import NORMALISE, RATIO
 from understudy.model.kernels.crossing import advance
-from understudy.model.kernels.propagation import NORMALISE, RATIO
 
 
 @njit(cache=True)

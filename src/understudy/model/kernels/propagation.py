@@ -1,9 +1,10 @@
 """The compiled loops of belief propagation.
 
-A schedule is plain arrays (see `model/schedule.py`); these generic loops run any of them, so no tree structure is ever
-compiled. Everything lives in one flat workspace `W`. A `FUSE` step visits each cell of a tree clique once, multiplies
-its inputs there and adds the product to its outputs, so that the clique itself is never stored. A `CROSS` step does the
-same for matrices of rows and columns (see `crossing.py`).
+A schedule `s` is plain arrays (named in `arguments.py`, made by `model/sweep/schedule.py`); these generic loops run any
+of them, so no tree structure is ever compiled. Everything lives in one flat workspace `W`. A `FUSE` step visits each
+cell of a tree clique once, multiplies its inputs there and adds the product to its outputs, so that the clique itself
+is never stored. A `CROSS` step does the same for matrices of rows and columns (see `crossing.py`). `NORMALISE` makes a
+message add up to one, `RATIO` takes out of it what its receiver already knows, `SPREAD` adds a table to a larger one.
 
 The last axes of a clique form a block of `length` cells. Within it a table is constant, contiguous, or scattered
 (reached through a list of offsets); over the outer axes an odometer moves all tables by one addition each. A step's
@@ -19,9 +20,9 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from understudy.model.kernels.arguments import CROSS, NORMALISE, RATIO, SPREAD
 from understudy.model.kernels.crossing import FAST, advance, cross
 
-FUSE, NORMALISE, RATIO, SPREAD, CROSS = 0, 1, 2, 3, 4
 TINY = 1e-280
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Domain
-from understudy.schema.table import compact
+from understudy.schema.kinds.table import compact
 from understudy.source.sql.errors import our_words
 from understudy.source.sql.temp import PrivateFolder
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import SchemaError
 from understudy.schema import Schema
-from understudy.schema.coded import Coded
-from understudy.schema.discover import Shape, Words
-from understudy.schema.text import iso_moments
+from understudy.schema.discovery.discover import Shape, Words
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.text import iso_moments
 from understudy.source.behind import RowsBehind
 from understudy.source.memory import check_names
 from understudy.source.sql.cover import covers, groups, summed

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.schema.categorical import Boolean, Categorical
-from understudy.schema.coded import Coded
-from understudy.schema.dialect import Dialect
-from understudy.schema.discover import Shape
-from understudy.schema.measured import Measured
+from understudy.schema.discovery.discover import Shape
+from understudy.schema.format.dialect import Dialect
+from understudy.schema.kinds.categorical import Boolean, Categorical
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.measured import Measured
 
 MOST = 512
 """A column of more steps than this is looked up in a table instead."""

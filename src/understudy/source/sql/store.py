@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.schema.table import compact
+from understudy.schema.kinds.table import compact
 from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
 
 _SPAN_ROWS = 1 << 24  # rows whose cells are sorted at once: 128 MiB

@@ -1,0 +1,1 @@
+"""The fit: what is minimised, from where, in which metric, and how."""

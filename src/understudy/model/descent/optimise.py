@@ -1,0 +1,245 @@
+"""Accelerated mirror descent on the potentials, first in softened metrics when the signal is strong.
+
+Moving the potentials against `weights * (answers - targets)` is mirror descent on the loss, and at the same time
+gradient descent on the likelihood in the metric of the weights; the momenta of the optimised gradient method (Kim and
+Fessler) accelerate it. Its step is limited by the largest cells (count times weight), its progress by the smallest.
+With a strong signal these are 1e4 apart, so the first stages use a metric that caps count times weight: the many
+small cells settle in long steps. The true metric then corrects the few large ones, its stiffest directions shortened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from understudy.model.descent.metric import Metric, metric_at
+from understudy.model.descent.problem import Problem, Vector
+from understudy.model.descent.start import cold_potentials
+from understudy.model.report import FitReport
+
+_SOFTENED = ((1 / 30_000, 60), (1 / 4_000, 70), (1 / 600, 18))  # cap relative to the curvature, iterations
+_SMALLEST_CAP = 0.1  # of count times weight: below it there is nothing to soften
+_DIRECTIONS = 12  # stiff ones that are shortened
+_SHRINK, _YOUNG = 0.7, 30  # the step, when the loss rises within so many iterations of a restart
+_WINDOW = 10
+_NOTHING = 1e-9  # a loss so small, in squared standard deviations of noise, that all is fitted
+_PATIENCE = 10.0  # windows to come that may gain as much as the last: momentum is slow to build after a warm start
+_MOST_CALLS = 20_000
+_SMALLEST_STEP = 1e-9
+_TRUSTED = 4  # restarts in a shortened metric
+_SAME = 1e-6  # relative difference between linear and log domain that does not matter
+
+
+def minimise(
+    problem: Problem,
+    *,
+    warm: Vector | None = None,
+    tolerance: float,
+    max_seconds: float | None,
+    watch: Callable[[int, float], None],
+) -> tuple[Vector, FitReport]:
+    """The unknowns `x` that minimise the problem's loss, and how it went.
+
+    Starts from `warm`, which it writes over, if that is better than starting cold.
+    Stops when the loss that is still to be gained, as the momentum's 1/k^2 law predicts it from the last
+    iterations, is below `tolerance` times the loss.
+    """
+    deadline = None if max_seconds is None else time.perf_counter() + max_seconds
+    descent = _Descent(problem, tolerance, deadline, watch)
+    descent.begin(warm)
+    del warm  # as long as `x`, and of no more use
+    if descent.cold:
+        descent.soften()
+    descent.settle()
+    if stuck := descent.stuck():
+        descent.begin(None)
+        descent.settle()
+        stuck = descent.stuck()
+    if descent.underflowed() and not descent.warning:
+        problem.logs = True
+        descent.refresh()
+        descent.settle()
+        stuck = descent.stuck()
+    if stuck and not descent.warning:
+        descent.warning = "a better fit exists that the descent did not find"
+    return descent.x, descent.report()
+
+
+@dataclass
+class _Descent:
+    """Where the descent is: three vectors. A trial takes the place of `x`, which can be told from `kept`."""
+
+    problem: Problem
+    tolerance: float
+    deadline: float | None
+    watch: Callable[[int, float], None]
+    warning: str = ""
+    converged: bool = False
+    shifted: bool = False
+    gap: float = np.inf
+    begun: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        n = len(self.problem.targets)
+        self.x, self.kept, self.answers = np.empty(n), np.empty(n), np.empty(n)
+        self.cold = True
+
+    def begin(self, warm: Vector | None) -> None:
+        """Go to the cold start, or to the warm one if it is better."""
+        self.warning, self.cold = "", True
+        cold_potentials(self.problem, self.x)
+        self.refresh()
+        if warm is not None and self.problem.loss(self.problem.answers(warm)) <= self.problem.loss(self.answers):
+            self.x, self.cold = warm, False
+            np.copyto(self.answers, self.problem.propagation.room)
+
+    def refresh(self) -> None:
+        """The answers at `x`, computed again."""
+        np.copyto(self.answers, self.problem.answers(self.x))
+
+    def soften(self) -> None:
+        """Stages in metrics that cap count times weight, from the smallest cap up."""
+        stiffness = self._metric(self.problem.weights, 0).curvature
+        for share, iterations in _SOFTENED:
+            if share * stiffness >= _SMALLEST_CAP:
+                self.run(self._softened(share * stiffness), iterations, 0)
+
+    def settle(self) -> None:
+        """Descend in the true metric: with the stiff directions shortened, and without if that moved the minimum."""
+        self.run(self.problem.weights, _MOST_CALLS, _DIRECTIONS)
+        if self.shifted and not self.warning:
+            self.run(self.problem.weights, _MOST_CALLS, 0)
+
+    def run(self, weights: Vector, iterations: int, directions: int) -> None:
+        """Accelerated descent in one metric, until its own loss stops falling or the iterations are used up."""
+        from understudy.model.kernels.descent import descend, go_back
+
+        targets = self.problem.targets
+        final = weights is self.problem.weights
+        metric = self._metric(weights, directions)
+        step = first_step = 1.0 / metric.curvature
+        constant = self.problem.constant
+        loss, parts = metric.measure(self.answers, targets)
+        loss, less = loss + constant, metric.shortened * parts
+        history, age, cycle, restarts, momentum = [loss], 0, 0, 0, 1.0
+        self.converged = self.shifted = False
+        np.copyto(self.kept, self.x)
+        for _ in range(iterations):
+            if self._must_stop():
+                return
+            age, before, momentum = age + 1, momentum, (1.0 + (1.0 + 4.0 * momentum**2) ** 0.5) / 2.0
+            momenta = ((before - 1.0) / momentum, before / momentum)
+            step_taken = (self.x, self.kept, self.answers, targets, weights, step, metric.basis, less)
+            descend(*step_taken, momenta)
+            found = self.problem.answers(self.x)
+            trial_loss, trial_parts = metric.measure(found, targets)
+            if not trial_loss + constant <= loss:
+                go_back(*step_taken)
+                step *= _SHRINK if age <= _YOUNG else 1.0
+                age, cycle, momentum = 0, age, 1.0
+                restarts += 1
+                if len(less) and restarts > _TRUSTED:  # the eigenvalues do not hold here: go on without
+                    self.shifted = True
+                    return
+                if step < _SMALLEST_STEP * first_step:
+                    self.converged = self._flat(history, loss, _WINDOW) or self._at_rest(first_step)
+                    failed = final and not self.converged
+                    self.warning = "the step size collapsed before convergence" if failed else ""
+                    return
+                continue
+            loss, less = trial_loss + constant, metric.shortened * trial_parts
+            np.copyto(self.answers, found)
+            history.append(loss)
+            left_out = 0.5 * float(np.sum(less * trial_parts))
+            self.watch(self.problem.propagation.calls, loss + left_out if final else self.problem.loss(self.answers))
+            if self._flat(history, loss, _WINDOW if age >= 2 * _WINDOW else cycle + age):
+                self.converged = True
+                self.shifted = left_out > 0.1 * self.tolerance * loss
+                return
+        if final:
+            self.warning = "the iteration limit was reached before convergence"
+
+    def stuck(self) -> bool:
+        """Whether moving part of the way to the cold start's distribution would help: then this is no minimum.
+
+        The loss along that line is a parabola known in full. A distribution that has come to rest on few cells hardly
+        answers to its potentials, so a loss that has stopped falling does not prove a minimum; this disproves it.
+        """
+        from understudy.model.kernels.descent import parabola
+
+        problem = self.problem
+        others = problem.answers(cold_potentials(problem, self.kept))
+        slope, bend = map(float, parabola(problem.weights, self.answers, problem.targets, others))
+        if not slope < 0.0 < bend:
+            return False
+        share = min(1.0, -slope / bend)
+        gain = -slope * share - 0.5 * bend * share**2
+        return gain > max(self.tolerance, 1e-3) * problem.loss(self.answers) + 1e-9
+
+    def underflowed(self) -> bool:
+        """Whether the linear domain lost something that the log domain keeps."""
+        from understudy.model.kernels.propagation import TINY
+
+        if self.problem.logs:
+            return False
+        self.refresh()
+        if self.problem.propagation.in_logs or self.problem.propagation.smallest_message >= TINY:
+            return False
+        exact = self.problem.answers(self.x, logs=True)
+        exact -= self.answers
+        return float(np.abs(exact, out=exact).max()) > _SAME * self.problem.total
+
+    def report(self) -> FitReport:
+        """How it went; the loss is that of the answers as they are now."""
+        seconds = time.perf_counter() - self.begun
+        calls = self.problem.propagation.calls
+        loss = self.problem.loss(self.answers)
+        return FitReport(loss, calls, self.gap, seconds, self.converged and not self.warning, self.warning)
+
+    def _flat(self, history: list[float], loss: float, window: int) -> bool:
+        """Whether the loss left to gain is negligible.
+
+        By the 1/k^2 law that is the gain of the last ten iterations times k/20; early on, when the law does not hold
+        yet, ten times that gain. Momentum must build up first: soon after a restart the iterations before it count too.
+        """
+        if loss <= _NOTHING:
+            self.gap = 0.0
+            return True
+        if len(history) <= window or window < _WINDOW:
+            return False
+        gained = (history[-1 - window] - loss) * _WINDOW / window
+        self.gap = gained * max(_PATIENCE, len(history) / (2 * _WINDOW)) / loss
+        return self.gap <= self.tolerance
+
+    def _at_rest(self, step: float) -> bool:
+        """Whether no step along the true gradient, long or short, gains anything to speak of: the floor of rounding."""
+        problem = self.problem
+        loss = problem.loss(self.answers)
+        for part in (1.0, 0.1, 0.01):
+            np.subtract(self.answers, problem.targets, out=self.kept)
+            self.kept *= problem.weights
+            self.kept *= -part * step
+            self.kept += self.x
+            if problem.loss(problem.answers(self.kept)) < (1.0 - 1e-3 * self.tolerance) * loss:
+                return False
+        return True
+
+    def _softened(self, cap: float) -> Vector:
+        out = np.maximum(self.answers, self.problem.targets)
+        np.maximum(out, 0.0, out=out)
+        out *= self.problem.weights
+        out /= cap
+        out += 1.0
+        return np.divide(self.problem.weights, out, out=out)
+
+    def _metric(self, weights: Vector, directions: int) -> Metric:
+        """The metric here; uses `kept` for a while."""
+        return metric_at(self.problem, self.x, self.answers, weights, directions, scratch=self.kept)
+
+    def _must_stop(self) -> bool:
+        if self.deadline is not None and time.perf_counter() > self.deadline:
+            self.warning = "the time limit was reached before convergence"
+        return bool(self.warning)

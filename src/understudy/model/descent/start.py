@@ -1,0 +1,85 @@
+"""Where a descent begins: the measured one-way tables, or an earlier model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from understudy.domain import Clique
+from understudy.errors import InputError
+from understudy.model.descent.problem import Problem, Vector
+
+if TYPE_CHECKING:
+    from understudy.model.graphical import GraphicalModel
+
+_DEEP, _DEEPEST = 300.0, 60.0
+
+
+def cold_potentials(problem: Problem, out: Vector) -> Vector:
+    """Unknowns that owe nothing to an earlier model: independent columns, as measured; written to `out`."""
+    out[:] = 0.0
+    _place_one_ways(problem, out, set())
+    return out
+
+
+def warm_potentials(problem: Problem, model: GraphicalModel) -> Vector:
+    """An earlier model's potentials, and the measured one-way tables for columns it lacks.
+
+    Raises:
+        InputError: for a model of another domain.
+    """
+    if model.domain != problem.propagation.tree.domain:
+        raise InputError("warm_start is a model of another domain; leave it out or use the same domain")
+    out = np.zeros(len(problem.targets))
+    covered: set[str] = set()
+    for clique, values in model.factors():
+        if _place(problem, out, clique, _shallow(values)):
+            covered |= set(clique)
+    _place_one_ways(problem, out, covered)
+    return out
+
+
+def _shallow(values: Vector) -> Vector:
+    """Potentials relative to the largest; those of a table that has drifted far are cut off at "as good as never".
+
+    Cutting changes the distribution, but repeated warm starts would otherwise push cells down without end.
+    """
+    lowered = values - values.max()
+    floor = -_DEEPEST if lowered[np.isfinite(lowered)].min() < -_DEEP else -_DEEP
+    shallow: Vector = np.maximum(lowered, floor)
+    return shallow
+
+
+def _place(problem: Problem, out: Vector, clique: Clique, values: Vector) -> bool:
+    """Add a table's potentials to the smallest table that contains it; False when none does."""
+    fitting = [t for t, columns in enumerate(problem.propagation.tables) if set(clique) <= set(columns)]
+    if fitting:
+        _add(problem, out, fitting[-1], clique, values)
+    return bool(fitting)
+
+
+def _place_one_ways(problem: Problem, out: Vector, covered: set[str]) -> None:
+    """The logarithms of each column's counts, by the smallest measured table that has the column."""
+    propagation, domain = problem.propagation, problem.propagation.tree.domain
+    smallest = {column: t for t, columns in enumerate(propagation.tables) for column in columns}
+    measured = {
+        column: t for t, columns in enumerate(propagation.tables) if _is_measured(problem, t) for column in columns
+    }
+    for column, table in measured.items():
+        if column not in covered:
+            columns = propagation.tables[table]
+            counts = problem.targets[propagation.slice_of(table)].reshape(domain.shape(columns))
+            sums = counts.sum(axis=tuple(i for i, other in enumerate(columns) if other != column))
+            _add(problem, out, smallest[column], (column,), np.log(np.maximum(sums, 1.0)))
+
+
+def _is_measured(problem: Problem, table: int) -> bool:
+    return bool(problem.weights[problem.propagation.starts[table]] > 0.0)  # all cells of a table have one weight
+
+
+def _add(problem: Problem, out: Vector, table: int, clique: Clique, values: Vector) -> None:
+    propagation, domain = problem.propagation, problem.propagation.tree.domain
+    columns = propagation.tables[table]
+    target = out[propagation.slice_of(table)].reshape(domain.shape(columns))
+    target += values.reshape([domain[column] if column in clique else 1 for column in columns])

@@ -1,0 +1,1 @@
+"""PrivSyn's model: consistent tables, and rows edited until their counts agree."""

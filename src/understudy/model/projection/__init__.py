@@ -1,0 +1,1 @@
+"""Many marginals of one calibrated tree, sharing the work between them."""

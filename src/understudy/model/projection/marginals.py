@@ -1,0 +1,211 @@
+"""Many marginals of one calibrated tree, sharing the work between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from understudy.domain import Clique
+from understudy.model.junction_tree import ordered_columns
+from understudy.model.projection.column_sets import Columns, Room, Sums, Vector
+from understudy.model.projection.contraction import Contraction, Operand
+from understudy.model.propagate import Propagation
+
+_BUNDLE = 2048  # queries across cliques are answered together while their joint table has at most this many cells
+_KEPT = 2**23  # cells of intermediate tables that outlive a call
+_LARGE = 2**17  # cells of a tree clique whose own table is not kept
+_REMEMBERED = 2**22  # cells of products that queries share
+
+
+class _Leaf(NamedTuple):
+    """The table of a tree clique reduced to the columns that matter: the joint one at the top, conditionals below."""
+
+    position: int
+    mask: int
+    top: bool
+
+
+class Projector:
+    """Marginals, adding up to a total, of the distribution that a propagation was last called with.
+
+    A query inside one tree clique is a sum of that clique's table. Any other one is a product of conditional tables
+    over the smallest subtree that has all its columns, each first reduced to the columns that matter, multiplied in
+    the order that takes the least work. Sums and products are remembered, so that queries share them.
+
+    Args:
+        propagation: after a call of its `marginals`.
+        total: what each marginal adds up to.
+    """
+
+    def __init__(self, propagation: Propagation, total: float) -> None:
+        self._propagation, self._total = propagation, total
+        tree = propagation.tree
+        names = ordered_columns(tree.domain)
+        self._bit = {column: 1 << i for i, column in enumerate(names)}
+        self._domain, self._columns = tree.domain, Columns(tree.domain.shape(names))
+        self._masks = [self._mask(clique) for clique in tree.cliques]
+        self._separators = [self._masks[i] & self._masks[p] if p >= 0 else 0 for i, p in enumerate(tree.parents)]
+        self._children: list[list[int]] = [[] for _ in tree.cliques]
+        self._below = list(self._masks)
+        for i in range(len(tree.cliques) - 1, 0, -1):
+            self._children[tree.parents[i]].insert(0, i)
+            self._below[tree.parents[i]] |= self._below[i]
+        self._by_size = sorted((self._columns.cells[mask], i) for i, mask in enumerate(self._masks))
+        self._clear()
+
+    def many(self, cliques: Sequence[Clique]) -> dict[Clique, Vector]:
+        """The table of each clique, its axes in the clique's order; every table is the caller's own."""
+        masks = {clique: self._mask(clique) for clique in cliques}
+        inside, across = self._split(masks.values())
+        bundles = self._bundles(across)
+        leaves = {joint: self._leaves(joint) for joint in bundles}
+        found = self._reduce(inside, [leaf for several, _ in leaves.values() for leaf in several])
+        room = Room(_REMEMBERED)
+        for joint, members in bundles.items():
+            whole = self._contracted(joint, *leaves[joint], room.take(self._columns.cells[joint]))
+            found |= self._members(whole, members)
+        self._forget()
+        shaped: dict[Clique, Vector] = {}
+        for clique, mask in masks.items():
+            operand = found[mask]
+            table = self._shaped(operand, clique)
+            shaped[clique] = table.copy() if operand.number < 0 else table
+            found[mask] = operand._replace(number=-1)  # the same columns in another order get memory of their own
+        return shaped
+
+    def _mask(self, clique: Iterable[str]) -> int:
+        return sum(self._bit.get(column, 0) for column in clique)
+
+    def _shaped(self, operand: Operand, clique: Clique) -> Vector:
+        wanted = [self._bit[column].bit_length() - 1 for column in clique if column in self._bit]
+        table = operand.table.transpose([operand.bits.index(bit) for bit in wanted])
+        return table if len(wanted) == len(clique) else table.reshape(self._domain.shape(clique))
+
+    def _clear(self) -> None:
+        self._sums: dict[int, Sums] = {}
+        self._operands: dict[_Leaf, Operand] = {}
+        self._contraction = Contraction(self._columns, _REMEMBERED)
+
+    def _forget(self) -> None:
+        """Keep small tables for later calls, not large ones."""
+        kept = sum(table.size for sums in self._sums.values() for table in sums.found.values())
+        kept += sum(operand.table.size for operand in self._operands.values())
+        if kept + self._contraction.cells > _KEPT:
+            self._clear()
+
+    def _split(self, masks: Iterable[int]) -> tuple[list[_Leaf], list[int]]:
+        """Queries inside a tree clique, the smallest there is; and the others."""
+        inside: list[_Leaf] = []
+        across: list[int] = []
+        for mask in dict.fromkeys(masks):
+            for _, position in self._by_size:
+                if mask & self._masks[position] == mask:
+                    inside.append(_Leaf(position, mask, True))
+                    break
+            else:
+                across.append(mask)
+        return inside, across
+
+    def _bundles(self, masks: list[int]) -> dict[int, list[int]]:
+        """Queries grouped under a joint set of columns; small ones with neighbours, which have most in common."""
+        bits, cells = self._columns.bits, self._columns.cells
+        joints: list[int] = []
+        groups: list[list[int]] = []
+        holders: list[list[int]] = [[] for _ in self._columns.sizes]
+        small, most = -1, max((mask.bit_count() for mask in masks), default=0)
+        for mask in sorted(masks, key=lambda mask: (-mask.bit_count(), bits[mask])):
+            place = -1
+            if cells[mask] <= _BUNDLE or mask.bit_count() < most:
+                for i in min([holders[bit] for bit in bits[mask]], key=len):
+                    if mask & joints[i] == mask:
+                        place = i
+                        break
+            if place < 0:
+                if small >= 0 and cells[joints[small] | mask] <= _BUNDLE:
+                    place = small
+                else:
+                    place = len(groups)
+                    joints.append(0)
+                    groups.append([])
+                    small = place if cells[mask] <= _BUNDLE else small
+                for bit in bits[mask & ~joints[place]]:
+                    holders[bit].append(place)
+                joints[place] |= mask
+            groups[place].append(mask)
+        return dict(zip(joints, groups, strict=True))
+
+    def _leaves(self, wanted: int) -> tuple[list[_Leaf], list[int]]:
+        """The tables whose product has these columns, ends of the tree first; and what each hangs on."""
+        top = 0
+        while deeper := [k for k in self._children[top] if wanted & self._below[k] == wanted]:
+            top = deeper[0]
+        leaves: list[_Leaf] = []
+        parents: list[int] = []
+        self._gather(top, wanted, True, leaves, parents)
+        return leaves, parents
+
+    def _gather(self, position: int, wanted: int, top: bool, leaves: list[_Leaf], parents: list[int]) -> int:
+        mine = self._masks[position]
+        needed = wanted & mine if top else wanted & mine | self._separators[position]
+        hanging = []
+        for child in self._children[position]:
+            if wanted & self._below[child] & ~mine:
+                needed |= self._separators[child]
+                hanging.append(self._gather(child, wanted, False, leaves, parents))
+        place = len(leaves)
+        leaves.append(_Leaf(position, needed, top))
+        parents.append(-1)
+        for child in hanging:
+            parents[child] = place
+        return place
+
+    def _reduce(self, inside: list[_Leaf], across: list[_Leaf]) -> dict[int, Operand]:
+        """The marginals inside a tree clique, and in `_operands` what those across need: one clique after the other."""
+        answers: dict[int, list[int]] = {}
+        operands: dict[int, set[_Leaf]] = {}
+        for leaf in inside:
+            answers.setdefault(leaf.position, []).append(leaf.mask)
+        for leaf in across:
+            if leaf not in self._operands:
+                operands.setdefault(leaf.position, set()).add(leaf)
+        found: dict[int, Operand] = {}
+        for position in {**answers, **operands}:
+            masks, leaves = answers.get(position, []), sorted(operands.get(position, ()))
+            sums = self._sums.get(position) or self._sums_of(position)
+            separators = [self._separators[position] for leaf in leaves if not leaf.top]
+            tables = sums.find(sorted({*masks, *(leaf.mask for leaf in leaves), *separators}))
+            for mask in masks:
+                found[mask] = Operand(0, mask, self._columns.bits[mask], tables[mask].copy())
+            for leaf in leaves:
+                self._operands[leaf] = self._operand(leaf, tables)
+            if self._columns.cells[self._masks[position]] <= _LARGE:
+                self._sums[position] = sums
+        return found
+
+    def _sums_of(self, position: int) -> Sums:
+        table = self._propagation.belief(position)
+        table *= self._total
+        return Sums(self._columns, self._masks[position], table)
+
+    def _operand(self, leaf: _Leaf, tables: dict[int, Vector]) -> Operand:
+        table = tables[leaf.mask]
+        if not leaf.top:
+            separator, sizes = self._separators[leaf.position], self._columns.sizes
+            spread = [sizes[bit] if separator >> bit & 1 else 1 for bit in self._columns.bits[leaf.mask]]
+            given = tables[separator].reshape(spread)
+            table = np.divide(table, given, out=np.zeros_like(table), where=given > 0.0)
+        return self._contraction.operand(leaf.mask, table)
+
+    def _contracted(self, wanted: int, leaves: list[_Leaf], parents: list[int], out: Vector) -> Operand:
+        return self._contraction.contract([self._operands[leaf] for leaf in leaves], parents, wanted, out)
+
+    def _members(self, whole: Operand, members: list[int]) -> dict[int, Operand]:
+        """The marginals of a bundle's members."""
+        bits = self._columns.bits
+        if members == [whole.mask]:
+            return {whole.mask: whole}
+        table = np.ascontiguousarray(whole.table.transpose([whole.bits.index(bit) for bit in bits[whole.mask]]))
+        found = Sums(self._columns, whole.mask, table).find(members)
+        return {mask: Operand(0, mask, bits[mask], found[mask]) for mask in members}

@@ -1,0 +1,1 @@
+"""What noise costs and what may be spent: exact rationals, rounded to the safe side."""

@@ -1,0 +1,1 @@
+"""Integer noise: its laws, how they are sampled exactly, and the random bits behind it."""

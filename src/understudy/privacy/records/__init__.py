@@ -1,0 +1,1 @@
+"""What is written down about spending: payments, receipts, the book and its yearly limit."""

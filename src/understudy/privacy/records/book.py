@@ -1,0 +1,247 @@
+"""The book: a plain local file per dataset name that remembers what earlier runs were allowed to spend.
+
+A run's whole budget is written down before its first answer exists, so an interrupted run counts in full. The book is
+for the custodian: it holds dataset names, times and budgets, and nothing computed from rows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from typing import IO, Any
+
+from understudy.errors import BudgetExceeded, OutputError, SettingError
+from understudy.privacy.accounting.budget import Budget
+from understudy.privacy.accounting.convert import epsilon_of
+from understudy.privacy.exact import float_above, float_below, fraction_of, upwards
+from understudy.privacy.records.limit import Limit, entry_of, past_year
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What the runs about one dataset may have revealed together.
+
+    Attributes:
+        runs: how many runs there were.
+        rho: their sum in zCDP.
+        epsilon: the smaller of two valid bounds at `delta`, or None when some run stated no epsilon and none a delta:
+            what the sum of the rhos means, and the sum of the runs' own epsilons at the sum of their deltas.
+        delta: the delta of that epsilon.
+        mixed: whether the runs protect different units (a row, a person, one replaced); the sum then holds for none of
+            them as it stands.
+    """
+
+    runs: int
+    rho: float
+    epsilon: float | None
+    delta: float | None
+    mixed: bool = False
+
+    def __str__(self) -> str:
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        note = "; the runs protect different units, so this sum is a guarantee for none of them" if self.mixed else ""
+        if self.epsilon is None:
+            return f"{runs}, rho {upwards(self.rho)} in all{note}"
+        return f"{runs}, epsilon {upwards(self.epsilon)} in all at delta {upwards(self.delta or 0.0)}{note}"
+
+
+class Book:
+    """The book of one folder.
+
+    Args:
+        folder: where its files are; by default `UNDERSTUDY_BOOK`, else the user's data folder.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self.folder = Path(folder or os.environ.get("UNDERSTUDY_BOOK") or _default_folder())
+
+    def path(self, dataset: str) -> Path:
+        """The file of a dataset.
+
+        Raises:
+            SettingError: when the name cannot name a file.
+        """
+        if not isinstance(dataset, str) or not re.fullmatch(r"[\w][\w .+-]{0,99}", dataset):
+            raise SettingError("dataset: use a name of letters, digits, blanks and . _ + - (at most 100)")
+        return self.folder / f"{dataset}.jsonl"
+
+    def check(self, dataset: str) -> None:
+        """Make sure that a run could be written down, and the sum told afterwards.
+
+        Raises:
+            OutputError: naming the file and the remedy; nothing was spent.
+        """
+        path = self.path(dataset)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a", encoding="utf-8"):
+                pass
+        except OSError:
+            raise OutputError(
+                f"the book {path} cannot be written; set UNDERSTUDY_BOOK to a folder that can. Nothing was spent"
+            ) from None
+        self.spent(dataset)
+
+    def append(
+        self,
+        dataset: str,
+        budget: Budget,
+        *,
+        unit: str,
+        insecure: bool = False,
+        run: str | None = None,
+        limited: bool = False,
+    ) -> None:
+        """Write a run's budget down, durably, before its first answer exists.
+
+        Args:
+            dataset: the dataset's name.
+            budget: all that the run may spend.
+            unit: who is protected, in words.
+            insecure: whether the run's noise is seeded.
+            run: the run's own mark; a run that is there already is not written again, so one that was killed and
+                started again counts once.
+            limited: refuse a run that would pass the yearly limit; of two at the same time, the second.
+
+        Raises:
+            SettingError: for a run in test mode: seeded noise never enters the book.
+            BudgetExceeded: for a run past the limit.
+            OutputError: when the file cannot be written.
+        """
+        if insecure:
+            raise SettingError("the book refuses runs in test mode: their noise is seeded and protects nobody")
+        entry = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry_of(budget), "protects": unit}
+        entry |= {} if run is None else {"run": run}
+        self.check(dataset)
+        try:
+            with self.path(dataset).open("a", encoding="utf-8") as file:
+                _wait_for(file)  # from here to the end of the block others wait: what is found here still holds below
+                if run is not None and self.holds(dataset, run):
+                    return
+                if limited and (passed := self.passed(dataset, budget)) is not None:
+                    raise BudgetExceeded(f"{passed}. Another run was quicker; nothing was spent")
+                file.write(json.dumps(entry) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            raise OutputError(f"the book {self.path(dataset)} cannot be written; nothing was read") from None
+
+    def datasets(self) -> list[str]:
+        """The names of all datasets that a run or a limit is written down for; not of runs that never began."""
+        try:
+            pages = {path.stem for path in self.folder.glob("*.jsonl") if path.stat().st_size}
+            return sorted(pages | {path.stem for path in self.folder.glob("*.limit")})
+        except OSError:
+            return []
+
+    def limit(self, dataset: str) -> Limit | None:
+        """The dataset's yearly limit, where one was set.
+
+        Raises:
+            OutputError: when it cannot be read: a limit that is there must not be overlooked.
+        """
+        path = self.path(dataset).with_suffix(".limit")
+        try:
+            return Limit(**json.loads(path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, TypeError, SettingError, RecursionError):
+            raise OutputError(f"the limit {path} cannot be read; set it anew with `understudy book`") from None
+
+    def set_limit(self, dataset: str, limit: Limit | None) -> None:
+        """Set the dataset's yearly limit; None removes it.
+
+        Raises:
+            OutputError: when it cannot be written.
+        """
+        path = self.path(dataset).with_suffix(".limit")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if limit is None:
+                path.unlink(missing_ok=True)
+                return
+            draft = path.with_suffix(".limit.tmp")
+            draft.write_text(limit.to_json(), encoding="utf-8")
+            draft.replace(path)
+        except OSError:
+            raise OutputError(f"the limit {path} cannot be written; set UNDERSTUDY_BOOK to a folder that can") from None
+
+    def passed(self, dataset: str, budget: Budget) -> str | None:
+        """What is wrong when a run of this budget would pass the dataset's yearly limit; None where it would not."""
+        limit = self.limit(dataset)
+        return None if limit is None else limit.passed(past_year(self.entries(dataset)), budget, dataset)
+
+    def holds(self, dataset: str, run: str) -> bool:
+        """Whether the run of this mark is in the book."""
+        return any(entry.get("run") == run for entry in self.entries(dataset))
+
+    def entries(self, dataset: str) -> Iterator[dict[str, Any]]:
+        """Every run about this dataset, oldest first.
+
+        Raises:
+            OutputError: when a line cannot be read.
+        """
+        path = self.path(dataset)
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        except (OSError, ValueError):
+            raise OutputError(f"the book {path} cannot be read; repair or move it") from None
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                yield _checked(json.loads(line))
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise OutputError(f"the book {path} is damaged in line {number}; repair or move it") from None
+
+    def spent(self, dataset: str) -> Spent:
+        """The sum over all runs.
+
+        **Guarantees.** Two theorems bound it and the smaller epsilon is told, with its delta: the rhos add up and are
+        converted once, at the sum of the runs' deltas less what they set aside for purchases; and the runs' own
+        epsilons and deltas add up.
+        """
+        entries = list(self.entries(dataset))
+        rho = float_above(sum((fraction_of(entry["rho"]) for entry in entries), Fraction(0)))
+        stated = [entry for entry in entries if entry["epsilon"] is not None]
+        delta = float_above(sum((fraction_of(entry["delta"]) for entry in stated), Fraction(0)))
+        aside = sum((fraction_of(entry.get("purchase_delta", "0")) for entry in entries), Fraction(0))
+        rest = float_below(sum((fraction_of(entry["delta"]) for entry in stated), Fraction(0)) - aside)
+        bounds = [epsilon_of(rho, rest)] if rest > 0 and delta < 1 else []
+        if len(stated) == len(entries) and entries:
+            bounds.append(float_above(sum((fraction_of(entry["epsilon"]) for entry in entries), Fraction(0))))
+        epsilon = min(bounds, default=None)
+        mixed = len({entry.get("protects") for entry in entries}) > 1
+        return Spent(len(entries), rho, epsilon, None if epsilon is None else delta, mixed)
+
+
+def _checked(entry: Any) -> dict[str, Any]:
+    """An entry whose numbers can be read."""
+    said = [entry[name] for name in ("rho", "epsilon", "delta") if entry[name] is not None or name == "rho"]
+    if any(fraction_of(number) < 0 for number in (*said, entry.get("purchase_delta", "0"))):
+        raise ValueError("nothing is ever given back")
+    if (entry["epsilon"] is None) != (entry["delta"] is None):
+        raise ValueError("epsilon and delta go together")
+    return dict(entry)
+
+
+def _wait_for(file: IO[str]) -> None:
+    """Have a page alone until it is closed, where the system and its disks can do that."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except (ImportError, OSError):
+        return
+
+
+def _default_folder() -> Path:
+    from platformdirs import user_data_path
+
+    return user_data_path("understudy") / "book"

@@ -1,0 +1,306 @@
+"""A first schema proposed from the rows: for a person to review, never for a release as it stands."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.schema.drafting.profile import Profile, profile
+from understudy.schema.format.dialect import Dialect
+from understudy.schema.frames import arrow_columns
+
+RARE = 20
+"""A value seen in fewer rows than this is folded into "other" (a tenth of a percent of the rows, if that is more)."""
+MOST_VALUES = 300
+"""A text column with more common values than this is proposed as `drop`."""
+_SPIKE_SHARE = 0.05
+_MISSING_WORDS = {"?", "na", "n/a", "nan", "null", "none", "n", ".", "-", "--", "missing", "unknown", "#n/a", "nil"}
+_MISSING_NUMBERS = {-1.0, -7.0, -8.0, -9.0, -88.0, -98.0, -99.0, -888.0, -998.0, -999.0, -9999.0}
+_KEY_NAME = re.compile(
+    r"(?i:(^|[_\W])(id|key|nbr|no|num|number|code|uuid|guid|ssn|nr|pseudonym)($|[_\W]))"
+    r"|[a-z](I[dD]|Nr|No|Key)$"
+    r"|(?i:nummer$|(patient|person|customer|client|user|member|subject|household|case|record|account)(en)?s?id$)"
+)
+_UNIT_NAME = re.compile(r"(?i:(patient|person|customer|client|subject|member|household|respondent|employee|student)s?)")
+_WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"))
+_DATE_FORMATS = (None, "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
+_SHORT_FORMATS = ("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y")
+_SHORT_DATE = re.compile(r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2}\s*")
+_YEAR_1000 = int(np.datetime64("1000-01-01", "D").astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A proposed schema as the file writes it, and what to think about for each column.
+
+    **Privacy.** Made from the rows without noise: for the custodian only.
+
+    Attributes:
+        content: what a schema file would hold, every field with ``status: draft``.
+        notes: by column, why it was proposed so.
+        questions: what the person must decide, the privacy unit first.
+    """
+
+    content: dict[str, Any]
+    notes: dict[str, str]
+    questions: tuple[str, ...]
+
+
+def draft(frame: Any, names: list[str], dialect: Dialect) -> Draft:
+    """Propose a schema for a table.
+
+    Args:
+        frame: the table; columns may be text or typed.
+        names: its columns, in order.
+        dialect: how its file is written.
+    """
+    cells, rows = arrow_columns(frame, names, dialect.decimal)
+    fields, notes, named, shaped = [], {}, [], []
+    for name in names:
+        seen = profile(cells.pop(name), dialect)
+        field, note = _propose(name, seen)
+        fields.append({"name": name} | field)
+        notes[name] = note
+        if rows >= 20 and 0.02 * rows < seen.distinct < 0.98 * seen.filled:
+            named += [name] if _KEY_NAME.search(name) or _UNIT_NAME.fullmatch(name) else []
+            shaped += [name] if field.get("understudy", {}).get("kind") == "drop" and _like_keys(seen) else []
+    repeated = named or shaped
+    ours: dict[str, Any] = {"privacy_unit": {"column": repeated[0], "max_rows": 1} if repeated else "row"}
+    if repeated:
+        fields = [_unit_field(field) if field["name"] == repeated[0] else field for field in fields]
+        notes[repeated[0]] = "looks like a key that repeats: proposed as the privacy unit, fresh keys in the stand-in"
+    written = dialect.model_dump(exclude_defaults=True)
+    ours |= {"dialect": written} if written else {}
+    for field in fields:
+        field.setdefault("understudy", {}).update({"status": "draft", "origin": "reviewed"})
+    return Draft({"fields": fields, "understudy": ours}, notes, _questions(repeated))
+
+
+def _questions(repeated: list[str]) -> tuple[str, ...]:
+    if not repeated:
+        return ("Can one person (or company, household) have more than one row? `understudy schema review` asks who is "
+                "protected: `row`, or the column that tells people apart and how many rows of each.",)  # fmt: skip
+    return (
+        f"Column {repeated[0]!r} looks like a key and repeats. If it names the people to protect, how many rows of "
+        "each should be used? `max_rows: 1` was proposed: the safest choice. If a row is a person, write "
+        "`privacy_unit: row`.",
+    )
+
+
+def _unit_field(field: dict[str, Any]) -> dict[str, Any]:
+    return {"name": field["name"], "understudy": {"kind": "id"}}
+
+
+def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
+    """The field of a column, by the first shape that fits."""
+    if seen.filled == 0:
+        return {"understudy": {"kind": "drop"}}, "empty in every row"
+    if seen.typed == "nested":
+        return {"understudy": {"kind": "drop"}}, "lists, records and bytes cannot be synthesised"
+    if _is_key(name, seen):
+        kind = "id" if _KEY_NAME.search(name) else "drop"
+        return {"understudy": {"kind": kind}}, "different in almost every row: an identifier or free text"
+    if seen.typed in ("date", "datetime", "duration"):
+        return _typed_moment(seen)
+    for shape in (_boolean, _number, _moment):
+        proposal = shape(name, seen)
+        if proposal is not None:
+            return proposal
+    return _values(seen)
+
+
+def _is_key(name: str, seen: Profile) -> bool:
+    if seen.filled < 50 or seen.distinct < 0.9 * seen.filled or seen.typed != "text":
+        return False
+    real = seen.numeric > 0.95 and not seen.whole
+    moments = any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _formats(seen)) if not seen.numeric else False
+    return not real and not moments and (seen.numeric < 0.95 or bool(_KEY_NAME.search(name)))
+
+
+def _like_keys(seen: Profile) -> bool:
+    """Codes of one length with a digit in each, as P00523: what people are numbered with, whatever it is called."""
+    one_length = len({len(text) for text in seen.texts}) == 1
+    return one_length and all(re.search(r"\d", text) and not re.search(r"\s", text) for text in seen.texts)
+
+
+def _boolean(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
+    if seen.typed == "boolean":
+        return {"type": "boolean"} | _required(seen, {}), "true or false"
+    texts = [text for text in seen.texts if text.strip().lower() not in _MISSING_WORDS - {"n"}]
+    for true, false in _WORDS:
+        yes = [text for text in texts if text.lower() == true]
+        no = [text for text in texts if text.lower() == false]
+        if len(yes) == 1 and len(no) == 1 and len(texts) == 2:
+            missing = _missing_words(seen, set(texts))
+            field: dict[str, Any] = {"type": "boolean", "trueValues": yes, "falseValues": no}
+            return field | _required(seen, missing) | _ours(missing=missing), "two words that mean true and false"
+    return None
+
+
+def _missing_words(seen: Profile, besides: set[str]) -> dict[str, str | None]:
+    return {text: None for text in seen.texts if text not in besides and text.strip().lower() in _MISSING_WORDS}
+
+
+def _number(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
+    words = {text for text, number in zip(seen.texts, seen.numbers, strict=True) if number != number}
+    if seen.numeric == 0 or seen.leading_zeros or any(word.strip().lower() not in _MISSING_WORDS for word in words):
+        return None
+    missing: dict[str, str | None] = {word: word.strip() or None for word in sorted(words)}
+    if len(missing) == 1:
+        missing = dict.fromkeys(missing, None)
+    values, counts = seen.values()
+    sentinel = _sentinels(values)
+    missing |= {f"{value:g}": f"code {value:g}" for value in sentinel}
+    inside = ~np.isin(values, sentinel)
+    values, counts = values[inside], counts[inside]
+    if not len(values):
+        return None
+    if seen.whole and len(values) <= 12 and len(values) < 0.5 * seen.filled:
+        return _whole_values(seen, values, counts, missing)
+    low, high = widened(values.min(), values.max(), whole=seen.whole)
+    field: dict[str, Any] = {"type": "integer" if seen.whole else "number"}
+    field["constraints"] = {"minimum": _plain(low), "maximum": _plain(high)} | _required(seen, missing).get(
+        "constraints", {}
+    )
+    extras = _shape(values, counts, low, high, seen)
+    return field | _ours(missing=missing, **extras), f"bounds widened to {_plain(low)} and {_plain(high)}"
+
+
+def _whole_values(
+    seen: Profile, values: NDArray[Any], counts: NDArray[Any], missing: dict[str, str | None]
+) -> tuple[dict[str, Any], str]:
+    common = [int(value) for value, count in zip(values, counts, strict=True) if count >= _rare(seen)]
+    if not common:
+        return {"understudy": {"kind": "drop"}}, "no value is common enough to name"
+    field = {"type": "integer", "categories": common, "categoriesOrdered": True} | _required(seen, missing)
+    return field | _ours(missing=missing), f"few whole numbers{_left_out(len(values) - len(common))}"
+
+
+def _shape(values: NDArray[Any], counts: NDArray[Any], low: float, high: float, seen: Profile) -> dict[str, Any]:
+    """Decimals, spikes and heaps of a numeric column."""
+    extras: dict[str, Any] = {}
+    if not seen.whole and seen.decimals is not None and seen.decimals <= 4:
+        extras["decimals"] = seen.decimals
+    points = (high - low) * 10 ** (extras.get("decimals", 0) if not seen.whole else 0)
+    if points <= 128 and (seen.whole or "decimals" in extras):
+        return extras
+    heavy = counts >= max(_SPIKE_SHARE * counts.sum(), _rare(seen))
+    if heavy.any():
+        extras["spikes"] = [_plain(value) for value in values[heavy][:10]]
+    rest, weight = values[~heavy], counts[~heavy]
+    if low >= 0 and len(rest) and high > 20 * rest[np.searchsorted(np.cumsum(weight), weight.sum() / 2)]:
+        extras["scale"] = "log"  # a long tail: equal widths would put most rows into a few bins
+    if seen.whole and len(rest) and 2000 <= high - low <= 50_000:
+        round_share = weight[rest % 50 == 0].sum() / weight.sum()
+        if round_share > 0.5:
+            extras["heaped"] = [100, 20, 50, 25, 10, 5, 2, 1]
+    return extras
+
+
+def _sentinels(values: NDArray[Any]) -> list[float]:
+    """Negative codes below an otherwise non-negative column."""
+    negative = values[values < 0]
+    return (
+        sorted(negative.tolist())
+        if len(negative) and set(negative.tolist()) <= _MISSING_NUMBERS and (values >= 0).any()
+        else []
+    )
+
+
+def _formats(seen: Profile) -> tuple[str | None, ...]:
+    """The notations to try; years of two digits only where the first cells have them: they are read one by one."""
+    first = [text for text in seen.texts[:100] if text.strip().lower() not in _MISSING_WORDS]
+    return _SHORT_FORMATS if first and all(map(_SHORT_DATE.fullmatch, first)) else _DATE_FORMATS
+
+
+def _moment(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
+    for pattern in _formats(seen):
+        days, valid, has_time = seen.moments(pattern)
+        valid = valid & (days >= _YEAR_1000)  # 05.07.15 among years of four digits is no date of the year 15
+        share = seen.counts[valid].sum() / max(seen.filled, 1)
+        if share > 0.98 and valid.any():
+            kind = "datetime" if has_time else "date"
+            years = [int(str(np.datetime64(int(day), "D"))[:4]) for day in (days[valid].min(), days[valid].max())]
+            limits = {"minimum": f"{years[0]}-01-01", "maximum": f"{years[1]}-12-31"}
+            if kind == "datetime":
+                limits = {"minimum": f"{years[0]}-01-01T00:00:00", "maximum": f"{years[1]}-12-31T23:59:59"}
+            missing = _missing_words(seen, set())
+            field: dict[str, Any] = {"type": kind} | ({"format": pattern} if pattern else {})
+            field["constraints"] = limits | _required(seen, missing).get("constraints", {})
+            note = "; two digits are a year from 1969 to 2068" if pattern in _SHORT_FORMATS else ""
+            return field | _ours(missing=missing, bins={"width": "1 month"}), f"bounds widened to whole years{note}"
+    return None
+
+
+def _typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:
+    low, high = seen.span
+    if seen.typed == "duration":
+        bounds = widened(low / 1e6, high / 1e6)
+        return {"type": "duration", "constraints": {"minimum": bounds[0], "maximum": bounds[1]}}, "bounds widened"
+    first, last = (str(np.datetime64(int(end), "us"))[:4] for end in (low, high))
+    start, stop = ("", "") if seen.typed == "date" else ("T00:00:00", "T23:59:59")
+    limits = {"minimum": f"{first}-01-01{start}", "maximum": f"{last}-12-31{stop}"}
+    field = {"type": seen.typed, "constraints": limits}
+    return field | _ours(bins={"width": "1 month"}), "bounds widened to whole years"
+
+
+def _values(seen: Profile) -> tuple[dict[str, Any], str]:
+    """A text column: its common values, or `drop` where there are too many."""
+    texts = {text: int(count) for text, count in zip(seen.texts, seen.counts, strict=True) if text.strip()}
+    missing: dict[str, str | None] = {
+        text: None for text in texts if text.strip().lower() in _MISSING_WORDS - {"n", "none", "unknown"}
+    }
+    common = sorted(text for text, count in texts.items() if count >= _rare(seen) and text not in missing)
+    rare = len(texts) - len(common) - len(missing)
+    if not common or len(common) > MOST_VALUES:
+        return {"understudy": {"kind": "drop"}}, "free text or too many values to list; group them first to keep it"
+    field = {"type": "string", "categories": common} | _required(seen, missing)
+    return field | _ours(missing=missing), f"{len(common)} values{_left_out(rare)}"
+
+
+def _left_out(rare: int) -> str:
+    return f"; {rare} rare {'one' if rare == 1 else 'ones'} folded into other" if rare else ""
+
+
+def _required(seen: Profile, missing: dict[str, str | None]) -> dict[str, Any]:
+    empty = seen.empty or None in missing.values()
+    return {} if empty else {"constraints": {"required": True}}
+
+
+def _ours(**keys: Any) -> dict[str, Any]:
+    kept = {key: value for key, value in keys.items() if value}
+    return {"understudy": kept} if kept else {}
+
+
+def _rare(seen: Profile) -> float:
+    return max(RARE, 0.001 * seen.filled)
+
+
+def widened(low: float, high: float, *, whole: bool = False) -> tuple[float, float]:
+    """Bounds moved outwards to round numbers, so that they do not quote an extreme person.
+
+    Args:
+        low: the least value.
+        high: the greatest.
+        whole: stay with whole numbers, however close the two are.
+
+    >>> widened(17, 90), widened(12285, 1490400), widened(0, 99999), widened(1, 2, whole=True)
+    ((10, 100), (0, 1500000), (0, 100000), (1, 3))
+    """
+    span = high - low or abs(high) or 1.0
+    step = 10.0 ** np.floor(np.log10(span))
+    step = step / 2 if span / step < 2 else step
+    step = max(step, 1.0) if whole else step
+    bottom, top = np.floor(low / step) * step, (np.floor(high / step) + 1) * step
+    if low >= 0:
+        bottom = max(bottom, 0.0)
+    return _plain(bottom), _plain(top)
+
+
+def _plain(value: float) -> float | int:
+    rounded = float(f"{float(value):.12g}")
+    return int(rounded) if rounded.is_integer() else rounded

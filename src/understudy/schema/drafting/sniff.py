@@ -1,0 +1,105 @@
+"""The dialect of a text file, guessed from its first lines: encoding, separator, decimal mark, header."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import gzip
+import io
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from understudy.errors import InputError
+from understudy.schema.format.dialect import Dialect
+
+_PEEK = 1 << 17
+_NUMBER = re.compile(r"^\s*[+-]?[0-9]+([.,][0-9]+)?\s*$")
+_COMMA_NUMBER = re.compile(r"^\s*[+-]?[0-9]+,[0-9]+\s*$")
+_POINT_NUMBER = re.compile(r"^\s*[+-]?[0-9]+\.[0-9]+\s*$")
+
+
+def sniff(path: Path) -> tuple[Dialect, list[str]]:
+    """The dialect of a CSV file and the names of its columns (``field1`` and so on where it has no header).
+
+    **Privacy.** Reads rows: what it finds is part of a draft, for the custodian to look at.
+
+    Raises:
+        InputError: when the file cannot be read or holds no table.
+    """
+    text, encoding = _start(path)
+    lines = [line for line in text.splitlines() if line.strip()][:200]
+    if not lines:
+        raise InputError(f"{path} is empty; give a file with at least one line")
+    delimiter = _delimiter(lines)
+    rows = list(csv.reader(lines, delimiter=delimiter))
+    header = _has_header(rows)
+    names = (
+        [name for name in rows[0] if name.strip()] if header else [f"field{index + 1}" for index in range(len(rows[0]))]
+    )
+    return Dialect(delimiter=delimiter, decimal=_decimal(rows, delimiter), encoding=encoding, header=header), names
+
+
+def beginning(path: Path, read: Callable[[io.BufferedIOBase], bytes]) -> bytes:
+    """The first bytes of a file, compressed or not.
+
+    Raises:
+        InputError: when it cannot be read.
+    """
+    try:
+        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+            return read(file)
+    except (OSError, EOFError):
+        raise InputError(f"{path} cannot be read; check the path, and that the file is whole") from None
+
+
+def _start(path: Path) -> tuple[str, str]:
+    start = beginning(path, lambda file: file.read(_PEEK))
+    for mark, encoding in (
+        (codecs.BOM_UTF8, "utf-8"),
+        (codecs.BOM_UTF16_LE, "utf-16"),
+        (codecs.BOM_UTF16_BE, "utf-16"),
+    ):
+        if start.startswith(mark):
+            return _whole_lines(start.decode(encoding, errors="ignore").lstrip("\ufeff"), len(start)), encoding
+    try:
+        return _whole_lines(start[: _utf8_end(start)].decode("utf-8"), len(start)), "utf-8"
+    except UnicodeDecodeError:
+        return _whole_lines(start.decode("windows-1252", errors="replace"), len(start)), "windows-1252"
+
+
+def _utf8_end(start: bytes) -> int:
+    """Where a peek may be cut without splitting a character."""
+    return start.rfind(b"\n") + 1 if len(start) == _PEEK else len(start)
+
+
+def _whole_lines(text: str, size: int) -> str:
+    return text[: text.rfind("\n") + 1] if size == _PEEK else text
+
+
+def _delimiter(lines: list[str]) -> str:
+    """The separator that gives most lines the same number of cells, the more cells the better."""
+    best, best_score = ",", 0.0
+    for candidate in (",", ";", "\t", "|", " "):
+        widths = Counter(len(row) for row in csv.reader(lines, delimiter=candidate))
+        width, count = widths.most_common(1)[0]
+        score = 0.0 if width < 2 else count / len(lines) * (2.0 - 1.0 / width) - (0.2 if candidate == " " else 0.0)
+        if score > best_score:
+            best, best_score = candidate, score
+    return best
+
+
+def _has_header(rows: list[list[str]]) -> bool:
+    """A first line without numbers, whose cells differ or head columns of numbers; some headings may be empty."""
+    first = [cell.strip() for cell in rows[0] if cell.strip()]
+    if not first or any(_NUMBER.match(cell) for cell in first):
+        return False
+    below = [[row[place] for row in rows[1:] if place < len(row)] for place in range(len(rows[0]))]
+    return len(set(first)) == len(first) or any(cells and all(map(_NUMBER.match, cells)) for cells in below)
+
+
+def _decimal(rows: list[list[str]], delimiter: str) -> str:
+    cells = [cell for row in rows for cell in row]
+    commas = sum(bool(_COMMA_NUMBER.match(cell)) for cell in cells)
+    return "," if delimiter != "," and commas > sum(bool(_POINT_NUMBER.match(cell)) for cell in cells) else "."

@@ -1,0 +1,1 @@
+"""The kinds of column: how cells of each become codes and come back."""

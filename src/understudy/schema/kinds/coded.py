@@ -1,0 +1,285 @@
+"""Columns that are synthesised: the layout of their codes, and how cells of any type become codes and come back."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from understudy.schema.format.dialect import Dialect
+from understudy.schema.kinds.column import Column
+from understudy.schema.kinds.levels import Generalisation, Level, completed, nested
+from understudy.schema.kinds.table import DROP, Codes, Entry, compact
+
+
+class Coded(Column):
+    """A column that is synthesised: every cell has a code, and no cell can make encoding fail.
+
+    Codes are laid out as: ordinary codes, one code per reason for missing, the null code (when nullable), the code of
+    unknown values (when ``on_unknown`` is "other" and no declared value is called so).
+
+    Attributes:
+        nullable: whether empty cells are expected; they then have their own code.
+        missing: cells that mean "missing", with their reason; the reason None is the plain null.
+        on_unknown: what becomes of cells that fit nothing: "other" (their own code), "null", or "drop_row".
+        other: what unknown values are called in synthetic text.
+        levels: generalisation levels, finest first.
+    """
+
+    nullable: bool = True
+    missing: dict[str, str | None] = Field(default_factory=dict)
+    on_unknown: Literal["other", "null", "drop_row"] = "other"
+    levels: tuple[Level, ...] = ()
+
+    @model_validator(mode="after")
+    def _null_has_a_code(self) -> Coded:
+        if not self.nullable and self.on_unknown == "null":
+            raise ValueError("`on_unknown: null` needs a nullable column; remove `required` or use `other`/`drop_row`")
+        if not self.nullable and None in self.missing.values():
+            raise ValueError("`missing` declares a plain null but the column is `required`; name the reason instead")
+        return self
+
+    # -- the layout of codes -------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def ordinary(self) -> int:
+        """How many codes stand for values or bins."""
+
+    @property
+    def reasons(self) -> list[str]:
+        """The reasons for missing that have their own code, in order."""
+        return list(dict.fromkeys(reason for reason in self.missing.values() if reason is not None))
+
+    @property
+    def null_code(self) -> int | None:
+        """The code of empty cells, or None when the column is not nullable."""
+        return self.ordinary + len(self.reasons) if self.nullable else None
+
+    @property
+    def other_code(self) -> int | None:
+        """The code of unknown values, or None when they have none."""
+        return self.ordinary + len(self.reasons) + self.nullable if self.on_unknown == "other" else None
+
+    @property
+    def size(self) -> int:
+        """How many codes the column (its first part) has."""
+        return self.ordinary + len(self.reasons) + self.nullable + (self.other_code == self._after_null)
+
+    @property
+    def _after_null(self) -> int:
+        return self.ordinary + len(self.reasons) + self.nullable
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The coded columns it becomes, with their sizes."""
+        return {self.name: self.size}
+
+    @property
+    def unknown_code(self) -> int:
+        """What an unknown cell is coded as; `DROP` when its row is not kept."""
+        code = {"other": self.other_code, "null": self.null_code, "drop_row": DROP}[self.on_unknown]
+        return DROP if code is None else code
+
+    @property
+    def empty_code(self) -> int:
+        """What an empty cell is coded as: null, or unknown where nulls are not expected."""
+        return self.unknown_code if self.null_code is None else self.null_code
+
+    def reason_code(self, reason: str | None) -> int:
+        """The code of a reason for missing."""
+        return self.empty_code if reason is None else self.ordinary + self.reasons.index(reason)
+
+    def tokens(self) -> dict[str, int]:
+        """Cells that mean "missing", with their codes; the empty cell among them unless declared otherwise."""
+        return {"": self.empty_code} | {token: self.reason_code(reason) for token, reason in self.missing.items()}
+
+    # -- levels --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
+        """The group of each ordinary code, and the names of the groups."""
+
+    @cached_property
+    def generalisations(self) -> dict[str, Generalisation]:
+        """The declared levels by name, finest first, each as an array ``code -> group``."""
+        found: dict[str, Generalisation] = {}
+        before: Generalisation | None = None
+        specials = [*self.reasons, *(["null"] * self.nullable), *(["other"] * (self.size > self._after_null))]
+        for level in self.levels:
+            made = completed(level, *self.group(level, before), specials)
+            nested(before, made)
+            if level.name in found:
+                raise ValueError(f"level {level.name!r} is declared twice; rename one of them")
+            before = found[level.name] = made
+        return found
+
+    # -- encoding and decoding -----------------------------------------------------------------------------------
+
+    def encode(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
+        """Codes of an arrow array by part; `DROP` marks rows that are not kept. Never raises for what a cell holds.
+
+        Text and dictionaries are coded once per distinct value.
+        """
+        import pyarrow as pa
+
+        if pa.types.is_float16(cells.type):  # arrow has few kernels for it
+            cells = pa.array(cells.to_numpy(zero_copy_only=False).astype(np.float32), from_pandas=True)
+        if pa.types.is_dictionary(cells.type):
+            return self._by_dictionary(cells, dialect)
+        if _is_text(cells.type):
+            flat = plain_text(cells) if pa.types.is_string_view(cells.type) else cells
+            return self._by_dictionary(flat.dictionary_encode(), dialect)
+        return self.encode_typed(cells, dialect)
+
+    def _by_dictionary(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
+        import pyarrow.compute as pc
+
+        distinct = cells.dictionary
+        index = np.asarray(pc.fill_null(cells.indices, len(distinct)))
+        text = _is_text(distinct.type)
+        tables = self.encode_text(plain_text(distinct), dialect) if text else self.encode_typed(distinct, dialect)
+        null = self.codes_of_null()
+        return {part: np.append(codes, np.int32(null[part]))[index] for part, codes in tables.items()}
+
+    def codes_of_null(self) -> dict[str, int]:
+        """The codes of an empty cell, by part."""
+        return {part: self.empty_code if part == self.name else 0 for part in self.parts}
+
+    @abstractmethod
+    def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
+        """Codes of distinct texts (an arrow string array, possibly with nulls)."""
+
+    @abstractmethod
+    def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
+        """Codes of an arrow array that is not text."""
+
+    @abstractmethod
+    def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
+        """Values of rows whose codes are all ordinary, as an arrow array."""
+
+    @property
+    @abstractmethod
+    def arrow_type(self) -> Any:
+        """The arrow type of its decoded values."""
+
+    def decode(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
+        """Values for codes (by part), as an arrow array of `arrow_type`.
+
+        A missing reason becomes its token where the type can hold it, else null. An unknown value becomes null; in a
+        column without nulls, a copy of a value drawn from the rows beside it.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        main = np.asarray(codes[self.name])
+        if main.size and int(main.max()) < self.ordinary:
+            return self.decode_ordinary(codes, rng)
+        main, codes = self.without_unknown(main, codes, rng)
+        special = main >= self.ordinary
+        shown = {part: np.where(special, 0, array) for part, array in codes.items()}
+        values = self.decode_ordinary(shown, rng)
+        extra = self.decode_special()
+        picked = np.where(special, main - self.ordinary, len(extra) - 1)
+        replacement = extra.take(pa.array(picked))
+        return pc.if_else(pa.array(special), replacement, values)
+
+    def decode_text(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator, dialect: Dialect) -> Any:
+        """Values for codes as the table's text file writes them: every missing reason as its own token."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        main, codes = self.without_unknown(np.asarray(codes[self.name]), codes, rng)
+        special = main >= self.ordinary
+        shown = {part: np.where(special, 0, array) for part, array in codes.items()}
+        values = self.text_of(self.decode_ordinary(shown, rng), dialect)
+        tokens = {reason: token for token, reason in reversed(list(self.missing.items()))}
+        empty = tokens.get(None, "")
+        extra = [tokens[reason] for reason in self.reasons] + [empty] * self.nullable
+        extra += [str(self.other_value()) if self.shows_other else empty, ""]
+        picked = np.where(special, main - self.ordinary, len(extra) - 1)
+        return pc.if_else(pa.array(special), pa.array(extra, pa.string()).take(pa.array(picked)), values)
+
+    def text_of(self, values: Any, dialect: Dialect) -> Any:
+        """Decoded values as text."""
+        import pyarrow as pa
+
+        return values.cast(pa.string())
+
+    def without_unknown(
+        self, main: NDArray[Any], codes: Mapping[str, NDArray[Any]], rng: np.random.Generator
+    ) -> tuple[NDArray[Any], Mapping[str, NDArray[Any]]]:
+        """Replace unknown codes by rows drawn beside them, where the column cannot show an unknown value."""
+        if self.nullable or self.other_code is None or self.shows_other:
+            return main, codes
+        unknown = np.flatnonzero(main == self.other_code)
+        if not len(unknown):
+            return main, codes
+        pool = np.flatnonzero(main != self.other_code)
+        chosen = {part: np.array(array) for part, array in codes.items()}
+        if len(pool):
+            donors = pool[rng.integers(0, len(pool), len(unknown))]
+            for array in chosen.values():
+                array[unknown] = array[donors]
+        else:
+            chosen[self.name][unknown] = rng.integers(0, self.ordinary, len(unknown))
+        return chosen[self.name], chosen
+
+    @property
+    def shows_other(self) -> bool:
+        """Whether decoded values can say "other"."""
+        return False
+
+    def decode_special(self) -> Any:
+        """What the special codes become, in order, with a final null for padding."""
+        import pyarrow as pa
+
+        first = {reason: token for token, reason in reversed(list(self.missing.items()))}
+        shown = [self.token_value(first[reason]) for reason in self.reasons]
+        shown += [None] * self.nullable + [self.other_value()] * (self.other_code is not None)
+        return pa.array([*shown, None], type=self.arrow_type)
+
+    def token_value(self, token: str) -> Any:
+        """A missing token as a value of the column's type, or None where the type cannot hold it."""
+        return None
+
+    def other_value(self) -> Any:
+        """What an unknown value becomes."""
+        return None
+
+    def specials(self) -> list[Entry]:
+        """The entries of missing, null and unknown codes."""
+        rows = [
+            Entry(self.name, self.reason_code(reason), "null" if reason is None else "missing", token, label=reason)
+            for token, reason in self.missing.items()
+        ]
+        if self.null_code is not None:
+            rows.append(Entry(self.name, self.null_code, "null"))
+        return [*rows, Entry(self.name, self.unknown_code, "unknown")]
+
+    def compact(self, codes: Mapping[str, Codes]) -> dict[str, NDArray[Any]]:
+        """The codes in the smallest unsigned type of each part, dropped rows as code 0."""
+        return {
+            part: np.maximum(codes[part], 0).astype(compact(size))
+            if self.unknown_code == DROP
+            else codes[part].astype(compact(size))
+            for part, size in self.parts.items()
+        }
+
+
+def _is_text(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def plain_text(cells: Any) -> Any:
+    """Text as arrow's plain string type, which every kernel accepts."""
+    import pyarrow as pa
+
+    return cells if pa.types.is_string(cells.type) else cells.cast(pa.string())

@@ -1,0 +1,190 @@
+"""Columns of whole or real numbers, heaped amounts among them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import model_validator
+
+from understudy.schema.format.dialect import Dialect
+from understudy.schema.kinds.heaps import Heaps
+from understudy.schema.kinds.measured import Measured
+from understudy.schema.kinds.table import Codes, Entry
+from understudy.schema.kinds.text import numbers
+
+_LARGEST = float(1 << 53)
+
+
+class Numeric(Measured):
+    """Whole or real numbers.
+
+    Attributes:
+        decimals: how many decimals values have; None: as many as a float holds. Whole numbers have none.
+        heaped: divisors of heaped amounts, the coarsest first: [100, 20, 50, 25, 10, 5, 2, 1].
+    """
+
+    kind: Literal["integer", "number"] = "integer"
+    decimals: int | None = None
+    heaped: tuple[float, ...] = ()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_numbers(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("decimals") is not None:
+            decimals = given["decimals"]
+            if given.get("kind", "integer") == "integer":
+                raise ValueError("`decimals` goes with `type: number`; remove it or change the type")
+            if not isinstance(decimals, int) or isinstance(decimals, bool) or not 0 <= decimals <= 9:
+                raise ValueError("`decimals` must be a whole number from 0 to 9; correct it")
+        return given
+
+    @cached_property
+    def heaps(self) -> Heaps | None:
+        """The classes of round numbers, or None when the column is not heaped."""
+        if not self.heaped:
+            return None
+        if not self.grain:
+            raise ValueError("`heaped` needs whole numbers or declared `decimals`; declare `decimals`")
+        return Heaps.of([self.unit_of(value, "heaped") for value in self.heaped])
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """The column, and for heaped amounts how round they are."""
+        return super().parts | ({self.round_part: self.heaps.size} if self.heaps else {})
+
+    @property
+    def round_part(self) -> str:
+        """The name of the coded column that says how round an amount is."""
+        return f"{self.name}.round"
+
+    def _edges(self) -> NDArray[Any]:
+        if self.heaps is None:
+            return super()._edges()
+        block = self.heaps.block
+        low, high = self.bounds
+        if self.bins is None:
+            inner = np.arange(low // block, high // block + 1) * block
+            return np.append(np.maximum(inner, low), high + 1)
+        edges = super()._edges()
+        if any(edge % block for edge in edges[1:-1].tolist()):
+            raise ValueError(
+                "`bins` of a heaped column must be cut at multiples of the coarsest divisor; correct the bins"
+            )
+        return edges
+
+    @property
+    def grain(self) -> int:
+        """1 for whole numbers and numbers with declared decimals, 0 for the real line."""
+        return 1 if self.kind == "integer" or self.decimals is not None else 0
+
+    @property
+    def _factor(self) -> int:
+        return int(10 ** (self.decimals or 0))
+
+    @property
+    def per_unit(self) -> float:
+        """The units in one."""
+        return float(self._factor)
+
+    def unit_of(self, value: float | str, key: str) -> Any:
+        """A declared number in units of the last decimal."""
+        if isinstance(value, str | bool) or not math.isfinite(value):
+            raise ValueError(f"`{key}` must be a finite number; correct it")
+        if not self.grain:
+            return float(value)
+        unit = round(value * self._factor)
+        if abs(unit - value * self._factor) > 1e-6:
+            raise ValueError(f"`{key}` has more decimals than the column; round it, or declare `decimals`")
+        if abs(unit) > _LARGEST:
+            raise ValueError(f"`{key}` is beyond 2**53; use `kind: id` or `drop` for such numbers")
+        return int(unit)
+
+    def width_of(self, width: float | str) -> Any:
+        """A declared width in units of the last decimal."""
+        return self.unit_of(width, "bins.width")
+
+    def units_of_text(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Numbers written as text."""
+        return self._units(numbers(text, dialect.decimal, dialect.group))
+
+    def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
+        """Integers, floats and decimals of any width.
+
+        Booleans are no numbers, also where a column has nothing else: among mixed objects they are text, and how a cell
+        is coded must not depend on the cells of other rows.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        kind = cells.type
+        if pa.types.is_integer(kind) and self.grain and self._factor == 1 and kind != pa.uint64():
+            filled = pc.fill_null(cells, 0) if cells.null_count else cells
+            whole = np.asarray(filled).astype(np.int64, copy=False)
+            return whole, np.ones(len(whole), dtype=np.bool_)
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            floats = pc.cast(cells, pa.float64(), safe=False)
+            return self._units(np.asarray(pc.fill_null(floats, float("nan")) if cells.null_count else floats))
+        return None
+
+    def _units(self, values: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        valid = np.isfinite(values)
+        values = values if valid.all() else np.where(valid, values, 0.0)
+        if not self.grain:
+            return values, valid
+        with np.errstate(over="ignore"):  # a warning would tell of a cell's content, and stop runs that forbid them
+            units = values * self._factor
+        return np.rint(np.clip(units, -_LARGEST, _LARGEST)).astype(np.int64), valid
+
+    def from_units(self, units: NDArray[Any]) -> Any:
+        """Whole numbers, or floats with the declared decimals."""
+        import pyarrow as pa
+
+        return pa.array(units if self.kind == "integer" or not self.grain else units / self._factor)
+
+    @property
+    def arrow_type(self) -> Any:
+        """int64 or float64."""
+        import pyarrow as pa
+
+        return pa.int64() if self.kind == "integer" else pa.float64()
+
+    def text_of(self, values: Any, dialect: Dialect) -> Any:
+        """Numbers with their declared decimals and the file's decimal mark."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.decimals:
+            values = values.cast(pa.decimal128(38, self.decimals), safe=False)
+        text = values.cast(pa.string())
+        return pc.replace_substring(text, ".", dialect.decimal) if dialect.decimal != "." else text
+
+    def _encode_units(self, units: NDArray[Any], valid: NDArray[np.bool_], dialect: Dialect) -> dict[str, Codes]:
+        codes = super()._encode_units(units, valid, dialect)
+        if self.heaps is not None:
+            inside = np.clip(units, *self.bounds)
+            plain = (codes[self.name] >= 0) & (codes[self.name] < self.ordinary)
+            codes[self.round_part] = np.where(plain, self.heaps.encode(inside), 0).astype(np.int32)
+        return codes
+
+    def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
+        """Values drawn inside their bins; heaped amounts as round as their class says."""
+        main = np.asarray(codes[self.name])
+        units = self.axis.decode(main, rng, self.draw)
+        if self.heaps is not None:
+            ordinary = ~self.axis.spike[main]
+            lower, upper = self.axis.lower[main], self.axis.upper[main]
+            rounded = self.heaps.decode(lower, upper, np.asarray(codes[self.round_part]), rng)
+            units = np.where(ordinary & ~np.isin(rounded, self.axis.reserved), rounded, units)
+        return self.from_units(units)
+
+    def table(self) -> list[Entry]:
+        """Spikes and intervals, the special codes, then the divisors of heaped amounts."""
+        rows = super().table()
+        if self.heaps is not None:
+            rows += [Entry(self.round_part, i, "multiple", v) for i, v in enumerate(self.heaps.values)]
+        return rows

@@ -1,0 +1,145 @@
+"""Calibration of fixed plans: brute force, published values, dp-accounting as referee."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from understudy.errors import SettingError
+from understudy.privacy.accounting.calibrate import planned_epsilon, planned_sigma, spread
+from understudy.privacy.accounting.convert import epsilon_of, rho_of
+from understudy.privacy.accounting.loss_distribution import LossDistribution
+
+
+def true_delta(sigmas: list[float], epsilon: float) -> float:
+    """E[max(0, 1 - exp(epsilon - L))] by summing over every combination of noises."""
+    losses, masses = np.zeros(1), np.ones(1)
+    for sigma in sigmas:
+        reach = math.ceil(14 * sigma) + 2
+        x = np.arange(-reach, reach + 1.0)
+        p = np.exp(-x * x / (2 * sigma * sigma))
+        losses = np.add.outer(losses, (1 - 2 * x) / (2 * sigma * sigma)).ravel()
+        masses = np.multiply.outer(masses, p / p.sum()).ravel()
+    above = losses > epsilon
+    return float((masses[above] * -np.expm1(epsilon - losses[above])).sum())
+
+
+def continuous_delta(sigma: float, epsilon: float) -> float:
+    def phi(z: float) -> float:
+        return math.erfc(-z / math.sqrt(2)) / 2
+
+    return phi(0.5 / sigma - epsilon * sigma) - math.exp(epsilon) * phi(-0.5 / sigma - epsilon * sigma)
+
+
+def test_integer_noise_needs_the_discrete_curve() -> None:
+    assert continuous_delta(0.65, 10.0) == pytest.approx(1e-9, rel=0.03)
+    assert planned_epsilon([0.65], 1e-9) == pytest.approx(10.3326, rel=1e-4)
+    assert continuous_delta(3, 4 / 3) == pytest.approx(4.6e-6, rel=0.01)
+    assert LossDistribution([3.0], 4 / 3, 5e-6).delta(4 / 3) == pytest.approx(4.92e-6, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "sigmas", [[0.3], [0.65], [3.0], [40.0], [3.0, 3.0], [0.7, 0.7], [2.0, 3.0], [0.5, 4.0], [1.0, 2.5, 2.5]]
+)
+def test_delta_against_brute_force(sigmas: list[float]) -> None:
+    rho = sum(1 / (2 * s * s) for s in sigmas)
+    for delta in (1e-3, 1e-9):
+        epsilon = epsilon_of(rho, delta) * 0.93
+        exact = true_delta(sigmas, epsilon)
+        bound = LossDistribution(sigmas, epsilon, exact).delta(epsilon)
+        assert exact <= bound
+        assert bound == pytest.approx(exact, rel=1e-8 if len(set(sigmas)) == 1 else 5e-3)
+
+
+def test_delta_is_valid_away_from_where_it_was_aimed() -> None:
+    aimed = LossDistribution([2.0, 3.0], 1.0, 1e-6)
+    for epsilon in (0.0, 0.3, 1.7, 2.5):
+        assert aimed.delta(epsilon) >= true_delta([2.0, 3.0], epsilon)
+
+
+@pytest.mark.parametrize("weights", [[1.0], [1.0] * 5, [3.0, 1.0, 2.0]])
+@pytest.mark.parametrize("replace_one", [False, True])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-5), (8.0, 1e-12)])
+def test_planned_sigma_holds_is_tight_and_beats_zcdp(
+    weights: list[float], replace_one: bool, epsilon: float, delta: float
+) -> None:
+    sigma = planned_sigma(weights, epsilon, delta, replace_one=replace_one)
+    assert planned_epsilon(spread(sigma, weights), delta, replace_one=replace_one) <= epsilon * (1 + 2e-6)
+    assert planned_epsilon(spread(sigma * 0.999, weights), delta, replace_one=replace_one) > epsilon
+    cells = 2 if replace_one else 1
+    assert sigma < 0.99 * math.sqrt(cells / (2 * rho_of(epsilon, delta)))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.5, 1e-6), (3.0, 1e-9)])
+@pytest.mark.parametrize("weights", [[1.0], [1.0, 1.0], [1.0, 2.0]])
+def test_planned_sigma_against_brute_force(weights: list[float], epsilon: float, delta: float) -> None:
+    sigma = planned_sigma(weights, epsilon, delta)
+    assert true_delta(spread(sigma, weights), epsilon) <= delta
+    assert true_delta(spread(sigma * 0.999, weights), epsilon) > delta
+    if len(weights) == 1:
+        assert true_delta([planned_sigma(weights, epsilon, delta, replace_one=True)] * 2, epsilon) <= delta
+
+
+def test_two_cells_are_two_measurements() -> None:
+    assert planned_epsilon([2.0, 3.0], 1e-6, replace_one=True) == pytest.approx(
+        planned_epsilon([2.0, 3.0, 2.0, 3.0], 1e-6), rel=1e-5
+    )
+
+
+def test_spread_normalises_and_rounds_up() -> None:
+    assert spread(2.0, [1.0, 1.0, 1.0, 1.0]) == pytest.approx([4.0] * 4)
+    wide = spread(1.0, [1e200, 3e200])
+    assert wide == pytest.approx([math.sqrt(10), math.sqrt(10) / 3])
+    for weights in ([1.0], [0.1, 0.7, 3.0]):
+        assert sum(1 / (2 * s * s) for s in spread(5.0, weights)) <= 1 / 50
+
+
+def test_large_and_many_sigmas_fall_back_to_zcdp() -> None:
+    zcdp = math.sqrt(1 / (2 * rho_of(1e-5, 1e-9)))
+    assert planned_sigma([1.0], 1e-5, 1e-9) == pytest.approx(zcdp, rel=1e-12)
+    weights = [1 + i / 1000 for i in range(100)]
+    sigma = planned_sigma(weights, 1.0, 1e-9)
+    assert sum(1 / (2 * s * s) for s in spread(sigma, weights)) <= rho_of(1.0, 1e-9)
+    assert planned_epsilon([1e6], 1e-9) == epsilon_of(1 / (2 * 10**12), 1e-9)
+
+
+@pytest.mark.parametrize(("sigmas", "delta"), list(product([[1.0] * 4, [2.0, 5.0, 9.0], [30.0] * 15], [1e-5, 1e-9])))
+def test_dp_accounting_agrees(sigmas: list[float], delta: float) -> None:
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    bounds = []
+    for pessimistic in (True, False):
+        parts = [
+            pld.from_discrete_gaussian_mechanism(
+                sigma, pessimistic_estimate=pessimistic, value_discretization_interval=1e-3
+            )
+            for sigma in sigmas
+        ]
+        bounds.append(reduce(lambda a, b: a.compose(b), parts).get_epsilon_for_delta(delta))
+    ours = planned_epsilon(sigmas, delta)
+    assert bounds[1] * (1 - 1e-6) <= ours <= bounds[0] * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: planned_sigma([], 1, 1e-9), "weights"),
+        (lambda: planned_sigma([1, 0], 1, 1e-9), "weights"),
+        (lambda: planned_sigma([1, math.nan], 1, 1e-9), "weights"),
+        (lambda: planned_sigma([1], 0, 1e-9), "epsilon"),
+        (lambda: planned_sigma([1], math.inf, 1e-9), "epsilon"),
+        (lambda: planned_sigma([1], 1, 0), "delta"),
+        (lambda: planned_sigma([1], 1, 1), "delta"),
+        (lambda: planned_epsilon([], 1e-9), "sigmas"),
+        (lambda: planned_epsilon([1, -1], 1e-9), "sigmas"),
+        (lambda: planned_epsilon([1], 0), "delta"),
+    ],
+)
+def test_bad_arguments_are_named(call: Any, name: str) -> None:
+    with pytest.raises(SettingError, match=f"^{name} must"):
+        call()

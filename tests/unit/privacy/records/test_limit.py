@@ -1,0 +1,156 @@
+"""The yearly limit: what counts, when it is passed, and who is told."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+import understudy as us
+from understudy import errors, journey
+from understudy.journey.rehearsal import rehearsal_rows
+from understudy.notice import PastLimit
+from understudy.privacy import Book, Budget, epsilon_of
+from understudy.privacy.records.limit import Limit, entry_of, past_year
+
+ONE = Budget.of(epsilon=1.0, delta=1e-9)
+SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
+
+
+def test_small_runs_add_up_by_the_smaller_of_two_valid_bounds():
+    limit = Limit(epsilon=4.0)
+    assert limit.used([]) == 0.0
+    assert limit.used([entry_of(ONE)]) == pytest.approx(min(1.0, epsilon_of(ONE.rho, 1e-6)))
+    many = [entry_of(ONE)] * 30
+    assert limit.used(many) == pytest.approx(epsilon_of(30 * ONE.rho, 1e-6), rel=1e-9)
+    assert limit.used(many) < 30
+
+
+def test_runs_of_large_delta_are_counted_at_the_limits_own():
+    loose = Budget.of(epsilon=1.0, delta=1e-3)
+    assert Limit(epsilon=4.0, delta=1e-6).used([entry_of(loose)]) == pytest.approx(epsilon_of(loose.rho, 1e-6))
+    assert Limit(epsilon=4.0, delta=1e-6).used([entry_of(loose)]) > 1.0
+
+
+def test_a_limit_in_rho_is_a_sum():
+    limit = Limit(rho=0.5)
+    assert limit.used([entry_of(Budget.of(rho=0.2))] * 2) == pytest.approx(0.4)
+    assert limit.passed([entry_of(Budget.of(rho=0.2))] * 2, Budget.of(rho=0.1), "d") is None
+    words = limit.passed([entry_of(Budget.of(rho=0.2))] * 2, Budget.of(rho=0.2), "d") or ""
+    assert "'d' would come to rho 0.6" in words
+    assert "its limit is rho 0.5 in any 365 days" in words
+
+
+def test_delta_set_aside_for_purchases_is_not_used_twice():
+    bought = Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=9e-7)
+    assert Limit(epsilon=9.0, delta=1e-6).used([entry_of(bought)] * 2) == float("inf")
+    assert Limit(epsilon=9.0, delta=1e-5).used([entry_of(bought)] * 2) <= 2.0
+
+
+def test_only_the_last_365_days_count_and_what_has_no_time_counts():
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    old = {"time": (now - timedelta(days=366)).isoformat()}
+    new = {"time": (now - timedelta(days=364)).isoformat()}
+    assert past_year([old, new, {}, {"time": "yesterday"}], now) == [new, {}, {"time": "yesterday"}]
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"epsilon": 0.0}, {"epsilon": -1}, {"epsilon": 1, "rho": 1}, {"rho": float("nan")},
+              {"epsilon": 1, "delta": 0}, {"epsilon": "1"}]
+)  # fmt: skip
+def test_a_limit_that_makes_no_sense_is_refused(given):
+    with pytest.raises(errors.SettingError):
+        Limit(**given)
+
+
+def test_a_limit_is_kept_beside_the_page(book):
+    assert Book().limit("people") is None
+    Book().set_limit("people", Limit(epsilon=4.0))
+    assert Book().limit("people") == Limit(epsilon=4.0)
+    Book().set_limit("people", None)
+    assert Book().limit("people") is None
+    (book / "people.limit").write_text('{"epsilon": ')
+    with pytest.raises(errors.OutputError, match="cannot be read; set it anew"):
+        Book().passed("people", ONE)
+
+
+def synthesis(**rest):
+    table = rehearsal_rows(SCHEMA, 50)
+    return us.synthesize(table, SCHEMA, rho=0.2, mechanism="independent", dataset="people", **rest)
+
+
+def test_synthesize_warns_before_it_spends_and_goes_on():
+    Book().set_limit("people", Limit(rho=0.3))
+    synthesis()
+    with pytest.warns(PastLimit, match="would come to rho 0.4"):
+        synthesis()
+    assert Book().spent("people").runs == 2
+
+
+@pytest.fixture
+def folder(tmp_path):
+    import pyarrow.csv as pa_csv
+
+    pa_csv.write_csv(rehearsal_rows(SCHEMA, 50), tmp_path / "people.csv")
+    SCHEMA.save(tmp_path / "s.yaml")
+    (tmp_path / "run.yaml").write_text(
+        "data: people.csv\nschema: s.yaml\nbudget: {rho: 0.2}\nmechanism: independent\noutputs: {report: []}"
+    )
+    return tmp_path
+
+
+def test_run_refuses_unless_told_and_a_paid_run_is_not_asked_again(folder):
+    Book().set_limit("people", Limit(rho=0.3))
+    assert journey.run(folder / "run.yaml", folder / "one").status == "made"
+    with pytest.raises(errors.BudgetExceeded, match="--over-limit"):
+        journey.run(folder / "run.yaml", folder / "two")
+    assert Book().spent("people").runs == 1
+    assert journey.run(folder / "run.yaml", folder / "one").status == "unchanged"
+    assert journey.run(folder / "run.yaml", folder / "two", over_limit=True).status == "made"
+    assert Book().spent("people").runs == 2
+    journey.run(folder / "run.yaml", folder / "three", rehearse=True)
+
+
+def test_of_two_runs_at_the_same_time_the_second_is_refused_before_it_reads(folder, monkeypatch):
+    Book().set_limit("people", Limit(rho=0.3))
+    original = Book.append
+
+    def overtaken(self, *args, **rest):
+        original(self, "people", Budget.of(rho=0.2), unit="one row")
+        original(self, *args, **rest)
+
+    monkeypatch.setattr(Book, "append", overtaken)
+    with pytest.raises(errors.BudgetExceeded, match="Another run was quicker"):
+        journey.run(folder / "run.yaml", folder / "one")
+    assert Book().spent("people").runs == 1
+    assert not list((folder / "one").glob("*.partial"))
+
+
+def test_the_command_sets_shows_and_removes_it(call):
+    assert call("book")[1] == "The book is empty.\n"
+    synthesis()
+    code, out, _ = call("book", "people", "--limit-epsilon", 4)
+    assert code == 0
+    assert "1 run, rho 0.2 in all" in out
+    assert "limit: epsilon 4 at delta 1e-06 in any 365 days; 3." in out
+    told = json.loads(call("book", "people", "--json")[1])
+    assert (told["runs"], told["limit"]["most"], told["limit"]["unit"]) == (1, 4.0, "epsilon")
+    assert told["limit"]["used"] == pytest.approx(epsilon_of(0.2, 1e-6))
+    assert json.loads(call("book", "--json")[1])["datasets"] == [told]
+    assert json.loads(call("book", "people", "--no-limit", "--json")[1])["limit"] is None
+
+
+def test_the_command_refuses_half_a_limit(call):
+    assert call("book", "--limit-rho", 1)[0] == 3
+    assert call("book", "people", "--limit-rho", 1, "--limit-epsilon", 1)[0] == 3
+    assert call("book", "people", "--limit-rho", 1, "--no-limit")[0] == 3
+
+
+def test_the_command_line_tells_the_warning_in_one_line(call, folder):
+    words = ["synthesize", folder / "people.csv", "-s", folder / "s.yaml", "--rho", 0.4, "-m", "independent"]
+    Book().set_limit("people", Limit(rho=0.3))
+    code, _, err = call(*words, "-o", folder / "r.release")
+    assert code == 0
+    assert err.startswith("note: with this run, 'people' would come to rho 0.4;")
+    assert len(err.splitlines()) == 1

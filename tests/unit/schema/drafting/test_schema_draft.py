@@ -1,0 +1,250 @@
+"""Drafts: what is proposed for which column, and that nothing private slips into it unwidened or unfolded."""
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from understudy.schema import Dialect, Schema
+from understudy.schema.custodian import MARK, OUTPUTS, found, marked, unmarked
+from understudy.schema.drafting.draft import draft, widened
+from understudy.schema.drafting.sniff import sniff
+
+ROWS = 1000
+RNG = np.random.default_rng(7)
+TABLE = pd.DataFrame(
+    {
+        "person_id": RNG.integers(0, 300, ROWS).astype(str),
+        "record": [f"r{index}" for index in range(ROWS)],
+        "age": RNG.integers(17, 91, ROWS).astype(str),
+        "income": np.where(RNG.random(ROWS) < 0.3, "0", (RNG.integers(3, 170, ROWS) * 100).astype(str)),
+        "weight": [f"{value:.1f}" for value in RNG.uniform(41.3, 149.2, ROWS)],
+        "smokes": RNG.choice(["yes", "no", "?"], ROWS, p=[0.4, 0.5, 0.1]),
+        "zip": RNG.choice(["01234", "99999", "00501"], ROWS),
+        "city": ["Rare-town"] * 3 + RNG.choice(["Lyon", "Paris", ""], ROWS - 3).tolist(),
+        "score": RNG.choice(["-9", "-8", "1", "2", "3", "4", "5"], ROWS),
+        "joined": [str(dt.date(2011, 3, 4) + dt.timedelta(days=int(day))) for day in RNG.integers(0, 2000, ROWS)],
+        "seen": [f"{day}/{1 + day % 12}/2020" for day in RNG.integers(1, 29, ROWS)],
+        "remarks": [f"said {index} things" for index in range(ROWS)],
+        "empty": [""] * ROWS,
+    }
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def proposal():
+    return draft(TABLE, list(TABLE.columns), Dialect())
+
+
+@pytest.fixture(scope="module")
+def fields(proposal):
+    return {field["name"]: field for field in proposal.content["fields"]}
+
+
+def test_a_draft_loads_and_every_column_of_it_is_a_draft(proposal):
+    schema = Schema.from_dict(proposal.content)
+    assert {column.status for column in schema.columns} == {"draft"}
+    assert {column.origin for column in schema.columns} == {"reviewed"}
+    with pytest.raises(Exception, match="still drafts: person_id, record"):
+        schema.require_reviewed()
+    assert set(proposal.notes) == set(TABLE.columns)
+
+
+def test_a_key_that_repeats_is_asked_about_and_protected_meanwhile(proposal, fields):
+    assert proposal.content["understudy"]["privacy_unit"] == {"column": "person_id", "max_rows": 1}
+    assert fields["person_id"]["understudy"]["kind"] == "id"
+    assert "person_id" in proposal.questions[0]
+
+
+def test_without_such_a_key_the_question_is_still_asked():
+    proposal = draft(TABLE[["age"]], ["age"], Dialect())
+    assert proposal.content["understudy"]["privacy_unit"] == "row"
+    assert "more than one row" in proposal.questions[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("PatientenNr", [f"{index % 90}" for index in range(300)]),
+        ("Fallnummer", [f"{index % 90}" for index in range(300)]),
+        ("patientid", [f"{index % 90}" for index in range(300)]),
+        ("patient", [f"{index % 90}" for index in range(300)]),
+        ("who", [f"P{index % 90:05d}" for index in range(300)]),
+    ],
+)
+def test_a_key_that_repeats_is_known_by_its_name_or_its_shape(name, values):
+    content = draft(pd.DataFrame({name: values}), [name], Dialect()).content
+    assert content["understudy"]["privacy_unit"] == {"column": name, "max_rows": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("paid", [f"{index % 90}" for index in range(300)]),
+        ("remark", [f"said {'x' * (index % 90)} 1" for index in range(300)]),
+        ("surname", [f"Miller{'n' * (index % 90)}" for index in range(300)]),
+    ],
+)
+def test_what_only_repeats_is_no_key(name, values):
+    assert draft(pd.DataFrame({name: values}), [name], Dialect()).content["understudy"]["privacy_unit"] == "row"
+
+
+def test_typed_moments_reach_to_the_end_of_the_last_day():
+    moments = pd.Series(pd.to_datetime(["2020-01-01T08:00", "2020-12-31T20:00"] * 20))
+    (field,) = draft(pd.DataFrame({"at": moments}), ["at"], Dialect()).content["fields"]
+    assert field["constraints"] == {"minimum": "2020-01-01T00:00:00", "maximum": "2020-12-31T23:59:59"}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("record", "drop"), ("remarks", "drop"), ("empty", "drop")])
+def test_near_unique_free_and_empty_columns_are_not_synthesised(fields, name, kind):
+    assert fields[name]["understudy"]["kind"] == kind
+
+
+def test_a_near_unique_key_gets_fresh_keys():
+    frame = pd.DataFrame({"case_no": [str(1000 + index) for index in range(200)], "x": ["a", "b"] * 100})
+    fields = draft(frame, ["case_no", "x"], Dialect()).content["fields"]
+    assert fields[0]["understudy"]["kind"] == "id"
+
+
+def test_bounds_are_round_and_outside_every_value(fields):
+    assert fields["age"]["constraints"] == {"minimum": 10, "maximum": 100, "required": True}
+    assert fields["weight"]["constraints"]["minimum"] <= 41.3
+    assert fields["weight"]["constraints"]["maximum"] >= 149.2
+    assert fields["weight"]["understudy"]["decimals"] == 1
+    assert fields["income"]["understudy"]["spikes"] == [0]
+    assert fields["income"]["understudy"]["heaped"][0] == 100
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bounds"),
+    [(17, 90, (10, 100)), (0, 99_999, (0, 100_000)), (1937, 2011, (1930, 2020)), (-3.2, 7.7, (-5, 10)), (5, 5, (5, 6))],
+)
+def test_widening_never_cuts_and_never_quotes_the_extremes(low, high, bounds):
+    assert widened(low, high) == bounds
+
+
+@pytest.mark.parametrize("values", [[1, 2, 1, 2], [10, 11, 11, 10], [0, 1], [1], [0], [-5, -4]])
+def test_a_few_whole_numbers_close_together_keep_whole_bounds(values):
+    """Half a step beyond 2 would be 2.5, which no column of whole numbers can declare."""
+    (field,) = (content := draft(pd.DataFrame({"n": values}), ["n"], Dialect()).content)["fields"]
+    limits = field["constraints"]
+    assert isinstance(limits["minimum"], int)
+    assert limits["minimum"] <= min(values) <= max(values) < limits["maximum"]
+    assert Schema.from_dict(content).domain["n"] >= 2
+
+
+def test_rare_values_are_folded_and_never_named(proposal, fields):
+    assert fields["city"]["categories"] == ["Lyon", "Paris"]
+    assert "Rare-town" not in str(proposal)
+
+
+def test_missing_words_and_codes_are_found(fields):
+    assert fields["smokes"]["type"] == "boolean"
+    assert fields["smokes"]["understudy"]["missing"] == {"?": None}
+    assert set(fields["score"]["understudy"]["missing"]) == {"-9", "-8"}
+    assert fields["score"]["categories"] == [1, 2, 3, 4, 5]
+
+
+def test_codes_with_leading_zeros_stay_text(fields):
+    assert fields["zip"]["type"] == "string"
+    assert "00501" in fields["zip"]["categories"]
+
+
+def test_dates_get_whole_years_and_their_format(fields):
+    assert fields["joined"]["type"] == "date"
+    assert fields["joined"]["constraints"]["minimum"] == "2011-01-01"
+    assert fields["joined"]["constraints"]["maximum"] == "2016-12-31"
+    assert fields["seen"]["format"] == "%d/%m/%Y"
+
+
+def test_typed_columns_are_drafted_by_their_type():
+    frame = pd.DataFrame(
+        {
+            "flag": [True, False] * 50,
+            "when": pd.date_range("2020-01-01", periods=100, freq="h"),
+            "took": pd.to_timedelta(np.arange(100), unit="m"),
+            "size": pd.Categorical(["S", "L"] * 50),
+            "share": np.linspace(0, 1, 100),
+        }
+    )
+    schema = Schema.from_dict(draft(frame, list(frame.columns), Dialect()).content)
+    assert [column.kind for column in schema.columns] == ["boolean", "datetime", "duration", "categorical", "number"]
+    schema.encode(frame)
+
+
+def test_lists_records_and_bytes_are_left_out():
+    """As text they would be written differently by every engine."""
+    cells = {"l": [["a"], ["b"]], "s": [{"a": 1}, {"a": 2}], "b": [b"a", b"b"], "c": ["a", "b"]}
+    frame = pa.table({name: values * 50 for name, values in cells.items()})
+    fields = {field["name"]: field for field in draft(frame, list(cells), Dialect()).content["fields"]}
+    assert [fields[name]["understudy"].get("kind") for name in cells] == ["drop", "drop", "drop", None]
+
+
+def test_dates_that_hardly_repeat_are_dates_in_every_notation():
+    days = [dt.date(2011, 1, 1) + dt.timedelta(days=index) for index in range(100)]
+    frame = pd.DataFrame({pattern: [day.strftime(pattern) for day in days] for pattern in ("%d.%m.%Y", "%m/%d/%Y")})
+    fields = draft(frame, list(frame.columns), Dialect()).content["fields"]
+    assert [(field["type"], field["format"]) for field in fields] == [("date", name) for name in frame.columns]
+
+
+@pytest.mark.parametrize("pattern", ["%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y"])
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_years_of_two_digits_are_years_of_a_life_time(pattern, repeats):
+    days = [dt.date(2011, 1, 1) + dt.timedelta(days=index) for index in range(100)] * repeats
+    frame = pd.DataFrame({"d": [day.strftime(pattern) for day in days] + ["NA"]})
+    proposal = draft(frame, ["d"], Dialect())
+    (field,) = proposal.content["fields"]
+    assert (field["type"], field["format"], field["constraints"]["minimum"]) == ("date", pattern, "2011-01-01")
+    assert "1969 to 2068" in proposal.notes["d"]
+    Schema.from_dict(proposal.content)
+
+
+def test_a_few_short_years_among_long_ones_move_no_bound():
+    frame = pd.DataFrame({"d": ["05.07.2015", "31.12.2016"] * 200 + ["05.07.15"]})
+    (field,) = draft(frame, ["d"], Dialect()).content["fields"]
+    assert field["constraints"]["minimum"] == "2015-01-01"
+
+
+def test_notes_do_not_count_nothing(proposal):
+    assert proposal.notes["zip"] == "3 values"
+    assert proposal.notes["city"] == "2 values; 1 rare one folded into other"
+
+
+# -- dialects --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "dialect", "names"),
+    [
+        (b"a,b\n1,x\n2,y\n", {}, ["a", "b"]),
+        (b"\xef\xbb\xbfa;b\r\n1,5;x\r\n2,5;y\r\n", {"delimiter": ";", "decimal": ","}, ["a", "b"]),
+        ("größe\tb\n1\tx\n".encode("windows-1252"), {"delimiter": "\t", "encoding": "windows-1252"}, ["größe", "b"]),
+        (b"A11 6 A34\nA12 48 A32\n", {"delimiter": " ", "header": False}, ["field1", "field2", "field3"]),
+        (b"a|b\n1|x\n", {"delimiter": "|"}, ["a", "b"]),
+        ("\ufeffa,b\n1,2\n".encode("utf-16-le"), {"encoding": "utf-16"}, ["a", "b"]),
+        (b",a\n0,x\n1,y\n", {}, ["a"]),
+        (b",a,,b\n0,x,,1\n1,y,,2\n", {}, ["a", "b"]),
+        (b"a,a,b\n1,2,x\n3,4,y\n", {}, ["a", "a", "b"]),
+        (b"x,x,b\nx,y,a\ny,y,b\n", {"header": False}, ["field1", "field2", "field3"]),
+    ],
+)
+def test_the_dialect_of_a_file_is_found(tmp_path, content, dialect, names):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    found_dialect, found_names = sniff(path)
+    assert found_dialect.model_dump(exclude_defaults=True) == dialect
+    assert found_names == names
+
+
+def test_outputs_for_the_custodian_are_marked(tmp_path):
+    path = tmp_path / "people.yaml"
+    assert marked(path).name == "people.custodian-only.yaml"
+    assert marked(marked(path)) == marked(path)
+    assert unmarked(marked(path)) == path
+    assert found(path) == path
+    marked(path).touch()
+    assert found(path) == marked(path)
+    assert set(OUTPUTS) >= {"schema draft", "schema check"}
+    assert MARK.startswith("CUSTODIAN ONLY")
