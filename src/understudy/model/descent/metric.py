@@ -18,7 +18,7 @@ from understudy.model.kernels.arguments import Basis
 
 _DIFFERENCE = 1e-5
 _MORE_STEPS = 8
-_ENOUGH = 0.1  # relative error of the largest eigenvalue, where no directions are wanted
+_ENOUGH = 0.05  # relative error of the largest eigenvalue, where no directions are wanted
 _MOST_CODES = 8_000_000  # of a basis, 16 MB, or an eighth of the tree: long vectors make do with fewer directions
 _SETTLED = 0.3  # an eigenvalue counts as found when its error is below this part of it
 _SHORTEST = 1 / 16  # eigenvalues are brought down to this part of the largest at most
