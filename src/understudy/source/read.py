@@ -19,11 +19,14 @@ from understudy.schema import Schema
 from understudy.source.memory import MemorySource, check_names
 from understudy.source.office import OFFICE, office_variables, read_office
 from understudy.source.protocol import Source
+from understudy.source.sql.errors import our_words
 from understudy.source.sql.place import CSV, PARQUET, home_of, refuse_url
 from understudy.source.sql.temp import Place
 
 _Path: TypeAlias = "str | os.PathLike[str]"
+BATCH_ROWS = 1 << 17
 _DUCKDB = (".duckdb", ".ddb", ".db")
+_NO_PARQUET = "{}: damaged, cut short or not Parquet; copy or export the file again"
 
 
 def open_source(
@@ -91,16 +94,34 @@ def read_table(path: _Path, schema: Schema) -> Any:
 def _read_parquet(file: Path, schema: Schema) -> Any:
     import pyarrow.parquet as pq
 
-    try:
+    with our_words(_NO_PARQUET.format(file)):
         with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
             check_names(parquet.schema_arrow.names, schema)
             table = parquet.read(columns=list(schema.needs))
         table.validate(full=True)  # a flipped bit can hide in text that no decoder looked at
-    except SchemaError:
-        raise
-    except Exception:
-        raise InputError(f"{file}: damaged, cut short or not Parquet; copy or export the file again") from None
     return table.select(list(schema.needs))
+
+
+def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
+    """The rows of Parquet files one after the other, read as `read_table` reads one, in bounded memory.
+
+    **Privacy.** Each file keeps its own types. One type for all of them would be decided by the oddest file, and one
+    cell there would change how cells and units in the other files are written.
+
+    Raises:
+        InputError: for a file that is missing, unreadable or damaged.
+        SchemaError: for a missing column or two columns of one name, in any of the files, before the first row.
+    """
+    import pyarrow.parquet as pq
+
+    for file in files:
+        with our_words(_NO_PARQUET.format(file)):
+            check_names(pq.read_schema(file).names, schema)
+    for file in files:
+        with our_words(_NO_PARQUET.format(file)), pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+            for batch in parquet.iter_batches(BATCH_ROWS, columns=list(schema.needs)):
+                batch.validate(full=True)
+                yield batch.select(list(schema.needs))
 
 
 def _read_csv(file: Path, schema: Schema) -> Any:

@@ -153,3 +153,15 @@ def test_nested_cells_that_python_cannot_hold_fail_nothing():
     schema = Schema.from_dict({"fields": [{"name": "x", **NUMBER}], "understudy": {"privacy_unit": "row"}})
     column = schema.coded[0]
     assert schema.encode(pa.table({"x": cells})).codes["x"].tolist() == [column.unknown_code, column.null_code]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.float64(), pa.decimal128(9, 1), pa.string()])
+def test_an_empty_cell_is_as_round_in_every_type(kind):
+    """One cell with a decimal makes floats of whole numbers: empty cells of heaped amounts stay what they were."""
+    field = {"name": "x", "type": "integer", "constraints": {"minimum": 1, "maximum": 900}}
+    schema = Schema.from_dict(
+        {"fields": [field | {"understudy": {"heaped": [100, 10, 1]}}], "understudy": {"privacy_unit": "row"}}
+    )
+    codes = schema.encode(pa.table({"x": pa.array([None, 5]).cast(kind)})).codes
+    assert codes["x"].tolist() == [schema.coded[0].null_code, 0]
+    assert codes["x.round"].tolist() == [0, 2]

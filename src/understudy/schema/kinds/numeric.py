@@ -125,7 +125,7 @@ class Numeric(Measured):
         if pa.types.is_integer(kind) and self.grain and self._factor == 1 and kind != pa.uint64():
             filled = pc.fill_null(cells, 0) if cells.null_count else cells
             whole = np.asarray(filled).astype(np.int64, copy=False)
-            return whole, np.ones(len(whole), dtype=np.bool_)
+            return whole, np.asarray(pc.is_valid(cells))  # an empty cell is no 0, and no round number either
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             floats = pc.cast(cells, pa.float64(), safe=False)
             return self._units(np.asarray(pc.fill_null(floats, float("nan")) if cells.null_count else floats))

@@ -17,6 +17,7 @@ from understudy.source.sql.temp import PrivateFolder
 
 STEP_ROWS = 1 << 17
 _MEMORY = "2GB"
+_LONGEST = 1 << 24
 
 
 def connect(folder: PrivateFolder, file: Path | None = None) -> Any:
@@ -39,17 +40,15 @@ def connect(folder: PrivateFolder, file: Path | None = None) -> Any:
     return made
 
 
-def file_batches(
-    files: list[Path], place: str, schema: Schema, folder: PrivateFolder, query: str | None
-) -> Iterator[Any]:
-    """The rows of Parquet files, or of a query in which all files together are the table ``data``.
+def query_batches(files: list[Path], place: str, schema: Schema, folder: PrivateFolder, query: str) -> Iterator[Any]:
+    """The rows of a query in which all files together are the table ``data``.
 
     Args:
         files: the files.
         place: what the user calls them.
         schema: what is public about the columns.
         folder: where the engine may spill.
-        query: a SELECT statement, or None for all rows.
+        query: a SELECT statement.
 
     Raises:
         InputError: when a file or the query cannot be used.
@@ -59,7 +58,7 @@ def file_batches(
     with our_words(f"{place}: damaged, cut short, or files of different columns; copy or export them again"):
         rows = _read(connection, files, schema)
         rows.create_view("data")
-    return _query_batches(connection, query or "from data", schema, place)
+    return _query_batches(connection, query, schema, place)
 
 
 def database_batches(url: str, schema: Schema, folder: PrivateFolder, query: str | None) -> Iterator[Any]:
@@ -120,6 +119,7 @@ def _column(name: str) -> Any:
 def _read(connection: Any, files: list[Path], schema: Schema) -> Any:
     names = [os.fspath(file) for file in files]
     if names[0].lower().endswith(PARQUET):
+        _check_alike(files)
         return connection.read_parquet(names, union_by_name=True)
     dialect = schema.dialect
     return connection.read_csv(
@@ -130,8 +130,42 @@ def _read(connection: Any, files: list[Path], schema: Schema) -> Any:
         escapechar=dialect.quote,
         encoding=dialect.encoding,
         all_varchar=True,
+        max_line_size=_LONGEST,  # one long cell is a cell
         na_values="\x01",  # an empty cell is a cell: what it means is the schema's to say
     )
+
+
+def _check_alike(files: list[Path]) -> None:
+    """Refuse files whose columns differ in type: the engine would write all of them as the oddest file needs it.
+
+    **Privacy.** One cell that makes a file's column text would change how cells and units in other files are written.
+
+    Raises:
+        InputError: naming the first such column's place, not its name, which may be anything.
+    """
+    import pyarrow.parquet as pq
+
+    types: dict[str, str] = {}
+    for file in files:
+        for place, column in enumerate(pq.read_schema(file), 1):
+            kind = _kind(column.type)
+            if kind is not None and types.setdefault(column.name, kind) != kind:
+                raise InputError(
+                    f"{file}: its column number {place} has another type than in the files before it; write all of "
+                    "them with one type, or give the files without a query"
+                )
+
+
+def _kind(kind: Any) -> str | None:
+    """What has one text in the engine: whole numbers of any width, text of any kind; nothing for a column of nulls."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_null(kind):
+        return None
+    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    return "integer" if pa.types.is_integer(kind) else "string" if text else str(kind)
 
 
 def _query_batches(connection: Any, query: str, schema: Schema, place: str) -> Iterator[Any]:

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 from understudy.errors import InputError, SettingError
 from understudy.schema import Schema
 from understudy.source.protocol import Source
-from understudy.source.read import csv_batches
-from understudy.source.sql.duckdb import database_batches, file_batches, relation_batches
+from understudy.source.read import csv_batches, parquet_batches
+from understudy.source.sql.duckdb import database_batches, query_batches, relation_batches
 from understudy.source.sql.errors import engine, our_words
 from understudy.source.sql.kept import Read, read_once
 from understudy.source.sql.place import CSV, Home, files_of, home_of, name_of
@@ -183,10 +183,11 @@ def _of_files(data: str, query: str | None) -> Read:
     files = files_of(data)
     state = _state(files)
     read: Read
-    if query is None and files[0].name.lower().endswith(CSV):
-        read = lambda coding, folder: csv_batches(files, coding)  # noqa: E731
+    if query is None:
+        batches = csv_batches if files[0].name.lower().endswith(CSV) else parquet_batches
+        read = lambda coding, folder: batches(files, coding)  # noqa: E731
     else:
-        read = lambda coding, folder: file_batches(files, data, coding, folder, query)  # noqa: E731
+        read = lambda coding, folder: query_batches(files, data, coding, folder, query)  # noqa: E731
 
     def same_rows(coding: Schema, folder: PrivateFolder) -> Iterator[Any]:
         yield from read(coding, folder)

@@ -150,9 +150,9 @@ def test_a_missing_engine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(importlib, "import_module", lambda name: without(name))
     monkeypatch.setattr("understudy.source.sql.errors.import_module", lambda name: without(name))
-    for place in (tmp_path, "postgresql://host/shop?table=t"):
+    for place, query in ((tmp_path, "from data"), ("postgresql://host/shop?table=t", None)):
         with pytest.raises(SettingError, match=r"pip install 'understudy\[sql\]'"):
-            open_source(place, SCHEMA)
+            open_source(place, SCHEMA, query=query)
 
 
 def test_queries(tmp_path: Path) -> None:
