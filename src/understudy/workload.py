@@ -12,6 +12,7 @@ import numpy as np
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
+from understudy.notation import read_yaml
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _from_file(path: Path, domain: Domain) -> Workload:
     import yaml
 
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = read_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeError):
         raise SettingError(f"workload file {path} cannot be read") from None
     except yaml.YAMLError:

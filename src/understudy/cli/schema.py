@@ -281,8 +281,10 @@ def _imported(source: Path, form: str | None) -> Any:
         return read_dictionary(source)
     import yaml
 
+    from understudy.notation import read_yaml
+
     try:
-        parsed = yaml.safe_load(source.read_text(encoding="utf-8-sig"))
+        parsed = read_yaml(source.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         raise InputError(f"{source}: cannot be read as {form} metadata; check the path and the format") from None
     return from_sdv(parsed) if form == "sdv" else from_smartnoise(parsed)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from understudy.errors import SettingError
+from understudy.notation import LOADER, read_yaml
 
 KEYS = (
     "data", "query", "schema", "dataset", "budget", "mechanism", "workload", "keep", "public", "rows", "noise",
@@ -23,10 +24,9 @@ _BUDGET = ("epsilon", "delta", "rho", "discovery_share")
 _OUTPUTS = ("rows", "report", "seed")
 ROWS, REPORTS = ("csv", "parquet"), ("public", "custodian")
 _FILES = (".yaml", ".yml", ".json")
-_SAFE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class _OnceEach(_SAFE):  # type: ignore[misc]
+class _OnceEach(LOADER):  # type: ignore[misc]
     """A safe loader that refuses a key that is there twice: of two budgets, none is meant."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
@@ -59,10 +59,10 @@ class RunFile:
         """
         file = Path(path)
         try:
-            content = yaml.load(file.read_bytes(), _OnceEach)  # noqa: S506 - a safe loader
+            content = read_yaml(file.read_bytes(), _OnceEach)
         except OSError:
             raise SettingError(f"{file}: there is no such run file, or it cannot be read") from None
-        except (yaml.YAMLError, UnicodeError, ValueError, RecursionError):
+        except (yaml.YAMLError, UnicodeError):
             raise SettingError(
                 f"{file} is not valid YAML, or says a key twice; check quotes, colons and indentation"
             ) from None
@@ -165,8 +165,8 @@ def _listed(value: Any) -> list[Any]:
 def _parsed(path: Path, what: str) -> Any:
     """A file's content, so that comments and layout do not count."""
     try:
-        return yaml.load(_text(path, what), _SAFE)  # noqa: S506 - a safe loader
-    except (yaml.YAMLError, UnicodeError, ValueError, RecursionError):
+        return read_yaml(_text(path, what))
+    except (yaml.YAMLError, UnicodeError):
         raise SettingError(f"the {what} {path} is neither YAML nor JSON") from None
 
 

@@ -76,7 +76,16 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         raise ReleaseError(f"{path}: there is no such file") from None
     except IsADirectoryError:
         raise ReleaseError(f"{path} is a folder; give the release file in it, such as stand-in.release") from None
-    except (OSError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError):
+    except (
+        OSError,
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+        MemoryError,
+    ):
         raise ReleaseError(f"{path} is not a release file, or it is damaged; ask for a fresh copy") from None
     manifest = _manifest(members, path)
     digests = manifest["members"]
@@ -100,10 +109,15 @@ def _file_digest(file: BinaryIO) -> bytes:
 
 
 def _members(file: BinaryIO, path: Path) -> dict[str, bytes]:
+    """What the file holds; one that a few bytes make enormous is refused before it is unpacked."""
+    import psutil
+
     with zipfile.ZipFile(file) as archive:
         infos = archive.infolist()
         if len({info.filename for info in infos}) != len(infos) or any(i.file_size > _LARGEST_MEMBER for i in infos):
             raise ReleaseError(f"{path} is not a release file, or it is damaged; ask for a fresh copy")
+        if 2 * sum(info.file_size for info in infos) > psutil.virtual_memory().available:
+            raise ReleaseError(f"{path} unpacks to more than half of the free memory; open it on a larger machine")
         members = {info.filename: archive.read(info) for info in infos}
     _refuse_newer(members, path)
     if _file_digest(file) != file.read():

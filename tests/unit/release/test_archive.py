@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -228,3 +229,12 @@ def test_a_failed_write_leaves_nothing_behind(tmp_path, monkeypatch):
     with pytest.raises(OutputError, match=r"could not be written .No space left"):
         write_archive(tmp_path / "f", MANIFEST, ARRAYS)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    path = tmp_path / "large.release"
+    write_archive(path, {}, {"zeros": np.zeros(1 << 20)})
+    monkeypatch.setattr(zipfile.ZipFile, "read", lambda *_: pytest.fail("unpacked"))
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=1 << 20))
+    with pytest.raises(ReleaseError, match="more than half of the free memory"):
+        read_archive(path)

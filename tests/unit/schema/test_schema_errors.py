@@ -230,7 +230,8 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
     rng = np.random.default_rng(0)
     recoding = Recoding({"n": np.array([0, 0, 1])})
     paths = {
-        "broken.json": b'{"fields": [}', "broken.yaml": b"fields: [", "odd.yaml": b"a: \x07", "latin.yaml": b"t: \xe9",
+        "broken.json": b'{"fields": [}', "deep.json": b"[" * 200 + b"]" * 200,
+        "broken.yaml": b"fields: [", "odd.yaml": b"a: \x07", "latin.yaml": b"t: \xe9",
     }  # fmt: skip
     for name, content in paths.items():
         (tmp_path / name).write_bytes(content)
@@ -251,6 +252,7 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
         (lambda: Schema.load({"fields": []}), "`Schema.from_dict` makes one of a mapping"),
         (lambda: Schema.load(tmp_path / "none.yaml"), "check the path"),
         (lambda: Schema.load(tmp_path / "broken.json"), "look for a missing comma or quote"),
+        (lambda: Schema.load(tmp_path / "deep.json"), "nested too deeply, or holds a number beyond all bounds"),
         (lambda: Schema.load(tmp_path / "broken.yaml"), "check the indentation and the quotes"),
         (lambda: Schema.load(tmp_path / "odd.yaml"), "check the characters in it"),
         (lambda: Schema.load(tmp_path / "latin.yaml"), "save the schema as UTF-8"),

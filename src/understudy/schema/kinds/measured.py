@@ -177,6 +177,7 @@ class Measured(Coded):
         if not isinstance(self.bins, Bins):
             if self.bins is not None and self.bins < 1:
                 raise ValueError("`bins` must be at least 1; give the number of bins wanted")
+            refuse_many(self.bins or 0, "`bins`")
             if self.scale == "log" and low < 0:
                 raise ValueError(
                     "`scale: log` needs bounds of at least 0; give `bins.edges` instead, or raise `minimum`"
@@ -198,8 +199,7 @@ class Measured(Coded):
         if self.grain and width % self.grain:
             raise ValueError("`bins.width` must be a multiple of the column's precision; correct the width")
         count = math.ceil((high - low) / width) if not self.grain else -((low - high - 1) // width)
-        if count > 10_000_000:
-            raise ValueError("`bins.width` makes more than ten million bins; choose wider bins")
+        refuse_many(count, "`bins.width`")
         inner = low + np.arange(count) * width
         return np.append(inner, high + 1 if self.grain else high)
 
@@ -230,6 +230,7 @@ class Measured(Coded):
         if not width > 0:
             raise ValueError(f"level {level.name!r}: `width` must be positive; correct it")
         low, high = self.bounds
+        refuse_many(high // width - low // width, f"level {level.name!r}: `width`")
         edges: NDArray[Any] = np.arange(low // width, high // width + 1) * width
         return edges
 
@@ -326,3 +327,13 @@ class Measured(Coded):
                 closed = not axis.grain and high == self.bounds[1]
                 rows.append(Entry(self.name, code, "interval", lower=low, upper=high, closed=closed))
         return rows + self.specials()
+
+
+def refuse_many(count: float, key: str) -> None:
+    """Refuse a declaration that would fill the memory with bins: a schema may come from somebody else.
+
+    Raises:
+        ValueError: naming the key.
+    """
+    if count > 10_000_000:
+        raise ValueError(f"{key} makes more than ten million bins; choose wider bins")

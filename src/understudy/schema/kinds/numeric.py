@@ -13,7 +13,7 @@ from pydantic import model_validator
 
 from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.heaps import Heaps
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.kinds.measured import Measured, refuse_many
 from understudy.schema.kinds.table import Codes, Entry
 from understudy.schema.kinds.text import numbers
 
@@ -68,6 +68,7 @@ class Numeric(Measured):
         block = self.heaps.block
         low, high = self.bounds
         if self.bins is None:
+            refuse_many(high // block - low // block, "`heaped`")
             inner = np.arange(low // block, high // block + 1) * block
             return np.append(np.maximum(inner, low), high + 1)
         edges = super()._edges()
