@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 from understudy.errors import InputError, SchemaError
-from understudy.schema.kinds.text import listed, objects_as_text
+from understudy.schema.kinds.text import listed, objects_as_text, readable
 
 FrameKind: TypeAlias = Literal["arrow", "pandas", "polars"]
 
@@ -151,8 +151,7 @@ def _arrow(series: Any, decimal: str) -> Any:
             return objects_as_text(list(series), decimal)
     if isinstance(series.type, pa.BaseExtensionType):  # such as pandas' periods: their storage is not what they say
         return objects_as_text(listed(series) if given is series else list(given), decimal)
-    if isinstance(series, pa.Array):
-        return series
-    if pa.types.is_dictionary(series.type):
-        series = series.unify_dictionaries()
-    return series.combine_chunks() if series.num_chunks != 1 else series.chunk(0)
+    if isinstance(series, pa.ChunkedArray):
+        series = series.unify_dictionaries() if pa.types.is_dictionary(series.type) else series
+        series = series.combine_chunks() if series.num_chunks != 1 else series.chunk(0)
+    return readable(series)

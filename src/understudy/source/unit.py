@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import SettingError
 from understudy.schema.frames import holds_objects
-from understudy.schema.kinds.text import listed
+from understudy.schema.kinds.text import listed, readable
 
 KEY_BYTES = 32
 _CHUNK_ROWS = 1 << 16
@@ -97,6 +97,7 @@ def _arrow(column: Any) -> Any:
             array = array.dictionary_decode()
         if pa.types.is_timestamp(array.type):
             array = array.cast(pa.timestamp("us"), safe=False)
+        array = readable(array)
         if pa.types.is_string_view(array.type):
             array = array.cast(pa.large_string())
         pc.dictionary_encode(array.slice(0, 0))

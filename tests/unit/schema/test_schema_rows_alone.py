@@ -135,3 +135,24 @@ def test_numbers_are_read_alike_whether_or_not_every_cell_is_one():
     for text, expected in zip(texts, careful, strict=True):
         found = numbers(pa.array([text]))[0]
         assert (found == expected) or not (np.isfinite(found) or np.isfinite(expected)), text
+
+
+@pytest.mark.parametrize("kind", ["text", "large", "view", "dictionary", "chunks"])
+def test_bytes_that_are_no_text_fail_nothing_and_change_nobody_else(kind):
+    """Arrow holds whatever a file calls text, and refuses a whole column for one cell of it."""
+    plain, raw = {"large": (pa.large_string(), pa.large_binary())}.get(kind, (pa.string(), pa.binary()))
+    cells = [b"a", b"\xff\xfe", b"1", b"2020-01-02", b"P0DT1M"]
+    odd = pa.Array.from_buffers(plain, len(cells), pa.array(cells, raw).buffers())
+    good = pa.array([cell.decode() for cell in cells if cell != b"\xff\xfe"])
+    if kind == "view":
+        odd = pa.array(cells, pa.binary_view()).view(pa.string_view())
+    if kind == "dictionary":
+        odd = pa.DictionaryArray.from_arrays(pa.array(range(len(cells))), odd)
+    if kind == "chunks":
+        odd = pa.chunked_array([odd[:2], odd[2:]])
+    names = [column.name for column in SCHEMA.coded]
+    among = SCHEMA.encode(pa.table(dict.fromkeys(names, odd)))
+    alone = SCHEMA.encode(pa.table(dict.fromkeys(names, good)))
+    for name in names:
+        assert among.codes[name][[0, 2, 3, 4]].tolist() == alone.codes[name].tolist()
+        assert among.codes[name][1] == SCHEMA.column(name).unknown_code

@@ -246,3 +246,9 @@ def test_bad_settings(settings: dict[str, Any]) -> None:
     units, codes = table()
     with pytest.raises(SettingError, match="32 bytes"):
         bounded(units, codes, **settings)
+
+
+def test_units_whose_bytes_are_no_text_fail_nothing() -> None:
+    raw = pa.array([b"5", b"\xff", b" 7 "], pa.binary())
+    odd = pa.chunked_array([pa.Array.from_buffers(pa.string(), 3, raw.buffers())])
+    assert unit_text(nw.from_native(odd, series_only=True)).to_pylist() == ["5", "\ufffd", "7"]

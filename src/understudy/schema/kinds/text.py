@@ -59,6 +59,28 @@ def objects_as_text(cells: list[Any], decimal: str = ".") -> Any:
         return pa.array([text and text.encode("utf-8", "replace").decode() for text in texts], pa.string())
 
 
+def readable(cells: Any) -> Any:
+    """An arrow array whose text is UTF-8, as arrow's functions need it for all cells alike.
+
+    Arrow holds whatever bytes a file calls text. Where one cell's are not, the array is written cell by cell, with a
+    mark for what cannot be read.
+    """
+    import pyarrow as pa
+
+    kind = cells.type
+    if pa.types.is_dictionary(kind):
+        words = readable(cells.dictionary)
+        return cells if words is cells.dictionary else pa.DictionaryArray.from_arrays(cells.indices, words)
+    plain = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
+    if kind not in plain:
+        return cells
+    try:
+        cells.validate(full=True)
+    except pa.ArrowInvalid:
+        return objects_as_text(cells.cast(plain[kind]).to_pylist())
+    return cells
+
+
 def listed(cells: Any) -> list[Any]:
     """An arrow array as Python objects; a cell that Python cannot hold, such as the year 10000, is None."""
     try:
