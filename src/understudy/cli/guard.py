@@ -32,8 +32,7 @@ class Guarded(TyperGroup):
         """Run the command and explain what went wrong."""
         try:
             with warnings.catch_warnings():
-                shown = warnings.showwarning
-                warnings.showwarning = partial(_noted, shown, set())
+                warnings.showwarning = partial(_noted, set())
                 warnings.simplefilter("always", Notice)
                 return super().invoke(ctx)
         except UnderstudyError as error:
@@ -56,11 +55,14 @@ class Guarded(TyperGroup):
             _let_go()
 
 
-def _noted(shown: Any, said: set[str], message: Any, category: type[Warning], *rest: Any) -> None:
-    """Our own warnings as one line, once a command; others as Python shows them."""
+def _noted(said: set[str], message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Our own warnings as one line, once a command.
+
+    **Privacy.** Those of other libraries are not shown: they may quote a cell, and some appear for some tables only.
+    """
     if not issubclass(category, Notice):
-        shown(message, category, *rest)
-    elif str(message) not in said and "--quiet" not in sys.argv and "-q" not in sys.argv:
+        return
+    if str(message) not in said and "--quiet" not in sys.argv and "-q" not in sys.argv:
         said.add(str(message))
         sys.stderr.write(json.dumps({"note": str(message)}) + "\n" if "--json" in sys.argv else f"note: {message}\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import warnings
 
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ import pytest
 
 import understudy as us
 from understudy.cli import app, demo, guard, main, run
+from understudy.notice import Notice
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
 
@@ -352,3 +354,20 @@ def test_whoever_stops_a_command_while_it_starts_sees_no_traceback(monkeypatch, 
 def test_little_is_imported_before_the_command_line_can_explain_itself():
     script = "import sys, understudy.cli; sys.exit('typer' in sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.filterwarnings("default")
+def test_warnings_of_other_libraries_are_not_shown(folder, call, monkeypatch):
+    """They may quote a cell, and some appear for some tables only."""
+    really = us.Schema.load
+
+    def loading(path):
+        warnings.warn("the cell holds 4711", RuntimeWarning, stacklevel=2)
+        warnings.warn("ours", Notice, stacklevel=2)
+        return really(path)
+
+    monkeypatch.setattr(us.Schema, "load", loading)
+    code, out, err = call(*synthesis(folder))
+    assert code == 0
+    assert "4711" not in out + err
+    assert "note: ours" in err
