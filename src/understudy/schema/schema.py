@@ -319,10 +319,9 @@ def _check_columns(schema: Schema) -> None:
         raise SchemaError(
             f"column {unit!r} is the privacy unit and is never synthesised; declare it `kind: id` or `drop`"
         )
-    if schema.rows is not None and (
-        isinstance(schema.rows, bool) or not isinstance(schema.rows, int) or schema.rows < 1
-    ):
-        raise SchemaError("`rows` must be a whole number of at least 1; correct it, or remove it")
+    rows = schema.rows
+    if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows <= 10**12):
+        raise SchemaError("`rows` must be a whole number from 1 to 10^12; correct it, or remove it")
 
 
 def _check_open(schema: Schema) -> None:
