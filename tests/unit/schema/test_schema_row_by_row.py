@@ -1,12 +1,15 @@
 """One odd cell must not change how the cells of other rows are coded, whatever type the frame then has."""
 
 import datetime
+import io
 from decimal import Decimal
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
+from pyarrow import csv as pa_csv
 
 from understudy.schema import Dialect, Schema
 from understudy.schema.discovery.discover import Shape, Words
@@ -155,7 +158,7 @@ def test_nested_cells_that_python_cannot_hold_fail_nothing():
     assert schema.encode(pa.table({"x": cells})).codes["x"].tolist() == [column.unknown_code, column.null_code]
 
 
-@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.float64(), pa.decimal128(9, 1), pa.string()])
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.float64(), pa.decimal128(21, 1), pa.string()])
 def test_an_empty_cell_is_as_round_in_every_type(kind):
     """One cell with a decimal makes floats of whole numbers: empty cells of heaped amounts stay what they were."""
     field = {"name": "x", "type": "integer", "constraints": {"minimum": 1, "maximum": 900}}
@@ -165,3 +168,52 @@ def test_an_empty_cell_is_as_round_in_every_type(kind):
     codes = schema.encode(pa.table({"x": pa.array([None, 5]).cast(kind)})).codes
     assert codes["x"].tolist() == [schema.coded[0].null_code, 0]
     assert codes["x.round"].tolist() == [0, 2]
+
+
+GUESSED = {
+    "truth": (["True", "False"], [{"categories": ["True", "False"]}, {"categories": ["true", "false"]}]),
+    "truth in capitals": (["TRUE", "FALSE"], [{"categories": ["TRUE", "FALSE"]}, {"categories": ["true", "false"]}]),
+    "truth by other words": (["True", "FALSE"], [{"type": "boolean", "trueValues": ["Y"], "falseValues": ["N"]}]),
+    "numbers": (["7.0", "8.50"], [{"categories": ["7", "8.5"]}, {"categories": ["7.0", "8.50"]}]),
+    "codes": (["007", "012"], [{"categories": ["7", "12"]}, {"categories": ["007", "012"]}]),
+    "powers": (["1e3", "2E3"], [{"categories": ["1000", "2000"]}, {"categories": ["1e3", "2E3"]}]),
+    "signs": (["+7", "-0"], [{"categories": ["7", "0"]}, {"categories": ["+7", "-0"]}]),
+    "no numbers": (["inf", "-inf", "7"], [{"categories": ["inf", "-inf", "7"]}, {"categories": ["7"]}, NUMBER]),
+    "not a number": (["NaN", "7"], [{"categories": ["8", "7"]}, NUMBER]),
+    "days": (["2020-01-31", "2020-02-01"], [{"categories": ["2020-01-31", "2020-02-01"]}]),
+    "moments": (
+        ["2020-01-31 08:30:00", "2020-02-01 00:00:00"],
+        [
+            {"categories": ["2020-01-31 08:30:00", "2020-02-01 00:00:00"]},
+            {"categories": ["2020-01-31T08:30:00", "2020-02-01"]},
+        ],
+    ),
+}
+READERS = {
+    "pandas": lambda text: pd.read_csv(io.StringIO(text)),
+    "polars": lambda text: pl.read_csv(io.StringIO(text), try_parse_dates=True),
+    "arrow": lambda text: pa_csv.read_csv(io.BytesIO(text.encode())),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("case", GUESSED)
+def test_one_odd_row_moves_the_counts_by_one_whatever_a_reader_guesses(case, reader):
+    cells, fields = GUESSED[case]
+    text = "x,y\n" + "".join(f"{cell},1\n" for cell in cells * 5)
+    for field in fields:
+        schema = Schema.from_dict(
+            {"fields": [{"name": "x", "type": "string", **field}], "understudy": {"privacy_unit": "row"}}
+        )
+
+        def counts(text, schema=schema):
+            return np.bincount(schema.encode(READERS[reader](text)).codes["x"], minlength=schema.domain["x"])
+
+        for odd in ("?", "", "5", "5.5", "2019-01-01", "2019-01-01 05:00:00", "True", "99999999999999999999"):
+            assert np.abs(counts(f"{text}{odd},1\n") - counts(text)).sum() == 1, (field, odd)
+
+
+def test_long_numbers_are_told_apart_by_their_digits():
+    field = {"name": "x", "type": "string", "categories": ["90071992547409930"]}
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    assert schema.encode(pa.table({"x": ["90071992547409930", "90071992547409931"]})).codes["x"].tolist() == [0, 2]

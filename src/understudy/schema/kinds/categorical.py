@@ -14,10 +14,13 @@ from pydantic import Field, field_validator, model_validator
 from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.coded import Coded, plain_text
 from understudy.schema.kinds.levels import Generalisation, Level, group_values
-from understudy.schema.kinds.table import Codes, Entry
-from understudy.schema.kinds.text import listed, moments_as_text, numbers, objects_as_text
+from understudy.schema.kinds.table import DROP, Codes, Entry
+from understudy.schema.kinds.text import NOT_A_NUMBER, listed, moments_as_text, numbers, objects_as_text
+from understudy.schema.kinds.times import datetimes
 
 Value = bool | int | float | str
+TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
+"""How files write truth: what readers of files make a truth value of."""
 
 
 class Categorical(Coded):
@@ -84,7 +87,8 @@ class Categorical(Coded):
         if self.type == "string":
             return token
         number = _plain_number(token)
-        return None if number is None or (self.type == "integer" and number != int(number)) else number
+        fits = number is not None and math.isfinite(number) and (self.type == "number" or number == int(number))
+        return number if fits else None
 
     @property
     def arrow_type(self) -> Any:
@@ -94,10 +98,10 @@ class Categorical(Coded):
         return {"string": pa.string(), "integer": pa.int64(), "number": pa.float64()}[self.type]
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of distinct texts: as written, then without blanks around, then by the number that they write.
+        """Codes of distinct texts: as written, then without blanks around, then by the number or moment they write.
 
-        By number also where the values are text and a cell writes its number the short way ("7", not "07"): whether a
-        frame holds 7 or "7" depends on the cells of other rows.
+        By number and moment also where the values are text: whether a frame holds "7.0" or 7.0, and in which type,
+        depends on what its reader found in other rows.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -109,18 +113,42 @@ class Categorical(Coded):
             trimmed = np.asarray(pc.fill_null(pc.index_in(pc.utf8_trim_whitespace(text), value_set=keys), -1))
             found = np.where(found < 0, trimmed, found)
         result = np.where(found < 0, np.int32(self.unknown_code), codes[found])
-        if (lost := found < 0).any() and self._number_lookup:
-            left = text.filter(pa.array(lost))
-            values = numbers(left, dialect.decimal, dialect.group)
-            if self.type == "string":
-                values = np.where(_written_short(left, values, dialect.decimal), values, math.nan)
-            result[lost] = np.where(np.isnan(values), np.int32(self.unknown_code), self._of_numbers(values))
+        if (lost := found < 0).any():
+            result[lost] = self._by_meaning(text.filter(pa.array(lost)), dialect)
         result[np.asarray(pc.is_null(text))] = self.empty_code
         return {self.name: result.astype(np.int32)}
 
+    def _by_meaning(self, text: Any, dialect: Dialect) -> Codes:
+        """Codes of texts that are not declared in this writing."""
+        codes = np.full(len(text), self.unknown_code, np.int32)
+        if self._number_lookup:
+            values = numbers(text, dialect.decimal, dialect.group)
+            if self.type == "string":  # longer numbers are told apart by their digits alone
+                values = np.where(np.isinf(values) | (np.abs(values) <= 1 << 53), values, math.nan)
+            codes = np.where(np.isnan(values), codes, self._of_numbers(values)).astype(np.int32)
+        if self._moment_lookup:
+            moments = [DROP if moment is None else self._moment_lookup.get(moment, DROP) for moment in _moments(text)]
+            found = np.asarray(moments, np.int32)
+            codes = np.where(found == DROP, codes, found)
+        return codes
+
     @cached_property
     def _lookup(self) -> dict[str, int]:
-        return self.tokens() | {str(value): code for code, value in enumerate(self.values)}
+        known = self.tokens() | {str(value): code for code, value in enumerate(self.values)}
+        for words in (TRUE, FALSE):  # a reader may have made one of another, or not, for what it found in other rows
+            if said := [known[word] for word in words if word in known]:
+                known = dict.fromkeys(words, said[0]) | known
+        if any(_plain_number(str(value)) is not None for value in self.values):
+            known = dict.fromkeys(NOT_A_NUMBER, self.empty_code) | known
+        return known
+
+    @cached_property
+    def _moment_lookup(self) -> dict[int, int]:
+        import pyarrow as pa
+
+        texts = list(self._lookup) if self.type == "string" else []
+        moments = zip(_moments(pa.array(texts, pa.string())), texts, strict=True)
+        return {moment: self._lookup[text] for moment, text in reversed(list(moments)) if moment is not None}
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
         """Codes of values that are not text: numbers by their number, everything else by its text.
@@ -207,8 +235,8 @@ class Boolean(Coded):
 
     @cached_property
     def _words(self) -> dict[str, int]:
-        """What each word means. True and false mean themselves: a frame holds them as words beside one empty cell."""
-        plain = {word: code for word, code in (("false", 0), ("true", 1)) if word not in self.missing}
+        """What each word means. True and false mean themselves: a frame holds them as words beside one odd cell."""
+        plain = {word: code for code, words in enumerate((FALSE, TRUE)) for word in words if word not in self.missing}
         return plain | dict.fromkeys(self.false_values, 0) | dict.fromkeys(self.true_values, 1)
 
     @cached_property
@@ -279,13 +307,16 @@ def as_text(cells: Any, decimal: str = ".") -> Any:
         return objects_as_text(listed(cells))
 
 
-def _written_short(text: Any, values: NDArray[np.float64], decimal: str) -> list[bool]:
-    """Which texts write their number as a number among Python objects is written."""
-    short = [
-        str(int(value)) if value.is_integer() else repr(value).replace(".", decimal) if math.isfinite(value) else None
-        for value in values.tolist()
-    ]
-    return [cell == one for cell, one in zip(text.to_pylist(), short, strict=True)]
+def _moments(text: Any) -> list[int | None]:
+    """Microseconds of the texts that write a day or a moment as files and engines do; a day is its midnight."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    written = pc.fill_null(pc.match_substring_regex(text, r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|\s*$)"), False)
+    if not pc.any(written).as_py():
+        return [None] * len(text)
+    moments, valid = datetimes(pc.if_else(written, text, pa.scalar(None, text.type)), None)
+    return [moment if is_one else None for moment, is_one in zip(moments.tolist(), valid.tolist(), strict=True)]
 
 
 def _floats(cells: Any) -> NDArray[np.float64]:
@@ -296,9 +327,9 @@ def _floats(cells: Any) -> NDArray[np.float64]:
 
 
 def _plain_number(text: str) -> float | None:
-    """The number a text writes, if it is a finite one."""
+    """The number a text writes, infinite ones among them."""
     try:
         number = float(text)
     except ValueError:
         return None
-    return number if np.isfinite(number) and "_" not in text else None
+    return number if number == number and "_" not in text else None

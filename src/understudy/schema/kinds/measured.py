@@ -19,6 +19,7 @@ from understudy.schema.kinds.categorical import as_text
 from understudy.schema.kinds.coded import Coded, plain_text
 from understudy.schema.kinds.levels import Generalisation, Level, group_intervals
 from understudy.schema.kinds.table import Codes, Entry
+from understudy.schema.kinds.text import NOT_A_NUMBER
 
 
 class Bins(BaseModel):
@@ -253,7 +254,7 @@ class Measured(Coded):
 
         units, valid = self.units_of_text(text, dialect)
         codes = self._encode_units(units, valid, dialect)
-        tokens = self.tokens()
+        tokens = dict.fromkeys(NOT_A_NUMBER, self.empty_code) | self.tokens()
         found = np.asarray(
             pc.fill_null(pc.index_in(pc.utf8_trim_whitespace(text), pa.array(list(tokens), pa.string())), -1)
         )

@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _DIGITS = 400  # the largest floating point number has 309
+NOT_A_NUMBER = ("NaN", "nan")
+"""How files write what is no number: among numbers it is an empty cell, and so it is among text."""
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 
 
@@ -36,11 +38,9 @@ def numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.float6
 def _with_infinities(text: Any, parsed: NDArray[np.float64]) -> NDArray[np.float64]:
     import pyarrow.compute as pc
 
-    infinite = np.asarray(pc.fill_null(pc.match_substring_regex(text, r"^[+-]?(?i)inf(inity)?$"), False))
-    if not infinite.any():
-        return parsed
-    parsed = parsed.copy()
-    parsed[infinite] = np.inf
+    for pattern, value in ((r"^\+?(?i)inf(inity)?$", np.inf), (r"^-(?i)inf(inity)?$", -np.inf)):
+        found = np.asarray(pc.fill_null(pc.match_substring_regex(text, pattern), False))
+        parsed = np.where(found, value, parsed) if found.any() else parsed
     return parsed
 
 
