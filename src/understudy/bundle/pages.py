@@ -21,6 +21,8 @@ def rendered(template: str, *, html: bool, **facts: Any) -> str:
     folder, style = resources.files("understudy.bundle"), resources.files("understudy.report")
     environment = jinja2.Environment(autoescape=html, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
     environment.filters["rows"] = lambda value: f"{round(value):,}"
+    # viewers of Markdown show HTML: titles and names are somebody's text, and stay text
+    environment.filters["plain"] = lambda value: " ".join(str(value).replace("&", "&amp;").replace("<", "&lt;").split())
     text = (folder / "templates" / template).read_text("utf-8")
     if html:
         facts["style"] = (style / "templates" / "style.css").read_text("utf-8")

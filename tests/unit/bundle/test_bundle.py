@@ -271,3 +271,16 @@ class TestRefusals:
         )
         with pytest.raises(SettingError, match="synthetic"):
             make_bundle(release, tmp_path / "a", mark=True)
+
+
+def test_titles_and_names_stay_text_in_every_page(tmp_path):
+    """A release may come from somebody else, and viewers of Markdown show HTML."""
+    name = "<script>alert(1)</script>"
+    fields = [{"name": name, "title": name, "type": "string", "categories": [{"value": name, "label": name}, "b"]}]
+    fields += [{"name": "other", "type": "string", "categories": ["b", "c"]}]
+    schema = us.Schema.from_dict({"title": f"a\n# {name}", "fields": fields, "understudy": {"privacy_unit": "row"}})
+    frame = pd.DataFrame({name: [name, "b"] * 50, "other": ["b", "c"] * 50})
+    made = make_bundle(us.synthesize(frame, schema, epsilon=50.0, delta=1e-6), tmp_path / "out", rows=5, seed=1)
+    for page in made.folder.glob("*.[hm][td]*"):
+        assert "<script>alert" not in page.read_text(), page.name
+    assert "\n# &lt;script" not in (made.folder / "README.md").read_text()
