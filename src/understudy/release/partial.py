@@ -285,6 +285,12 @@ def _array(value: Any) -> Any:
 
 
 def _bytes_array(data: str, dtype: np.dtype[Any]) -> NDArray[Any]:
+    import psutil
+
     if dtype.hasobject:
         raise ValueError("objects are never read")
-    return np.frombuffer(zlib.decompress(base64.b64decode(data)), dtype=dtype).copy()
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(base64.b64decode(data), psutil.virtual_memory().available // 4)
+    if not unpacker.eof:
+        raise ValueError("cut short, or larger than the memory")
+    return np.frombuffer(content, dtype=dtype).copy()

@@ -9,6 +9,7 @@ import stat
 import tempfile
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -233,5 +234,14 @@ def test_objects_are_never_read(writer):
     forged["measurement"]["values"]["dtype"] = "|O"
     lines[2] = json.dumps(forged).encode()
     writer.path.write_bytes(b"\n".join(lines))
+    with pytest.raises(ReleaseError, match="damaged"):
+        read_partial(writer.path)
+
+
+def test_an_array_that_unpacks_to_more_than_the_memory_is_refused(writer, monkeypatch):
+    writer.measured(us.Measurement(("a",), np.zeros(1 << 16, np.int64), 2.5), NONE)
+    writer.close(keep=True)
+    assert len(read_partial(writer.path).measurements[0].values) == 1 << 16
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=1 << 16))
     with pytest.raises(ReleaseError, match="damaged"):
         read_partial(writer.path)

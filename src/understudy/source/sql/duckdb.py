@@ -130,6 +130,7 @@ def _read(connection: Any, files: list[Path], schema: Schema) -> Any:
         escapechar=dialect.quote,
         encoding=dialect.encoding,
         all_varchar=True,
+        union_by_name=True,  # by place, a file with its columns in another order would have other units
         max_line_size=_LONGEST,  # one long cell is a cell
         na_values="\x01",  # an empty cell is a cell: what it means is the schema's to say
     )

@@ -107,3 +107,14 @@ def test_a_damaged_file_is_told(tmp_path):
     (tmp_path / "1.parquet").write_bytes(b"PAR1 no table PAR1")
     with pytest.raises(InputError, match="damaged, cut short or not Parquet"):
         counts_of(place, schema_of({"type": "string", "categories": ["a"]}))
+
+
+def test_a_query_reads_columns_by_their_names_in_every_csv_file(tmp_path):
+    """By their places, the second file would have its identifiers counted as values, and a unit would be two."""
+    (tmp_path / "1.csv").write_text("who,x\np1,a\np2,a\n")
+    (tmp_path / "2.csv").write_text("x,who\na,p1\na,p3\n")
+    schema = schema_of({"type": "string", "categories": ["a"]}, unit="who")
+    place = str(tmp_path)
+    assert (
+        counts_of(place, schema, query="select * from data").tolist() == counts_of(place, schema).tolist() == [3, 0, 0]
+    )
