@@ -278,12 +278,13 @@ class Measured(Coded):
 
     def _encode_units(self, units: NDArray[Any], valid: NDArray[np.bool_], dialect: Dialect) -> dict[str, Codes]:
         codes = self.axis.encode(units)
+        fits = valid
         if self.outside == "unknown":
-            valid = valid & (units >= self.bounds[0]) & (units <= self.bounds[1])
-        if not valid.all():
-            codes[~valid] = self.unknown_code
+            fits = valid & (units >= self.bounds[0]) & (units <= self.bounds[1])
+        if not fits.all():
+            codes[~fits] = self.unknown_code
         for token, unit in (*self._token_units, *self._tokens_with_mark(dialect)):
-            codes[units == unit] = self.tokens()[token]
+            codes[valid & (units == unit)] = self.tokens()[token]  # what is no value is no code for missing either
         return {self.name: codes}
 
     def _tokens_with_mark(self, dialect: Dialect) -> list[tuple[str, Any]]:

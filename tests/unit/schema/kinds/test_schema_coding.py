@@ -399,3 +399,15 @@ def unit(column, cell):
         return round(float(cell)) if column.kind == "integer" else float(cell)
     except ValueError:
         return None
+
+
+@pytest.mark.parametrize("rule", ["other", "null", "drop_row"])
+@pytest.mark.parametrize("kind", ["number", "date"])
+def test_a_missing_code_of_nought_takes_no_cell_that_cannot_be_read(kind, rule):
+    nought, low, high = ("0", -5, 9) if kind == "number" else ("1970-01-01", "1960-01-01", "2020-12-31")
+    ours = {"bins": 9, "missing": {nought: "refused"}, "on_unknown": rule}
+    field = {"name": "x", "type": kind, "constraints": {"minimum": low, "maximum": high}, "understudy": ours}
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    column = schema.coded[0]
+    coded = column.encode(pa.array([nought, "abc", ""]), schema.dialect)["x"].tolist()
+    assert coded == [column.reason_code("refused"), column.unknown_code, column.null_code]
