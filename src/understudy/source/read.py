@@ -117,8 +117,9 @@ def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
     for file in files:
         with our_words(_NO_PARQUET.format(file)):
             check_names(pq.read_schema(file).names, schema)
+    options = {"page_checksum_verification": True, "read_dictionary": [column.name for column in schema.coded]}
     for file in files:
-        with our_words(_NO_PARQUET.format(file)), pq.ParquetFile(file, page_checksum_verification=True) as parquet:
+        with our_words(_NO_PARQUET.format(file)), pq.ParquetFile(file, **options) as parquet:
             for batch in parquet.iter_batches(BATCH_ROWS, columns=list(schema.needs)):
                 batch.validate(full=True)
                 yield batch.select(list(schema.needs))
