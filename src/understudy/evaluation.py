@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+from understudy.arguments import as_mapping, as_names, as_progress, as_whole
 from understudy.errors import SettingError
-from understudy.progress import Progress, silent
+from understudy.progress import Progress
 from understudy.schema import Schema, frame_kind
 from understudy.schema.frames import to_frame
 from understudy.source.collect import collected
@@ -53,13 +54,15 @@ def evaluate(
     from understudy.metric.battery import measure
 
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
-    given = {name: dict(values) for name, values in settings.items()}
+    metrics = None if metrics is None else as_names("metrics", metrics)
+    given = {name: as_mapping(name, values, example='mgd={"tolerance": 5}') for name, values in settings.items()}
+    seed, told = as_whole("seed", seed), as_progress(progress)
     if weight is not None:
         if metrics is not None and "workload" not in metrics:
             raise SettingError("weight belongs to the metric workload; add it to the metrics")
         given["workload"] = given.get("workload", {}) | {"weight": weight}
     tables = coded_tables(real, synthetic, schema, partial=metrics is not None and set(metrics) <= set(PARTIAL))
-    scores = measure(*tables, schema, metrics, given, seed=seed, progress=progress or silent)
+    scores = measure(*tables, schema, metrics, given, seed=seed, progress=told)
     return to_frame(tidy(scores), "arrow" if isinstance(real, str | PathLike) else frame_kind(real))
 
 

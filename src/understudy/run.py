@@ -9,11 +9,11 @@ import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, is_dataclass, replace
-from numbers import Integral
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
+from understudy.arguments import as_whole
 from understudy.domain import Clique
 from understudy.earlier import Diverged, Earlier, encoded
 from understudy.errors import BudgetExceeded, InputError, Paid, SettingError, UnderstudyError, Unforeseen
@@ -294,7 +294,8 @@ def prepared(
     schema.require_reviewed()
     if not widest(schema).domain:
         raise SettingError("the schema has no column to synthesise; declare at least one")
-    _check_kinds(rows, mechanism)
+    rows = None if rows is None else as_whole("rows", rows, least=1)
+    _check_kinds(mechanism)
     check_noise(noise)
     find_compiler_cache()
     chosen = mechanism_named(mechanism, **settings)
@@ -321,9 +322,7 @@ def prepared(
     return Run(schema, budget, chosen, noise, rows, _frame_kind(data), public, discovery_share, rating)
 
 
-def _check_kinds(rows: Any, mechanism: Any) -> None:
-    if rows is not None and not (isinstance(rows, Integral) and int(rows) >= 1):
-        raise SettingError("rows must be at least 1; give a whole number")
+def _check_kinds(mechanism: Any) -> None:
     if not isinstance(mechanism, str) and (isinstance(mechanism, type) or not hasattr(mechanism, "fit")):
         raise SettingError('mechanism: give a name such as "mst" (`understudy mechanisms` lists them), or a mechanism')
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from fractions import Fraction
 from functools import partial as partial_of
 from os import PathLike
-from pathlib import Path
 from typing import Any, TypeAlias
 
+from understudy.arguments import as_path, as_progress
 from understudy.earlier import Diverged
 from understudy.errors import InputError, ReleaseError, SettingError, UnderstudyError
 from understudy.mechanism import Fit, Mechanism, mechanism_named
@@ -18,7 +18,7 @@ from understudy.preflight import check_output, find_compiler_cache
 from understudy.privacy import Book, PrivateTable, Receipt
 from understudy.privacy.exact import float_below
 from understudy.privacy.purchase import Shop, Unread, purchase_budget
-from understudy.progress import Progress, Step, silent
+from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
 from understudy.rating import Rating, rated
 from understudy.release import Partial, Release, read_partial
@@ -86,6 +86,8 @@ def synthesize(
         OutputError: something cannot be written. Nothing was spent.
         Paid: it failed after spending; the message says where what was paid for is kept.
     """
+    output = None if output is None else as_path("output", output)
+    told = as_progress(progress)
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     budget = purchase_budget(schema, discovery_share, epsilon=epsilon, delta=delta, rho=rho)
     with located(data, query, temp_dir) as table:
@@ -93,7 +95,7 @@ def synthesize(
         rating = None if share is None else Rating(share)
         run = prepared(table, schema, budget, mechanism, settings, noise, rows, discovery_share, rating)
         journal = RunJournal(run, Book(), dataset or dataset_name(table), output)
-        return carried_out(table, run, journal, output, progress or silent)
+        return carried_out(table, run, journal, output, told)
 
 
 def carried_out(
@@ -184,8 +186,10 @@ def resume(
         ReleaseError: the file is not a partial release, or nothing had been measured yet.
         OutputError: the release cannot be written; the partial file stays.
     """
+    partial, told = as_path("partial", partial), as_progress(progress)
+    output = None if output is None else as_path("output", output)
     if output is not None:
-        check_output(Path(output))
+        check_output(output)
     find_compiler_cache()
     held = read_partial(partial)
     if not held.measurements:
@@ -201,21 +205,19 @@ def resume(
     except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         reason = str(error) if isinstance(error, SettingError) else "its content contradicts itself"
         raise ReleaseError(f"{partial} cannot be finished: {reason}. Nothing was changed") from None
-    finish = partial_of(
-        mechanism.finish, schema.domain, held.measurements, recoding=held.recoding, progress=progress or silent
-    )
+    finish = partial_of(mechanism.finish, schema.domain, held.measurements, recoding=held.recoding, progress=told)
     try:
         fit = finish(total=schema.rows_used)
     except InputError:  # a wrongly declared number of rows must not lose what was paid for: the noisy one serves
         fit = finish(total=None)
-    fit = settled(mechanism, fit, schema, total=schema.rows_used, progress=progress or silent)
+    fit = settled(mechanism, fit, schema, total=schema.rows_used, progress=told)
     quality = None
     if rate is not None:
         quality, receipt = rate(fit, receipt, schema)
     release = Release.of(fit, schema, receipt, quality=quality, **label)
     if output is not None:
         release.save(output)
-        Path(partial).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
     return release
 
 

@@ -139,7 +139,7 @@ def test_evaluate(after):
     """Every metric twice, and the custodian's report: minutes."""
     said = follow("evaluate.md", after)
     assert "for the custodian only" in said.lower()
-    assert (after / "real.custodian.html").exists()
+    assert (after / "real.custodian-only.html").exists()
 
 
 @pytest.mark.parametrize("name", PAGES)

@@ -128,7 +128,7 @@ DOOMED = {
     "no budget": ({"epsilon": None, "delta": None}, errors.SettingError, "state epsilon and delta"),
     "epsilon 0": ({"epsilon": 0}, errors.SettingError, "epsilon must be a positive"),
     "delta 1": ({"delta": 1}, errors.SettingError, "below 1"),
-    "rows 0": ({"rows": 0}, errors.SettingError, "rows must be at least 1"),
+    "rows 0": ({"rows": 0}, errors.SettingError, "rows must be a whole number of at least 1"),
     "mechanism": ({"mechanism": "magic"}, errors.SettingError, "the choices are"),
     "setting": ({"level": 3}, errors.SettingError, "no setting 'level'"),
     "settings of an object": (
@@ -142,7 +142,7 @@ DOOMED = {
     "noise object": ({"noise": [1]}, errors.SettingError, "the choices are exact, opendp"),
     "dataset": ({"dataset": "../etc"}, errors.SettingError, "letters, digits"),
     "dataset number": ({"dataset": 3}, errors.SettingError, "letters, digits"),
-    "rows text": ({"rows": "many"}, errors.SettingError, "rows must be at least 1"),
+    "rows text": ({"rows": "many"}, errors.SettingError, "rows must be a whole number of at least 1"),
     "mechanism nothing": ({"mechanism": None}, errors.SettingError, 'give a name such as "mst"'),
     "mechanism class": ({"mechanism": Independent}, errors.SettingError, 'give a name such as "mst"'),
 }

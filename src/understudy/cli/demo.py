@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from understudy.cli.console import Json, Quiet, progress_shown, tell
-from understudy.cli.report import custodian_path
 from understudy.cli.run import summary
 from understudy.errors import InputError, OutputError
 from understudy.page import write_page
@@ -16,6 +15,7 @@ from understudy.privacy import Book
 from understudy.progress import Progress
 from understudy.release import Release
 from understudy.schema import Schema
+from understudy.schema.custodian import marked
 from understudy.synthesis import synthesize
 from understudy.written import write_rows
 
@@ -71,7 +71,7 @@ def _write_reports(folder: Path, release: Release, table: Any, progress: Progres
     from understudy.report import custodian_report, public_report
 
     public = folder / "report.html"
-    private = custodian_path(public)
+    private = marked(public)
     write_page(public_report(release), public)
     write_page(custodian_report(release, table, progress=progress), private, private=True)
     return {"Open the report in a browser:": public, "For the custodian, with the real rows:": private}

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from understudy.cli.console import Json, Quiet, progress_shown, tell
+from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, tell
 from understudy.errors import SettingError
 from understudy.page import write_page
+from understudy.schema.custodian import marked
 
 WARNING = (
     "For the custodian only: these scores are computed from real rows and are not differentially private. They may not "
@@ -31,16 +32,21 @@ def evaluate(
     ] = None,
     weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
     seed: Annotated[int, typer.Option(help="For everything that is drawn.")] = 0,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Also write the scores here, as JSON.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write the scores as JSON, marked custodian-only.")
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Score a synthetic table against the real one. For the custodian only.
 
-    For example: understudy evaluate people.csv rows.csv -s people.schema.yaml -o scores.custodian.json
+    For example: understudy evaluate people.csv rows.csv -s people.schema.yaml -o scores.json
     """
     from understudy.evaluation import evaluate as score
 
+    path = None if output is None else marked(output)
+    if path is not None:
+        check_new_file(path, force=True)
     with progress_shown(quiet=quiet or as_json) as progress:
         frame = score(
             real,
@@ -53,9 +59,10 @@ def evaluate(
             **parsed_settings(setting or []),
         )
     data = {"custodian_only": WARNING, "seed": seed, "scores": _nested(frame.to_pylist())}
-    if output is not None:
-        write_page(json.dumps(data, indent=2) + "\n", output, private=True)
-    tell(_words(data), data, quiet=quiet, as_json=as_json)
+    if path is not None:
+        write_page(json.dumps(data, indent=2) + "\n", path, private=True)
+    words = _words(data) + ("" if path is None else f"\n\nScores: {path}")
+    tell(words, data, quiet=quiet, as_json=as_json)
 
 
 def parsed_settings(settings: list[str]) -> dict[str, dict[str, Any]]:

@@ -12,15 +12,14 @@ from understudy.cli.evaluate import WARNING, parsed_settings
 from understudy.errors import SettingError
 from understudy.page import write_page
 from understudy.release import Release
-
-CUSTODIAN = ".custodian.html"
+from understudy.schema.custodian import marked
 
 
 def report(
     release: Annotated[Path, typer.Argument(help="A release file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .html file to make.")] = Path("report.html"),
     real: Annotated[
-        Path | None, typer.Option("--real", help="The real table, to compare with: makes a *.custodian.html.")
+        Path | None, typer.Option("--real", help="The real table, to compare with: makes a *.custodian-only.html.")
     ] = None,
     weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
     setting: Annotated[
@@ -41,7 +40,7 @@ def report(
 
     if real is None and (weight is not None or setting):
         raise SettingError("--weight and --set compare with the real table; add --real TABLE")
-    path = custodian_path(output) if real is not None else _public_path(output)
+    path = marked(output) if real is not None else _public_path(output)
     _check(path, force=force)
     loaded = Release.load(release)
     with progress_shown(quiet=quiet or as_json) as progress:
@@ -56,18 +55,9 @@ def report(
     tell(words, {"report": str(path), "custodian_only": real is not None}, quiet=quiet, as_json=as_json)
 
 
-def custodian_path(path: Path) -> Path:
-    """The path with the custodian's mark: ``report.html`` becomes ``report.custodian.html``.
-
-    >>> custodian_path(Path("report.html")).name
-    'report.custodian.html'
-    """
-    return path if path.name.endswith(CUSTODIAN) else path.with_name(path.name.removesuffix(".html") + CUSTODIAN)
-
-
 def _public_path(path: Path) -> Path:
-    if path.name.endswith(CUSTODIAN):
-        raise SettingError("--output: *.custodian.html is for reports with --real; choose another name")
+    if marked(path) == path:
+        raise SettingError("--output: *.custodian-only.html is for reports with --real; choose another name")
     return path
 
 

@@ -33,7 +33,7 @@ class Folder:
         self.partial = self.release.with_name(self.release.name + ".partial")
         outputs = file.outputs
         self.rows = [self.path / f"{before}rows.{kind}" for kind in outputs["rows"]]
-        reports = {"public": "report.html", "custodian": "report.custodian.html"}
+        reports = {"public": "report.html", "custodian": "report.custodian-only.html"}
         self.reports = {kind: self.path / f"{before}{reports[kind]}" for kind in outputs["report"]}
         self.marker = self.path / _MARKER
 

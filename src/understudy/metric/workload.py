@@ -97,7 +97,7 @@ def _weighted(
     """The same tables with every row counted by its weight; a missing or negative weight counts as 0."""
     if not isinstance(real, Rows) or not isinstance(synthetic, Rows):
         raise SettingError("workload.weight needs rows; counts alone cannot be weighted")
-    if weight not in real.units:
+    if not isinstance(weight, str) or weight not in real.units:
         raise SettingError(f"workload.weight: {coded_column(schema, weight, 'workload.weight').name!r} is not numeric")
     masses = [np.maximum(np.nan_to_num(table.units[weight]), 0.0) for table in (real, synthetic)]
     if not masses[0].sum() > 0:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -59,7 +59,7 @@ def check_confidence(confidence: Any) -> None:
     Raises:
         SettingError: saying what is one.
     """
-    if not isinstance(confidence, Real) or not 0 < float(confidence) < 1:
+    if not isinstance(confidence, Real) or not 0 < cast(float, confidence) < 1:
         raise SettingError("confidence must lie between 0 and 1, such as 0.95")
 
 

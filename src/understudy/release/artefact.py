@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Integral
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.arguments import as_path, as_whole
 from understudy.bounds import Bound, marginal_bounds
 from understudy.errors import ReleaseError, SettingError, UnderstudyError
 from understudy.measurement import Measurement
@@ -201,9 +200,9 @@ class Release:
         layout = self.schema.layout_of_file() if as_written else self.layout
         maker = Maker(self, where=where, rare=rare, layout=layout)
         if rows is not None and where is None:
-            self._mind_evidence(_whole("rows", rows))
+            self._mind_evidence(as_whole("rows", rows))
         rows = maker.expected(self.default_rows) if rows is None else rows
-        return maker, _whole("rows", rows), None if seed is None else _whole("seed", seed)
+        return maker, as_whole("rows", rows), None if seed is None else as_whole("seed", seed)
 
     def _mind_evidence(self, rows: int) -> None:
         most = self.most_rows
@@ -288,6 +287,7 @@ class Release:
         Raises:
             OutputError: when the file cannot be written.
         """
+        target = as_path("path", path)
         arrays: dict[str, NDArray[Any]] = {}
         manifest = {
             "schema": self.schema.to_dict(),
@@ -301,7 +301,7 @@ class Release:
             "measurements": pack([measurement_data(m) for m in self.measurements], arrays, "measurements"),
             "model": {"kind": self.model.kind, "arrays": pack(self.model.to_arrays(), arrays, "model")},
         }
-        write_archive(Path(path), manifest, arrays)
+        write_archive(target, manifest, arrays)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Release:
@@ -310,7 +310,7 @@ class Release:
         Raises:
             ReleaseError: when it is missing, damaged, altered, or of a newer format.
         """
-        manifest, arrays = read_archive(Path(path))
+        manifest, arrays = read_archive(as_path("path", path))
         try:
             return cls._from(manifest, arrays)
         except ReleaseError:
@@ -342,12 +342,6 @@ class Release:
             default_rows=rows,
             quality=Quality(**manifest["quality"]) if "quality" in manifest else None,
         )
-
-
-def _whole(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 0:
-        raise SettingError(f"{name} must be a whole number of at least 0")
-    return int(value)
 
 
 def _check_size(rows: int, columns: int) -> None:

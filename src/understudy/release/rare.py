@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.arguments import as_mapping
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.model.gum.consistency import norm_sub
@@ -167,7 +168,8 @@ def _words(entry: Entry, labels: Sequence[str]) -> Any:
 
 
 def _rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, str] | None) -> dict[str, str]:
-    given = {} if rare is None or isinstance(rare, str) else dict(rare)
+    named = rare is not None and not isinstance(rare, str)
+    given = as_mapping("rare", rare, example='{"town": "spread"}, or one rule') if named else {}
     for name in given:
         if name not in schema.domain:
             raise SettingError(f"rare: there is no column {name!r}; the columns are {', '.join(schema.domain)}")

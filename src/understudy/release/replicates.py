@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.errors import SettingError
+from understudy.arguments import as_whole
 from understudy.measurement import Measurement
 from understudy.mechanism import mechanism_named
 from understudy.mechanism.learned import settled
@@ -26,10 +25,11 @@ if TYPE_CHECKING:
 
 def replicates(release: Release, count: int, *, rows: int | None, seed: int | None) -> Iterator[Any]:
     """Synthetic tables made the way the release was, from its own model; see `Release.replicates`."""
-    if not _several(count):
-        raise SettingError("replicates: give at least 2, better 20 or more")
+    count = as_whole("count", count, least=2)
+    size = release.default_rows if rows is None else as_whole("rows", rows)
+    seed = None if seed is None else as_whole("seed", seed)
     mechanism = mechanism_named(release.mechanism, **release.settings)
-    schema, size = release.schema, release.default_rows if rows is None else rows
+    schema = release.schema
     for generator in np.random.default_rng(seed).spawn(count):
         merged = _drawn(release, generator)
         whole = undo_merging(merged, release.recoding, schema, release.measurements, generator, "spread")
@@ -37,10 +37,6 @@ def replicates(release: Release, count: int, *, rows: int | None, seed: int | No
         fit = mechanism.finish(schema.domain, measured, recoding=release.recoding, total=schema.rows_used)
         fit = settled(mechanism, fit, schema, total=schema.rows_used)
         yield framed(Maker(replace(release, model=fit.model)).rows(size, generator), release.frame)
-
-
-def _several(count: Any) -> bool:
-    return isinstance(count, Integral) and int(count) >= 2
 
 
 def _drawn(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:

@@ -17,8 +17,8 @@ SUFFIX = "custodian-only"
 OUTPUTS = {
     "schema draft": "a proposed schema: bounds, values and missing codes seen in the rows",
     "schema check": "counts of unknown, clipped and missing values; means and quartiles before and after binning",
-    "evaluate": "scores of a synthetic table against the real one (name the file *.custodian.json)",
-    "report --real": "the report with the real table beside the stand-in (always named *.custodian.html)",
+    "evaluate": "scores of a synthetic table against the real one (always named *.custodian-only.*)",
+    "report --real": "the report with the real table beside the stand-in (always named *.custodian-only.html)",
 }
 """Command by command, what it shows of the rows."""
 

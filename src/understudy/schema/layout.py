@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from understudy.errors import InputError
 from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.categorical import Categorical
 from understudy.schema.kinds.coded import Coded
@@ -21,6 +22,8 @@ def layout_of(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
     into unsigned ones, when a single cell is empty, odd or very large. Such types say something about the cells and are
     left out: what remains is what the frame's owner chose, and for objects and text what the schema says.
     """
+    if not hasattr(frame, "columns"):
+        raise InputError("this is no table; give a pandas or polars frame, or a pyarrow table")
     found = {}
     for column in columns:
         name = _type_name(frame, column.name)

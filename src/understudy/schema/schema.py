@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.arguments import as_mapping, as_path
 from understudy.domain import Domain
-from understudy.errors import SchemaError
+from understudy.errors import SchemaError, SettingError
 from understudy.schema.discovery.discover import Open, Words
 from understudy.schema.format.dialect import Dialect
 from understudy.schema.frames import FrameKind, arrow_columns, to_frame
@@ -81,6 +81,7 @@ class Schema:
     title: str | None = None
 
     def __post_init__(self) -> None:
+        _check_kinds(self)
         _check_columns(self)
         _check_open(self)
         check_rules(self)
@@ -212,17 +213,20 @@ class Schema:
         import pyarrow as pa
 
         rows = _check_codes(codes, self.domain)
+        if not isinstance(rng, np.random.Generator):
+            raise SettingError("rng: give a generator, such as numpy.random.default_rng(1)")
+        layout = {} if layout is None else as_mapping("layout", layout, example='{"age": "int64"}')
         made: dict[str, Any] = {}
         for column in self.columns:
             if isinstance(column, Coded) and column.name != self.privacy_unit.column:
                 parts = {part: np.asarray(codes[part]) for part in column.parts}
-                as_text = text or written_as_text(column, (layout or {}).get(column.name))
+                as_text = text or written_as_text(column, layout.get(column.name))
                 made[column.name] = (
                     column.decode_text(parts, rng, self.dialect) if as_text else column.decode(parts, rng)
                 )
             elif isinstance(column, Identifier | Constant):
                 made[column.name] = column.make(rows).cast(pa.string()) if text else column.make(rows)
-        return to_frame(pa.table(laid_out(made, self.columns, layout or {})), as_)
+        return to_frame(pa.table(laid_out(made, self.columns, layout)), as_)
 
     def layout(self, frame: Any) -> dict[str, str]:
         """The types of a frame's columns where they differ from the declared ones, as names that `decode` understands.
@@ -272,9 +276,9 @@ class Schema:
             raise SchemaError(
                 "a schema is a `Schema` or the path of its file; `Schema.from_dict` makes one of a mapping"
             )
-        return load(Path(path))
+        return load(as_path("schema", path))
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | PathLike[str]) -> None:
         """Write the schema; JSON or YAML by the file's ending.
 
         Raises:
@@ -282,7 +286,7 @@ class Schema:
         """
         from understudy.schema.format.file import save
 
-        save(self, Path(path))
+        save(self, as_path("path", path))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
@@ -300,6 +304,15 @@ class Schema:
         from understudy.schema.format.file import to_dict
 
         return to_dict(self)
+
+
+def _check_kinds(schema: Schema) -> None:
+    for option, kind in (("columns", Column), ("rules", Rule)):
+        given = getattr(schema, option)
+        if not isinstance(given, tuple | list) or not all(isinstance(one, kind) for one in given):
+            raise SchemaError(f"{option}: give a tuple of them; `Schema.load` reads them from a file")
+    if not isinstance(schema.privacy_unit, PrivacyUnit):
+        raise SchemaError("privacy_unit: give a `PrivacyUnit`, or leave it out for one row")
 
 
 def _check_columns(schema: Schema) -> None:
@@ -335,6 +348,7 @@ def _check_open(schema: Schema) -> None:
 
 
 def _check_codes(codes: Mapping[str, NDArray[Any]], domain: Domain) -> int:
+    codes = as_mapping("codes", codes, example='{"age": array}')
     for part, size in domain.items():
         if part not in codes:
             raise SchemaError(f"there are no codes for column {part!r}; give one array for each column of the domain")

@@ -80,7 +80,7 @@ REFUSED = {
     "two budgets": (("--rho", 1, "--epsilon", 1), 3, "state one of them"),
     "mechanism": (("-m", "magic"), 3, "the choices are"),
     "noise": (("--noise", "loud"), 3, "the choices are exact, opendp"),
-    "rows": (("--rows", 0), 3, "rows must be at least 1"),
+    "rows": (("--rows", 0), 3, "rows must be a whole number of at least 1"),
     "dataset": (("--dataset", "a/b"), 3, "letters, digits"),
     "not a number": (("--epsilon", "much"), 2, "Invalid value"),
     "unknown option": (("--frobnicate",), 2, "No such option"),

@@ -83,7 +83,7 @@ def test_a_run_file_is_rehearsed_without_its_table(schema, book, monkeypatch):
     )
     out = schema.parent / "out"
     assert journey.run(run, out, rehearse=True).summary["rehearsal"]
-    assert (out / "rehearsal-report.custodian.html").read_text() == "80"
+    assert (out / "rehearsal-report.custodian-only.html").read_text() == "80"
     assert list(book.iterdir()) == []
     with pytest.raises(errors.OutputError, match="differs in rehearsal"):
         journey.run(run, out)

@@ -22,7 +22,7 @@ def files(tmp_path: Path, people: Any, real: Any) -> dict[str, str]:
     table_of(300, 2).to_csv(tmp_path / "made.csv", index=False)
     return {name: str(tmp_path / f"{name}.csv") for name in ("real", "made")} | {
         "schema": str(tmp_path / "people.schema.yaml"),
-        "out": str(tmp_path / "scores.custodian.json"),
+        "out": str(tmp_path / "scores.json"),
     }
 
 
@@ -73,7 +73,10 @@ def test_the_command_line(files: dict[str, str]) -> None:
     assert result.exit_code == 0
     assert "For the custodian only" in result.output
     assert "higher is better" in result.output
-    data = json.loads(Path(files["out"]).read_text())
+    path = Path(files["out"]).with_name("scores.custodian-only.json")
+    assert f"Scores: {path}" in result.output.replace("\n", " ").replace("Scores:  ", "Scores: ")
+    assert not Path(files["out"]).exists()
+    data = json.loads(path.read_text())
     assert list(data["scores"]) == ["k_marginal", "nist_income"]
     assert "without paying" in data["custodian_only"]
     shown = CliRunner().invoke(app, [*arguments, "--json"])

@@ -179,10 +179,13 @@ def test_the_command_line(release: us.Release, people: Any, tmp_path: Path) -> N
     options = [f"--set={metric}.{name}={value}" for metric, given in QUICK.items() for name, value in given.items()]
     done = invoke(app, [*base, "--real", str(tmp_path / "real.csv"), *options])
     assert done.exit_code == 0
-    assert "report.custodian.html" in done.output
-    assert "For the custodian only" in (tmp_path / "report.custodian.html").read_text(encoding="utf-8")
+    assert "report.custodian-only.html" in done.output
+    assert "For the custodian only" in (tmp_path / "report.custodian-only.html").read_text(encoding="utf-8")
     assert invoke(app, [*base, "--force", "--weight", "pay"]).exit_code == 3
-    assert invoke(app, ["report", str(tmp_path / "r.release"), "-o", str(tmp_path / "x.custodian.html")]).exit_code == 3
+    assert (
+        invoke(app, ["report", str(tmp_path / "r.release"), "-o", str(tmp_path / "x.custodian-only.html")]).exit_code
+        == 3
+    )
     assert invoke(app, ["report", str(tmp_path / "r.release"), "-o", str(tmp_path / "x.pdf")]).exit_code == 3
 
 

@@ -16,6 +16,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any
 
+from understudy.arguments import as_path
 from understudy.errors import BudgetExceeded, OutputError, SettingError
 from understudy.privacy.accounting.budget import Budget
 from understudy.privacy.accounting.convert import epsilon_of
@@ -59,7 +60,8 @@ class Book:
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
-        self.folder = Path(folder or os.environ.get("UNDERSTUDY_BOOK") or _default_folder())
+        given = folder or os.environ.get("UNDERSTUDY_BOOK") or _default_folder()
+        self.folder = as_path("folder of the book", given)
 
     def path(self, dataset: str) -> Path:
         """The file of a dataset.
@@ -160,6 +162,8 @@ class Book:
         Raises:
             OutputError: when it cannot be written.
         """
+        if limit is not None and not isinstance(limit, Limit):
+            raise SettingError("limit: give a `Limit`, or None to remove it")
         path = self.path(dataset).with_suffix(".limit")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)

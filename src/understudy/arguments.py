@@ -1,0 +1,78 @@
+"""Arguments of the facade as the kinds they are documented to be; another kind is refused by the option's name.
+
+Each function takes the option's name and what was given, and returns it as the one kind that the code below works with.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from numbers import Integral
+from pathlib import Path
+from typing import Any
+
+from understudy.errors import SettingError
+from understudy.progress import Progress, silent
+
+_MOST = 1 << 62
+"""Whole numbers from here on fit no machine's counters."""
+
+
+def as_path(option: str, value: Any) -> Path:
+    """The path of a file or folder.
+
+    >>> as_path("output", "people.release").name
+    'people.release'
+
+    Raises:
+        SettingError: for what is neither text nor a path, or names no file.
+    """
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise SettingError(f'{option}: give the path of a file, such as "people.release"')
+    return Path(text)
+
+
+def as_whole(option: str, value: Any, *, least: int = 0) -> int:
+    """A whole number, of Python or of numpy.
+
+    Raises:
+        SettingError: for anything else, and below the least.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < _MOST:
+        raise SettingError(f"{option} must be a whole number of at least {least}")
+    return int(value)
+
+
+def as_names(option: str, value: Any) -> list[str]:
+    """A list of names; one name alone is a list of one.
+
+    Raises:
+        SettingError: for what is neither.
+    """
+    names: list[Any] = [value] if isinstance(value, str) else list(value) if isinstance(value, Iterable) else [None]
+    if not all(isinstance(name, str) for name in names):
+        raise SettingError(f"{option}: give a list of names")
+    return names
+
+
+def as_mapping(option: str, value: Any, *, example: str) -> dict[Any, Any]:
+    """A mapping.
+
+    Raises:
+        SettingError: for anything else, showing the example.
+    """
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{option}: give a mapping, such as {example}")
+    return dict(value)
+
+
+def as_progress(value: Any) -> Progress:
+    """What is called with each step; nothing is told where none was given.
+
+    Raises:
+        SettingError: for what cannot be called.
+    """
+    if value is not None and not callable(value):
+        raise SettingError("progress: give a function that takes one `Step`, or leave it out")
+    return silent if value is None else value

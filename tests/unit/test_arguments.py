@@ -1,0 +1,93 @@
+"""Arguments of the wrong kind: every function of the facade refuses them in our words, naming the option."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import understudy as us
+from understudy.arguments import as_mapping, as_names, as_path, as_progress, as_whole
+from understudy.errors import InputError, SettingError
+from understudy.progress import silent
+from understudy.schema import PrivacyUnit
+
+SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
+ROWS = pd.DataFrame({"a": [0, 1, 2] * 20, "b": [0, 1] * 30})
+CODES = {"a": np.zeros(2, int), "b": np.zeros(2, int)}
+NOT_PATHS = [None, 3, 2.5, b"x", [], {}, object(), "", "a\0b"]
+
+
+@pytest.fixture(scope="module")
+def release() -> us.Release:
+    return us.synthesize(ROWS, SCHEMA, rho=1.0)
+
+
+@pytest.mark.parametrize("given", NOT_PATHS, ids=repr)
+def test_what_is_no_path_is_refused_by_its_option(given, release):
+    calls = {
+        "path": (us.Release.load, release.save, SCHEMA.save),
+        "partial": (us.resume,),
+        "schema": (us.Schema.load, lambda value: us.evaluate(ROWS, ROWS, value)),
+    }
+    if given is not None:
+        calls["output"] = (
+            lambda value: us.synthesize(ROWS, SCHEMA, rho=1.0, output=value),
+            lambda value: us.resume("x.partial", output=value),
+        )
+    for option, functions in calls.items():
+        for function in functions:
+            with pytest.raises(InputError, match=option):
+                function(given)
+
+
+WRONG = {
+    "synthesize progress": lambda r: us.synthesize(ROWS, SCHEMA, rho=1.0, progress=3),
+    "synthesize rows": lambda r: us.synthesize(ROWS, SCHEMA, rho=1.0, rows=True),
+    "resume progress": lambda r: us.resume("x.partial", progress="loud"),
+    "evaluate metrics": lambda r: us.evaluate(ROWS, ROWS, SCHEMA, metrics=3),
+    "evaluate metrics of numbers": lambda r: us.evaluate(ROWS, ROWS, SCHEMA, metrics=[3]),
+    "evaluate seed": lambda r: us.evaluate(ROWS, ROWS, SCHEMA, metrics="mgd", seed=-1),
+    "evaluate progress": lambda r: us.evaluate(ROWS, ROWS, SCHEMA, metrics="mgd", progress=3),
+    "evaluate mgd": lambda r: us.evaluate(ROWS, ROWS, SCHEMA, metrics="mgd", mgd=3),
+    "evaluate weight": lambda r: us.evaluate(ROWS, ROWS, SCHEMA, metrics="workload", weight={}),
+    "sample rare": lambda r: r.sample(rare=3),
+    "stream rare": lambda r: r.stream(rare=[3]),
+    "answer confidence": lambda r: r.answer("a=1", confidence=10**400),
+    "bounds confidence": lambda r: r.bounds(confidence=10**400),
+    "replicates count": lambda r: r.replicates(10**400),
+    "replicates rows": lambda r: r.replicates(2, rows=2.5),
+    "replicates seed": lambda r: r.replicates(2, seed=-1),
+    "Book folder": lambda r: us.Book(3),
+    "set_limit limit": lambda r: us.Book("x").set_limit("people", 3),
+    "decode codes": lambda r: SCHEMA.decode(None, np.random.default_rng(1)),
+    "decode rng": lambda r: SCHEMA.decode(CODES, None),
+    "decode layout": lambda r: SCHEMA.decode(CODES, np.random.default_rng(1), layout=3),
+    "Schema columns": lambda r: us.Schema(None),
+    "Schema privacy_unit": lambda r: us.Schema(SCHEMA.columns, privacy_unit=None),
+    "Schema rules": lambda r: us.Schema(SCHEMA.columns, PrivacyUnit(), rules="none"),
+    "layout table": lambda r: SCHEMA.layout(None),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_kind_is_refused_by_its_option(name, release):
+    with pytest.raises(InputError, match=name.split()[1]):
+        WRONG[name](release)
+
+
+def test_numpy_numbers_are_whole_numbers(release, tmp_path):
+    made = us.synthesize(ROWS, SCHEMA, rho=1.0, rows=np.int64(7), output=tmp_path / "r.release")
+    assert made.sample(seed=np.int64(1)).shape == (7, 2)
+    assert us.Release.load(tmp_path / "r.release").default_rows == 7
+
+
+def test_what_is_right_passes():
+    assert as_path("output", "x") == as_path("output", Path("x")) == Path("x")
+    assert as_whole("rows", np.int32(3)) == 3
+    assert as_names("metrics", "mgd") == as_names("metrics", ("mgd",)) == ["mgd"]
+    assert as_mapping("rare", {"a": "other"}, example="") == {"a": "other"}
+    assert as_progress(None) is silent
+    assert as_progress(print) is print
+    with pytest.raises(SettingError, match="rows must be a whole number of at least 1"):
+        as_whole("rows", 0, least=1)
