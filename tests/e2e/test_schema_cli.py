@@ -349,3 +349,64 @@ def test_a_table_without_rows_proposes_nothing(tmp_path):
     assert "no rows to propose anything from" in run(
         "schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml", code=3
     )
+
+
+ODD = ["select", " lead", "trail ", "line\nbreak", "😀", "x" * 300, "a=b, c", 'a "q"', "123", "<b>", "=cmd()"]
+
+
+def write_letters(path, names, rows=60):
+    pd.DataFrame([["ABC"[(row + place) % 3] for place in range(len(names))] for row in range(rows)]).to_csv(
+        path, index=False, header=names
+    )
+    return path
+
+
+def test_odd_names_go_all_the_way(tmp_path):
+    data, schema, release = write_letters(tmp_path / "t.csv", ODD), tmp_path / "s.yaml", tmp_path / "r.release"
+    run("schema", "draft", data, "-o", schema, "--unit", "row")
+    run("schema", "review", schema, *(word for name in ODD for word in ("--accept", name)))
+    assert max(map(len, run("schema", "check", schema, data).splitlines())) < 120
+    run("synthesize", data, "-s", schema, "--rho", 1, "-o", release)
+    run("sample", release, "-o", tmp_path / "rows.csv")
+    assert list(pd.read_csv(tmp_path / "rows.csv").columns) == ODD
+    for name in ODD[:7] + ODD[8:]:
+        assert "by the model" in run("answer", release, f'"{name}"=A')
+    assert '" lead", "trail ", line' in run("answer", release, "lead=A", code=3)
+    run("report", release, "-o", tmp_path / "r.html")
+    assert "<b>" not in (tmp_path / "r.html").read_text().split("</style>")[1].split("<svg")[0].replace("<body>", "")
+    run("bundle", release, "-o", tmp_path / "bundle")
+
+
+def test_columns_without_a_name_are_left_out_and_counted(tmp_path):
+    data = write_letters(tmp_path / "t.csv", ["a", "", "b", "", " "])
+    said = run("schema", "draft", data, "-o", tmp_path / "s.yaml", "--unit", "row")
+    assert "Left out: 3 of the file's columns, which have no name" in said
+    run("schema", "review", tmp_path / "s.yaml", "--accept", "a", "--accept", "b")
+    run("synthesize", data, "-s", tmp_path / "s.yaml", "--rho", 1, "-o", tmp_path / "r.release")
+
+
+def test_a_first_line_that_is_taken_for_a_row_is_told(tmp_path):
+    data = tmp_path / "t.csv"
+    data.write_text("2019,2020\n" + "5,6\n7,8\n" * 30)
+    said = run("schema", "draft", data, "-o", tmp_path / "guessed.yaml", "--unit", "row")
+    assert "draft again with --header" in said
+    said = run("schema", "draft", data, "-o", tmp_path / "told.yaml", "--unit", "row", "--header")
+    assert "--header" not in said
+    fields = yaml.safe_load((tmp_path / "told.custodian-only.yaml").read_text())["fields"]
+    assert [field["name"] for field in fields] == ["2019", "2020"]
+    said = run("schema", "draft", data, "-o", tmp_path / "no.yaml", "--unit", "row", "--no-header")
+    assert "--header" not in said
+    twice = write_letters(tmp_path / "twice.csv", ["a", "b", "a"])
+    assert "--no-header" in run("schema", "draft", twice, "-o", tmp_path / "x.yaml", code=4)
+    run("schema", "draft", twice, "-o", tmp_path / "x.yaml", "--unit", "row", "--header", "--discover", code=3)
+    broken = write_letters(tmp_path / "broken.csv", ["a\nb", "c"])
+    assert "line break" in run(
+        "schema", "draft", broken, "-o", tmp_path / "x.yaml", "--unit", "row", "--discover", code=3
+    )
+
+
+def test_a_schema_that_is_still_a_draft_says_so(tmp_path):
+    data = write_letters(tmp_path / "t.csv", ["a", "b"])
+    run("schema", "draft", data, "-o", tmp_path / "s.yaml", "--unit", "row")
+    said = run("synthesize", data, "-s", tmp_path / "s.yaml", "--rho", 1, "-o", tmp_path / "r.release", code=4)
+    assert "it is still a draft, s.custodian-only.yaml" in said

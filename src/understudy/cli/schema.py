@@ -49,6 +49,10 @@ def draft(
         list[str] | None,
         typer.Option("--type", metavar="NAME=TYPE", help="A column's type, with --discover; repeatable."),
     ] = None,
+    header: Annotated[
+        bool | None,
+        typer.Option("--header/--no-header", help="Whether a text file's first line names the columns; else guessed."),
+    ] = None,
     quiet: _Quiet = False,
     as_json: _Json = False,
 ) -> None:
@@ -61,6 +65,8 @@ def draft(
     With --discover no row is read and nothing is spent: types, bounds, bins and values are bought by `synthesize`.
     """
     if discover:
+        if header is not None:
+            raise SettingError("--header and --no-header go without --discover, which takes the first line for names")
         _open_draft(data, output, unit, types or [], quiet=quiet, as_json=as_json)
         return
     if types:
@@ -73,7 +79,7 @@ def draft(
             raise OutputError(f"{present} is there already, perhaps with your corrections; choose another output")
     from understudy.schema.drafting.draft import draft as propose
 
-    table, names, dialect = _whole_table(Path(data))
+    table, names, dialect, asides = _whole_table(Path(data), header)
     if not len(table):
         raise InputError(
             f"{data}: no rows to propose anything from; draft with --discover, or write the schema by hand"
@@ -87,10 +93,10 @@ def draft(
         del content["understudy"]["privacy_unit"]  # nobody said so, and there is no default
     text = _annotated(content, notes) if path.suffix != ".json" else _json(content | {"description": MARK})
     write_page(text, path, private=True)
-    questions = () if unit is not None else proposal.questions
+    questions = [*asides, *(() if unit is not None else proposal.questions)]
     lines = [f"{MARK}", f"Draft of {len(names)} columns: {path}", *questions]
     lines += [f"Next: understudy schema review {path}"]
-    data_out = {"custodian_only": MARK, "draft": str(path), "columns": len(names), "questions": list(questions)}
+    data_out = {"custodian_only": MARK, "draft": str(path), "columns": len(names), "questions": questions}
     tell("\n".join(lines), data_out, quiet=quiet, as_json=as_json)
 
 
@@ -220,8 +226,18 @@ def _complete(path: Path) -> Schema:
     return loaded
 
 
-def _whole_table(path: Path) -> tuple[Any, list[str], Any]:
-    """Every column of a table, before there is a schema: a stand-in schema that names them all reads the file."""
+_HEADLESS = (
+    "The first line was taken for a row, so the columns are called field1, field2 and so on. If it names the columns, "
+    "draft again with --header."
+)
+
+
+def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
+    """Every column of a table, before there is a schema: a stand-in schema that names them all reads the file.
+
+    Returns:
+        The table, the columns' names, how it is written, and what its owner should know about that.
+    """
     from understudy.schema import Dialect
     from understudy.schema.drafting.sniff import sniff
     from understudy.schema.kinds.categorical import Categorical
@@ -233,11 +249,21 @@ def _whole_table(path: Path) -> tuple[Any, list[str], Any]:
     elif path.suffix.lower() in (".parquet", ".pq"):
         dialect, names = Dialect(), _parquet_names(path)
     else:
-        dialect, names = sniff(path)
+        dialect, names = sniff(path, header)
+    asides = [_HEADLESS] if header is None and not dialect.header else []
+    unnamed = sum(not name.strip() for name in names)
+    if unnamed:
+        asides.append(f"Left out: {unnamed} of the file's columns, which have no name; name them there to use them.")
+    names = [name for name in names if name.strip()]
+    if not names:
+        raise SchemaError(f"{path}: no column has a name; name them in its first line, or say --no-header")
     if len(set(names)) != len(names):
-        raise SchemaError(f"{path}: two columns have the same name; rename one of them in the file")
+        raise SchemaError(
+            f"{path}: two columns have the same name; rename one of them in the file, or say --no-header where "
+            "its first line is a row"
+        )
     columns = tuple(Categorical(name=name, values=("",)) for name in names)
-    return read_table(path, Schema(columns, dialect=dialect)), names, dialect
+    return read_table(path, Schema(columns, dialect=dialect)), names, dialect, asides
 
 
 def _with_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:

@@ -97,6 +97,11 @@ def _bare(text: str) -> str:
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
+def _written(name: str) -> str:
+    """A column's name as a query has to write it."""
+    return name if _cut(name, "=") == _cut(name, ",") == [_bare(name)] else f'"{name}"'
+
+
 def conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
     """The codes that each condition means: a value, a list or set of values, or a tuple of two ends, both included.
 
@@ -109,7 +114,9 @@ def conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
     found = []
     for name, wanted in query.items():
         if name not in columns:
-            raise SettingError(f"query: there is no column {name!r}; the columns are {', '.join(columns)}")
+            raise SettingError(
+                f"query: there is no column {name!r}; the columns are {', '.join(map(_written, columns))}"
+            )
         if isinstance(wanted, tuple) and len(wanted) != 2:
             raise SettingError(f"query: a range of {name!r} has two ends: ({name!r}: (30, 40)); use a list for values")
         wanted = _plain(wanted)

@@ -123,18 +123,20 @@ def check_names(names: Iterable[str], schema: Schema) -> None:
 
     **Privacy.** Only names that the schema declares are quoted: the first line of a file without a header is a row.
 
+    Columns without a name may be many: spreadsheets export them, and nobody can ask for one.
+
     Raises:
         SchemaError: naming the columns, or their places, and the remedy.
     """
     listed = list(names)
-    found = Counter(listed)
-    if not found:
+    found = Counter(name for name in listed if name.strip() or name in schema.needs)
+    if not listed:
         raise SchemaError("the table has no columns; give one with the columns that the schema names")
     if missing := [name for name in schema.needs if name not in found]:
         raise SchemaError(f"{_named(missing)} not in the table; add or rename there, or correct the schema")
     if twice := [name for name in schema.needs if found[name] > 1]:
         raise SchemaError(f"{_named(twice)} named more than once in the table; rename all but one")
-    if len(found) < len(listed):
+    if len(found) < found.total():
         places = [place + 1 for place, name in enumerate(listed) if found[name] > 1]
         raise SchemaError(f"columns number {places[0]} and others of the table share a name; rename all but one")
 

@@ -61,6 +61,8 @@ def header(path: Path) -> tuple[Dialect, list[str]]:
             names then, because it may be a row.
     """
     line, encoding = _first_line(path)
+    if line.count('"') % 2:
+        raise InputError(f"{path}: a column name in the first line has a line break; write it in one line")
     marks = {mark: line.count(mark) for mark in (",", ";", "\t", "|")}
     delimiter = max(marks, key=lambda mark: marks[mark])
     names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]

@@ -15,13 +15,20 @@ from understudy.errors import InputError
 from understudy.schema.format.dialect import Dialect
 
 _PEEK = 1 << 17
+_LINES = 200
+_FEW = 10
+"""The most rows of which nothing is learned from values that come again."""
 _NUMBER = re.compile(r"^\s*[+-]?[0-9]+([.,][0-9]+)?\s*$")
 _COMMA_NUMBER = re.compile(r"^\s*[+-]?[0-9]+,[0-9]+\s*$")
 _POINT_NUMBER = re.compile(r"^\s*[+-]?[0-9]+\.[0-9]+\s*$")
 
 
-def sniff(path: Path) -> tuple[Dialect, list[str]]:
-    """The dialect of a CSV file and the names of its columns (``field1`` and so on where it has no header).
+def sniff(path: Path, header: bool | None = None) -> tuple[Dialect, list[str]]:
+    """The dialect of a CSV file and the names of its columns, some perhaps empty (``field1`` ... without a header).
+
+    Args:
+        path: the file.
+        header: whether its first line names the columns; by default that is guessed as well.
 
     **Privacy.** Reads rows: what it finds is part of a draft, for the custodian to look at.
 
@@ -29,15 +36,13 @@ def sniff(path: Path) -> tuple[Dialect, list[str]]:
         InputError: when the file cannot be read or holds no table.
     """
     text, encoding = _start(path)
-    lines = [line for line in text.splitlines() if line.strip()][:200]
+    lines = [line for line in io.StringIO(text, newline="") if line.strip()][:_LINES]
     if not lines:
         raise InputError(f"{path} is empty; give a file with at least one line")
     delimiter = _delimiter(lines)
-    rows = list(csv.reader(lines, delimiter=delimiter))
-    header = _has_header(rows)
-    names = (
-        [name for name in rows[0] if name.strip()] if header else [f"field{index + 1}" for index in range(len(rows[0]))]
-    )
+    rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+    header = _has_header(rows) if header is None else header
+    names = rows[0] if header else [f"field{index + 1}" for index in range(len(rows[0]))]
     return Dialect(delimiter=delimiter, decimal=_decimal(rows, delimiter), encoding=encoding, header=header), names
 
 
@@ -91,12 +96,24 @@ def _delimiter(lines: list[str]) -> str:
 
 
 def _has_header(rows: list[list[str]]) -> bool:
-    """A first line without numbers, whose cells differ or head columns of numbers; some headings may be empty."""
-    first = [cell.strip() for cell in rows[0] if cell.strip()]
-    if not first or any(_NUMBER.match(cell) for cell in first):
+    """A first line without numbers, whose cells differ or head columns of numbers; some headings may be empty.
+
+    With numbers or repetitions in it, a line still is a header when its words never come again below in columns where
+    others do.
+    """
+    first = [cell.strip() for cell in rows[0]]
+    said = [cell for cell in first if cell]
+    if not said:
         return False
-    below = [[row[place] for row in rows[1:] if place < len(row)] for place in range(len(rows[0]))]
-    return len(set(first)) == len(first) or any(cells and all(map(_NUMBER.match, cells)) for cells in below)
+    below = [[row[place].strip() for row in rows[1:] if place < len(row)] for place in range(len(first))]
+    if not any(map(_NUMBER.match, said)) and (
+        len(set(said)) == len(said) or any(cells and all(map(_NUMBER.match, cells)) for cells in below)
+    ):
+        return True
+    words = [place for place, cell in enumerate(first) if cell and not _NUMBER.match(cell)]
+    if len(rows) <= _FEW or any(first[place] in below[place] for place in words):
+        return False
+    return any(2 * len(set(below[place])) <= len(below[place]) for place in words)
 
 
 def _decimal(rows: list[list[str]], delimiter: str) -> str:

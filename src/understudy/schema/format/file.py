@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from understudy.errors import SchemaError
 from understudy.notation import LOADER, read_json, read_yaml
 from understudy.page import write_page
+from understudy.schema.custodian import found
 from understudy.schema.format.dialect import Dialect
 from understudy.schema.format.fields import OURS, FieldError, column_of, field_of
 from understudy.schema.rules.rule import Rule, rule_of
@@ -203,6 +204,10 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError:
         raise SchemaError(f"{path}: is not UTF-8 text; save the schema as UTF-8") from None
     except OSError:
+        draft = found(path)
+        if draft != path:
+            words = f"it is still a draft, {draft.name}; finish it with `understudy schema review {path}`"
+            raise SchemaError(f"{path}: {words}") from None
         raise SchemaError(f"{path}: cannot be read; check the path") from None
 
 
