@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 from understudy.errors import InputError, SchemaError
@@ -41,6 +41,24 @@ def arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tuple
         )
     by_text = dict(zip(texts, labels, strict=True))
     return {name: _arrow(_series(frame, by_text[name]), decimal) for name in wanted}, len(frame)
+
+
+def check_flat(types: Mapping[str, Any]) -> None:
+    """Refuse columns whose cells are lists, structures or mappings: no column kind could ever hold one of their cells.
+
+    **Privacy.** Looks at the types alone.
+
+    Raises:
+        SchemaError: naming the column and the remedy.
+    """
+    import pyarrow as pa
+
+    for name, kind in types.items():
+        if pa.types.is_nested(kind):
+            raise SchemaError(
+                f"column {name!r} of the table holds lists or structures, which cannot be synthesised; make plain "
+                "columns of it there, or declare it `kind: drop`"
+            )
 
 
 def frame_kind(frame: Any) -> FrameKind:

@@ -1,0 +1,29 @@
+"""Frames in: what no column kind can hold is refused by its type, before a cell is looked at."""
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from understudy.errors import SchemaError
+from understudy.schema import Schema
+
+SCHEMA = Schema.from_dict(
+    {"fields": [{"name": "x", "type": "string", "categories": ["a"]}], "understudy": {"privacy_unit": "row"}}
+)
+NESTED = {
+    "list": pa.array([["a"]]),
+    "struct": pa.array([{"k": "a"}]),
+    "map": pa.array([[("k", "a")]], pa.map_(pa.string(), pa.string())),
+}
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_lists_and_structures_are_refused_by_name(name):
+    table = pa.table({"x": NESTED[name]})
+    frames = [table, pd.DataFrame({"x": pd.Series(NESTED[name], dtype=pd.ArrowDtype(NESTED[name].type))})]
+    frames += [pl.from_arrow(table)] if name != "map" else []
+    for frame in frames:
+        with pytest.raises(SchemaError, match="column 'x' of the table holds lists or structures.*`kind: drop`"):
+            SCHEMA.encode(frame)
+    assert not Schema.encode(SCHEMA, pa.table({"x": ["a"], "unread": NESTED[name]})).codes["x"].any()
