@@ -24,6 +24,6 @@ def test_lists_and_structures_are_refused_by_name(name):
     frames = [table, pd.DataFrame({"x": pd.Series(NESTED[name], dtype=pd.ArrowDtype(NESTED[name].type))})]
     frames += [pl.from_arrow(table)] if name != "map" else []
     for frame in frames:
-        with pytest.raises(SchemaError, match="column 'x' of the table holds lists or structures.*`kind: drop`"):
+        with pytest.raises(SchemaError, match=r"column 'x' of the table holds lists or structures.*`kind: drop`"):
             SCHEMA.encode(frame)
     assert not Schema.encode(SCHEMA, pa.table({"x": ["a"], "unread": NESTED[name]})).codes["x"].any()

@@ -233,6 +233,7 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
     paths = {
         "broken.json": b'{"fields": [}', "deep.json": b"[" * 200 + b"]" * 200,
         "broken.yaml": b"fields: [", "odd.yaml": b"a: \x07", "latin.yaml": b"t: \xe9",
+        "s.custodian-only.yaml": b"",
     }  # fmt: skip
     for name, content in paths.items():
         (tmp_path / name).write_bytes(content)
@@ -255,6 +256,7 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
         (lambda: unit(None, 3), "name the column, or write `row`"),
         (lambda: Schema.load({"fields": []}), "`Schema.from_dict` makes one of a mapping"),
         (lambda: Schema.load(tmp_path / "none.yaml"), "check the path"),
+        (lambda: Schema.load(tmp_path / "s.yaml"), "finish it with `understudy schema review"),
         (lambda: Schema.load(tmp_path / "broken.json"), "look for a missing comma or quote"),
         (lambda: Schema.load(tmp_path / "deep.json"), "nested too deeply, or holds a number beyond all bounds"),
         (lambda: Schema.load(tmp_path / "broken.yaml"), "check the indentation and the quotes"),
