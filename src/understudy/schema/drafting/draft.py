@@ -18,6 +18,8 @@ RARE = 20
 MOST_VALUES = 300
 """A text column with more common values than this is proposed as `drop`."""
 _SPIKE_SHARE = 0.05
+_ODD_SHARE = 0.02
+_FEW_NUMBERS = 12
 _MISSING_WORDS = {"?", "na", "n/a", "nan", "null", "none", "n", ".", "-", "--", "missing", "unknown", "#n/a", "nil"}
 _MISSING_NUMBERS = {-1.0, -7.0, -8.0, -9.0, -88.0, -98.0, -99.0, -888.0, -998.0, -999.0, -9999.0}
 _KEY_NAME = re.compile(
@@ -116,7 +118,7 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
 def _is_key(name: str, seen: Profile) -> bool:
     if seen.filled < 50 or seen.distinct < 0.9 * seen.filled or seen.typed != "text":
         return False
-    real = seen.numeric > 0.95 and not seen.whole
+    real = seen.numeric > 0.8 and not seen.whole
     moments = any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _formats(seen)) if not seen.numeric else False
     return not real and not moments and (seen.numeric < 0.95 or bool(_KEY_NAME.search(name)))
 
@@ -146,11 +148,11 @@ def _missing_words(seen: Profile, besides: set[str]) -> dict[str, str | None]:
 
 
 def _number(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
-    words = {text for text, number in zip(seen.texts, seen.numbers, strict=True) if number != number}
-    if seen.numeric == 0 or seen.leading_zeros or any(word.strip().lower() not in _MISSING_WORDS for word in words):
+    words, note = _words_among_numbers(seen)
+    if words is None or seen.numeric == 0 or seen.leading_zeros:
         return None
     missing: dict[str, str | None] = {word: word.strip() or None for word in sorted(words)}
-    if len(missing) == 1:
+    if len(missing) == 1 and not note:
         missing = dict.fromkeys(missing, None)
     values, counts = seen.values()
     sentinel = _sentinels(values)
@@ -159,7 +161,7 @@ def _number(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
     values, counts = values[inside], counts[inside]
     if not len(values):
         return None
-    if seen.whole and len(values) <= 12 and len(values) < 0.5 * seen.filled:
+    if seen.whole and len(values) <= _FEW_NUMBERS and len(values) < 0.5 * seen.filled:
         return _whole_values(seen, values, counts, missing)
     low, high = widened(values.min(), values.max(), whole=seen.whole)
     field: dict[str, Any] = {"type": "integer" if seen.whole else "number"}
@@ -167,7 +169,34 @@ def _number(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
         "constraints", {}
     )
     extras = _shape(values, counts, low, high, seen)
-    return field | _ours(missing=missing, **extras), f"bounds widened to {_plain(low)} and {_plain(high)}"
+    return field | _ours(missing=missing, **extras), f"bounds widened to {_plain(low)} and {_plain(high)}{note}"
+
+
+def _words_among_numbers(seen: Profile) -> tuple[set[str] | None, str]:
+    """The words among numbers that may mean "missing", and what to say about them; None where these are no numbers.
+
+    Besides the usual ones, a word that is common may be such a code, unless it has a digit (80+, C50) or there are but
+    a few numbers, which may be codes themselves. A few odd cells, such as typing errors, make no column text.
+    """
+    words = {
+        text: int(count)
+        for text, number, count in zip(seen.texts, seen.numbers, seen.counts, strict=True)
+        if number != number
+    }
+    usual = {word for word in words if word.strip().lower() in _MISSING_WORDS}
+    common = {word for word in words.keys() - usual if words[word] >= _rare(seen)}
+    odd = sum(words[word] for word in words.keys() - usual - common)
+    several = len(seen.values()[0]) > _FEW_NUMBERS
+    if any(re.search(r"\d", word) for word in common) or len(common) > 5 or odd > _ODD_SHARE * seen.filled:
+        return None, ""
+    if (common or odd) and not (several and seen.numeric > 0.5):
+        return None, ""
+    note = f"; words that were taken for missing codes: {', '.join(sorted(common))}" if common else ""
+    if odd:
+        note += (
+            f"; {odd} {'cell that is no number counts' if odd == 1 else 'cells that are no numbers count'} as unknown"
+        )
+    return usual | common, note
 
 
 def _whole_values(
@@ -218,6 +247,7 @@ def _formats(seen: Profile) -> tuple[str | None, ...]:
 
 
 def _moment(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
+    found: dict[str, NDArray[np.bool_]] = {}
     for pattern in _formats(seen):
         days, valid, has_time = seen.moments(pattern)
         valid = valid & (days >= _YEAR_1000)  # 05.07.15 among years of four digits is no date of the year 15
@@ -233,6 +263,11 @@ def _moment(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
             field["constraints"] = limits | _required(seen, missing).get("constraints", {})
             note = "; two digits are a year from 1969 to 2068" if pattern in _SHORT_FORMATS else ""
             return field | _ours(missing=missing, bins={"width": "1 month"}), f"bounds widened to whole years{note}"
+        if valid.any():
+            found[pattern or "%Y-%m-%d"] = valid
+    if len(found) > 1 and seen.counts[np.any(list(found.values()), axis=0)].sum() > 0.98 * seen.filled:
+        ways = ", ".join(found)
+        return {"understudy": {"kind": "drop"}}, f"dates written in several ways ({ways}); write them in one to keep it"
     return None
 
 
@@ -250,7 +285,10 @@ def _typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:
 
 def _values(seen: Profile) -> tuple[dict[str, Any], str]:
     """A text column: its common values, or `drop` where there are too many."""
-    texts = {text: int(count) for text, count in zip(seen.texts, seen.counts, strict=True) if text.strip()}
+    texts: dict[str, int] = {}
+    for text, count in zip(seen.texts, seen.counts, strict=True):
+        bare = text.strip() if seen.dialect.trim and text.strip() in seen.distinct_texts else text
+        texts[bare] = texts.get(bare, 0) + int(count)
     missing: dict[str, str | None] = {
         text: None for text in texts if text.strip().lower() in _MISSING_WORDS - {"n", "none", "unknown"}
     }
@@ -259,7 +297,8 @@ def _values(seen: Profile) -> tuple[dict[str, Any], str]:
     if not common or len(common) > MOST_VALUES:
         return {"understudy": {"kind": "drop"}}, "free text or too many values to list; group them first to keep it"
     field = {"type": "string", "categories": common} | _required(seen, missing)
-    return field | _ours(missing=missing), f"{len(common)} values{_left_out(rare)}"
+    several = "1 value" if len(common) == 1 else f"{len(common)} values"
+    return field | _ours(missing=missing), f"{several}{_left_out(rare)}"
 
 
 def _left_out(rare: int) -> str:

@@ -49,6 +49,11 @@ class Profile:
         return len(self.texts)
 
     @cached_property
+    def distinct_texts(self) -> frozenset[str]:
+        """The distinct cells, to look one up."""
+        return frozenset(self.texts)
+
+    @cached_property
     def _array(self) -> Any:
         import pyarrow as pa
 

@@ -19,8 +19,8 @@ _LINES = 200
 _FEW = 10
 """The most rows of which nothing is learned from values that come again."""
 _NUMBER = re.compile(r"^\s*[+-]?[0-9]+([.,][0-9]+)?\s*$")
-_COMMA_NUMBER = re.compile(r"^\s*[+-]?[0-9]+,[0-9]+\s*$")
-_POINT_NUMBER = re.compile(r"^\s*[+-]?[0-9]+\.[0-9]+\s*$")
+_COMMA_NUMBER = re.compile(r"^\s*[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+),[0-9]+\s*$")
+_POINT_NUMBER = re.compile(r"^\s*[+-]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)\.[0-9]+\s*$")
 
 
 def sniff(path: Path, header: bool | None = None) -> tuple[Dialect, list[str]]:
@@ -43,7 +43,9 @@ def sniff(path: Path, header: bool | None = None) -> tuple[Dialect, list[str]]:
     rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
     header = _has_header(rows) if header is None else header
     names = rows[0] if header else [f"field{index + 1}" for index in range(len(rows[0]))]
-    return Dialect(delimiter=delimiter, decimal=_decimal(rows, delimiter), encoding=encoding, header=header), names
+    decimal = _decimal(rows, delimiter)
+    group = _group(rows, decimal)
+    return Dialect(delimiter=delimiter, decimal=decimal, group=group, encoding=encoding, header=header), names
 
 
 def beginning(path: Path, read: Callable[[io.BufferedIOBase], bytes]) -> bytes:
@@ -120,3 +122,14 @@ def _decimal(rows: list[list[str]], delimiter: str) -> str:
     cells = [cell for row in rows for cell in row]
     commas = sum(bool(_COMMA_NUMBER.match(cell)) for cell in cells)
     return "," if delimiter != "," and commas > sum(bool(_POINT_NUMBER.match(cell)) for cell in cells) else "."
+
+
+def _group(rows: list[list[str]], decimal: str) -> str:
+    """The mark between thousands: only where a number has it and the decimal mark, and none has it in another place."""
+    mark = "." if decimal == "," else ","
+    both = re.compile(rf"[+-]?[0-9]{{1,3}}(\{mark}[0-9]{{3}})+\{decimal}[0-9]+")
+    other = re.compile(rf"[+-]?[0-9]+\{mark}[0-9]+")
+    cells = [cell.strip() for row in rows for cell in row]
+    thousands = re.compile(rf"[+-]?[0-9]{{1,3}}\{mark}[0-9]{{3}}")
+    odd = any(other.fullmatch(cell) and not thousands.fullmatch(cell) for cell in cells)
+    return mark if not odd and any(map(both.fullmatch, cells)) else ""

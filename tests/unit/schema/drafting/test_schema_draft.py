@@ -207,6 +207,58 @@ def test_a_few_short_years_among_long_ones_move_no_bound():
     assert field["constraints"]["minimum"] == "2015-01-01"
 
 
+def drafted(cells, **dialect):
+    """The proposed field of one column, and its note."""
+    proposal = draft(pd.DataFrame({"x": cells, "y": "kept"}), ["x", "y"], Dialect(**dialect))
+    Schema.from_dict(proposal.content)
+    return proposal.content["fields"][0], proposal.notes["x"]
+
+
+def test_a_common_word_among_numbers_is_a_missing_code():
+    field, note = drafted([f"{number / 10}" for number in range(600, 900)] * 2 + ["k.A."] * 40)
+    assert (field["type"], field["understudy"]["missing"]) == ("number", {"k.A.": "k.A."})
+    assert "words that were taken for missing codes: k.A." in note
+
+
+def test_a_few_odd_cells_make_no_column_text():
+    field, note = drafted([str(number) for number in range(100)] * 10 + ["12a", "about 30"])
+    assert field["type"] == "integer"
+    assert "2 cells that are no numbers count as unknown" in note
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [str(age) for age in range(80)] * 5 + ["80+"] * 50,
+        ["1", "2", "3"] * 100 + ["A"] * 100,
+        ["250", "401"] * 100 + ["V58"] * 40 + ["E90"] * 40,
+        [str(number) for number in range(50)] * 2 + ["word"] * 150,
+    ],
+    ids=["the top of a range", "codes", "diagnoses", "mostly words"],
+)
+def test_words_that_are_values_stay_values(cells):
+    field, _ = drafted(cells)
+    assert field["type"] == "string"
+
+
+def test_costs_with_cents_and_a_word_are_no_key():
+    field, _ = drafted([f"{1000 + 7 * number}.{number % 100:02d}" for number in range(900)] + ["open"] * 60)
+    assert field["type"] == "number"
+
+
+def test_dates_in_several_ways_are_said_to_be_so():
+    field, note = drafted(["31.12.2020", "2020-12-31", "12/31/2020"] * 100)
+    assert field["understudy"]["kind"] == "drop"
+    assert "dates written in several ways (%Y-%m-%d, %m/%d/%Y, %d.%m.%Y)" in note
+
+
+def test_blanks_around_a_value_make_no_other_value():
+    assert drafted(["C50", "C50 ", "I10"] * 50)[0]["categories"] == ["C50", "I10"]
+    assert drafted(["C50", "C50 ", "I10"] * 50, trim=False)[0]["categories"] == ["C50", "C50 ", "I10"]
+    assert drafted([" C50", " I10"] * 50)[0]["categories"] == [" C50", " I10"]
+    assert drafted(["KH1"] * 50)[1] == "1 value"
+
+
 def test_notes_do_not_count_nothing(proposal):
     assert proposal.notes["zip"] == "3 values"
     assert proposal.notes["city"] == "2 values; 1 rare one folded into other"
@@ -223,6 +275,10 @@ def test_notes_do_not_count_nothing(proposal):
         ("größe\tb\n1\tx\n".encode("windows-1252"), {"delimiter": "\t", "encoding": "windows-1252"}, ["größe", "b"]),
         (b"A11 6 A34\nA12 48 A32\n", {"delimiter": " ", "header": False}, ["field1", "field2", "field3"]),
         (b"a|b\n1|x\n", {"delimiter": "|"}, ["a", "b"]),
+        (b"a;b\n1.234,50;x\n5,00;y\n", {"delimiter": ";", "decimal": ",", "group": "."}, ["a", "b"]),
+        (b"a;b\n1.234,50;1.5\n5,00;1.25\n6,1;x\n", {"delimiter": ";", "decimal": ","}, ["a", "b"]),
+        (b"a;b\n1.234,50;x\n", {"delimiter": ";", "decimal": ",", "group": "."}, ["a", "b"]),
+        (b'a;b\n"1,234.50";x\n', {"delimiter": ";", "group": ","}, ["a", "b"]),
         ("\ufeffa,b\n1,2\n".encode("utf-16-le"), {"encoding": "utf-16"}, ["a", "b"]),
         (b",a\n0,x\n1,y\n", {}, ["", "a"]),
         (b",a,,b\n0,x,,1\n1,y,,2\n", {}, ["", "a", "", "b"]),
