@@ -61,5 +61,6 @@ def _words(page: dict[str, Any]) -> str:
     if page["limit"] is None:
         return line
     most, used = page["limit"]["most"], page["limit"]["used"]
-    state = "all used" if used is None else f"{used:.4g} used, {max(0.0, most - used):.4g} left"
+    left = 0.0 if used is None else most - used
+    state = f"{used:.4g} used, {left:.4g} left" if left > 1e-9 * most else "all used"
     return f"{line}\n    limit: {page['limit']['text']}; {state}"

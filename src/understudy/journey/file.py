@@ -143,8 +143,8 @@ def _refuse_password(data: str, file: Path) -> None:
 def _known(given: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None:
     for key in given:
         if key not in known:
-            near = get_close_matches(str(key), known, 1, 0.5)
-            hint = f"did you mean `{near[0]}`?" if near else f"the keys are {', '.join(known)}"
+            near = get_close_matches(str(key), known, 1, 0.6)
+            hint = f"did you mean `{near[0]}`?" if near else f"the keys are {', '.join(known)}."
             raise SettingError(f"{where}unknown key `{key}`; {hint} Nothing was spent")
 
 

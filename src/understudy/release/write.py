@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -114,7 +115,7 @@ class _Csv:
 
         options = csv.WriteOptions(include_header=dialect.header, delimiter=dialect.delimiter)
         self._file = place.open("wb") if isinstance(place, Path) else None
-        self._writer = csv.CSVWriter(self._file or place, columns, write_options=options)
+        self._writer = csv.CSVWriter(_recoded(self._file or place, dialect), columns, write_options=options)
 
     def write(self, table: Any) -> None:
         self._writer.write_table(table)
@@ -123,6 +124,13 @@ class _Csv:
         self._writer.close()
         if self._file is not None:
             self._file.close()
+
+
+def _recoded(file: Any, dialect: Dialect) -> Any:
+    """A stream that writes UTF-8 in the dialect's encoding, as the table's own files are read; terminals show UTF-8."""
+    if codecs.lookup(dialect.encoding).name == "utf-8" or file.isatty():
+        return file
+    return codecs.EncodedFile(file, "utf-8", dialect.encoding, "replace")
 
 
 def _remove_stale(path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import understudy as us
-from understudy.cli import app, demo, guard, main, run
+from understudy.cli import app, book, demo, guard, main, run
 from understudy.notice import Notice
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
@@ -371,3 +371,11 @@ def test_warnings_of_other_libraries_are_not_shown(folder, call, monkeypatch):
     assert code == 0
     assert "4711" not in out + err
     assert "note: ours" in err
+
+
+@pytest.mark.parametrize(
+    ("used", "words"), [(1 - 1e-16, "all used"), (None, "all used"), (0.25, "0.25 used, 0.75 left")]
+)
+def test_a_limit_that_is_used_up_says_so(used, words):
+    limit = {"most": 1.0, "used": used, "text": "epsilon 1"}
+    assert book._words({"dataset": "people", "text": "2 runs", "limit": limit}).endswith(f"limit: epsilon 1; {words}")

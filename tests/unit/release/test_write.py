@@ -17,6 +17,7 @@ from understudy.progress import Step
 from understudy.release import rows as making
 from understudy.release.write import write_chunks, written_file
 from understudy.schema import Dialect, Schema
+from understudy.source import read_table
 
 SCHEMA = Schema.from_dict(
     {
@@ -127,3 +128,24 @@ def test_what_a_killed_run_left_is_removed_by_the_next_one_and_a_living_ones_is_
 def test_more_rows_than_anyone_wants_are_refused(release):
     with pytest.raises(SettingError, match="too many to write"):
         release.stream(10**14)
+
+
+@pytest.mark.parametrize("encoding", ["windows-1252", "utf-16", "utf-8"])
+def test_a_file_is_written_in_the_encoding_that_its_schema_reads(tmp_path, encoding):
+    content = {
+        "fields": [{"name": "Größe", "type": "string", "categories": ["groß", "klein"]}],
+        "understudy": {"privacy_unit": "row", "dialect": {"encoding": encoding, "delimiter": ";"}},
+    }
+    schema, path = Schema.from_dict(content), tmp_path / "rows.csv"
+    chunk = pa.table({"Größe": ["groß", "klein", "groß"]})
+    with written_file(path, schema.dialect) as opened:
+        write_chunks([chunk, chunk], opened, 6)
+    assert path.read_text(encoding=encoding).splitlines() == ['"Größe"', *['"groß"', '"klein"', '"groß"'] * 2]
+    assert read_table(path, schema).column("Größe").to_pylist() == ["groß", "klein", "groß"] * 2
+
+
+def test_what_an_encoding_cannot_write_loses_no_row(tmp_path):
+    path = tmp_path / "rows.csv"
+    with written_file(path, Dialect(encoding="windows-1252")) as opened:
+        write_chunks([pa.table({"a": ["≥5", "<5"]})], opened, 2)
+    assert path.read_text(encoding="windows-1252").splitlines() == ['"a"', '"?5"', '"<5"']
