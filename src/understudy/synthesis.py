@@ -88,6 +88,8 @@ def synthesize(
     """
     output = None if output is None else as_path("output", output)
     told = as_progress(progress)
+    if "seed" in settings:
+        raise SettingError("seed: noise that protects people cannot be seeded; seed the rows, `release.sample(seed=1)`")
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     budget = purchase_budget(schema, discovery_share, epsilon=epsilon, delta=delta, rho=rho)
     with located(data, query, temp_dir) as table:

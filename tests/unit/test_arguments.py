@@ -44,6 +44,9 @@ def test_what_is_no_path_is_refused_by_its_option(given, release):
 WRONG = {
     "synthesize progress": lambda r: us.synthesize(ROWS, SCHEMA, rho=1.0, progress=3),
     "synthesize rows": lambda r: us.synthesize(ROWS, SCHEMA, rho=1.0, rows=True),
+    "synthesize temp_dir": lambda r: us.synthesize("duckdb://x.duckdb?table=t", SCHEMA, rho=1.0, temp_dir=3),
+    "synthesize query": lambda r: us.synthesize("duckdb://x.duckdb", SCHEMA, rho=1.0, query=3),
+    "synthesize seed": lambda r: us.synthesize(ROWS, SCHEMA, rho=1.0, seed=1),
     "resume progress": lambda r: us.resume("x.partial", progress="loud"),
     "evaluate metrics": lambda r: us.evaluate(ROWS, ROWS, SCHEMA, metrics=3),
     "evaluate metrics of numbers": lambda r: us.evaluate(ROWS, ROWS, SCHEMA, metrics=[3]),

@@ -8,6 +8,7 @@ from os import fspath
 from pathlib import Path
 from typing import Any, Protocol
 
+from understudy.arguments import as_path
 from understudy.errors import InputError, SettingError
 from understudy.schema import Schema
 from understudy.source.protocol import Source
@@ -81,8 +82,11 @@ def located(data: Any, query: str | None = None, temp_dir: Place = None) -> Iter
     """The data itself where it is a frame or a single file, else a `Located` table, closed at the end.
 
     Raises:
-        SettingError: for a query beside a frame.
+        SettingError: for a query beside a frame, or one that is no text.
     """
+    temp_dir = None if temp_dir is None else as_path("temp_dir", temp_dir)
+    if query is not None and not isinstance(query, str):
+        raise SettingError("query: give a SELECT statement as text")
     home = home_of(data, query=query is not None)
     if home == "frame" and query is not None:
         raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
