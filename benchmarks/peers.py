@@ -3,10 +3,10 @@
     python benchmarks/peers.py titanic:1 adult:1 --data ../shared/data/aim --runs 3 --output benchmarks/peers.csv \
         --only mst aim --peer understudy --peer dpmm=PYTHON --peer opendp=PYTHON --peer snsynth=PYTHON
 
-PYTHON is an interpreter that has the package; this one when none is named. Error is that of `aim.py` (the AIM paper's Definition 2), of all sets of
-three and of two columns, of the sampled rows. Seconds are those of the whole process: imports, reading, compiling, fit
-and sampling; the limit is one of processor seconds. One thread each. Everybody gets integer codes and the public
-domain; where a tool wants it, the number of rows too.
+PYTHON is an interpreter that has the package; this one when none is named. Error is that of `aim.py` (the AIM paper's
+Definition 2), of all sets of three and of two columns, of the sampled rows. Seconds are those of the whole process:
+imports, reading, compiling, fit and sampling; the limit is one of processor seconds. One thread each. Everybody gets
+integer codes and the public domain; where a tool wants it, the number of rows too.
 """
 
 from __future__ import annotations
