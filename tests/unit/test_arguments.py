@@ -23,7 +23,7 @@ def release() -> us.Release:
     return us.synthesize(ROWS, SCHEMA, rho=1.0)
 
 
-@pytest.mark.parametrize("given", NOT_PATHS, ids=repr)
+@pytest.mark.parametrize("given", NOT_PATHS)
 def test_what_is_no_path_is_refused_by_its_option(given, release):
     calls = {
         "path": (us.Release.load, release.save, SCHEMA.save),
