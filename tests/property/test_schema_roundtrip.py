@@ -236,7 +236,6 @@ TYPED = {
     "stamp": (st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), pa.timestamp("s")),
     "zone": (st.one_of(st.none(), st.datetimes(min_value=dt.datetime(1900, 1, 1))), pa.timestamp("us", "Europe/Paris")),
     "span": (st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), pa.duration("s")),
-    "list": (st.one_of(st.none(), st.lists(st.integers(0, 3))), pa.list_(pa.int64())),
     "object": (CELLS, None),
 }
 

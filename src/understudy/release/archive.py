@@ -42,7 +42,7 @@ def write_archive(path: Path, manifest: Mapping[str, Any], arrays: Mapping[str, 
     """
     members = {f"{name}.npy": _array_bytes(array) for name, array in arrays.items()}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
-    page = json.dumps({"format": FORMAT, "members": digests, **manifest}, indent=1, sort_keys=True).encode()
+    page = json.dumps({"format": FORMAT, "members": digests, **manifest}, indent=1).encode()
     members = {_MANIFEST: page, _DIGEST: hashlib.sha256(page).hexdigest().encode(), **members}
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:

@@ -103,9 +103,9 @@ def custodian_report(
 
 
 def _standin(release: Release) -> Rows:
-    """Rows of the release, always the same ones."""
+    """Rows of the release, always the same ones; as text, for a column of numbers cannot hold a word for missing."""
     rows = min(max(release.default_rows, 1), _SAMPLE)
-    return Rows.of(release.sample(rows, seed=0, as_="arrow"), release.schema, what="stand-in")
+    return Rows.of(release.sample(rows, seed=0, as_="arrow", as_written=True), release.schema, what="stand-in")
 
 
 def _facts(release: Release, standin: Rows, real: Rows | None) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from understudy.mechanism import Fit
 from understudy.model.product import ProductModel
 from understudy.privacy import Budget, Receipt
 from understudy.privacy.accounting.neighbours import Neighbours
+from understudy.privacy.noise.randomness import insecure
 from understudy.release.pack import pack, unpack
-from understudy.schema import Recoding
+from understudy.schema import Recoding, Schema
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
 FRAME = {"a": [0, 1, 2, 1, 1], "b": [0, 1, 1, 0, 1]}
@@ -148,3 +149,24 @@ def test_a_measurement_with_a_query_survives(tmp_path):
     (loaded,) = us.Release.load(tmp_path / "r").measurements
     cells = np.array([1.0, 2.0, 4.0])
     assert (loaded.query @ cells).tolist() == (query @ cells).tolist()
+
+
+def test_reasons_for_missing_mean_the_same_after_saving(tmp_path):
+    missing = {"-9": "refused", "-8": "does not apply", "?": "unknown", "!": "unknown"}
+    content = {
+        "fields": [{"name": "pain", "type": "integer", "categories": [0, 1], "understudy": {"missing": missing}}],
+        "understudy": {"privacy_unit": "row"},
+    }
+    schema = Schema.from_dict(content)
+    backwards = dict(reversed(missing.items()))
+    content["fields"][0]["understudy"]["missing"] = backwards
+    assert schema.column("pain").reasons == Schema.from_dict(content).column("pain").reasons
+    frame = pd.DataFrame({"pain": ["0"] * 400 + ["-9"] * 300 + ["-8"] * 200 + ["?"] * 100})
+    with insecure(1):
+        release = us.synthesize(frame, schema, epsilon=50, delta=1e-6)
+    release.save(tmp_path / "r.release")
+    loaded = us.Release.load(tmp_path / "r.release")
+    made, again = (one.sample(1000, seed=1, as_="arrow", as_written=True)["pain"] for one in (release, loaded))
+    assert made.to_pylist() == again.to_pylist()
+    assert loaded.schema.to_dict() == schema.to_dict()
+    assert list(loaded.schema.column("pain").missing) == list(missing)

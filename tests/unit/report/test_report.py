@@ -163,6 +163,15 @@ def test_no_table_is_among_the_best_and_the_worst(private: str) -> None:
     assert len(listed) == len(set(listed))
 
 
+def test_words_for_missing_among_numbers_are_counted_as_such() -> None:
+    field = {"name": "kg", "type": "number", "constraints": {"minimum": 0, "maximum": 9, "required": True}}
+    ours = {"decimals": 1, "bins": 60, "missing": {"k.A.": "not said"}}
+    schema = us.Schema.from_dict({"fields": [field | {"understudy": ours}], "understudy": {"privacy_unit": "row"}})
+    release = us.synthesize(pd.DataFrame({"kg": ["1.5", "k.A."] * 500}), schema, epsilon=20, delta=1e-6)
+    said = re.findall(r"Beside these: ([^<]*)<", public_report(release))
+    assert re.fullmatch(r"not said (49|50|51)(\.\d)? %(, other .*)?", said[0])
+
+
 def test_wrong_table(release: us.Release, people: Any) -> None:
     with pytest.raises(us.errors.SchemaError, match="'age'"):
         custodian_report(release, people.drop(columns=["age"]))

@@ -67,7 +67,6 @@ TYPED = {
     "int": (pa.int64(), [1, 7], [2**63 - 1, -(2**63), None]),
     "uint": (pa.uint64(), [1, 7], [2**64 - 1]),
     "decimal": (pa.decimal128(38, 2), [decimal.Decimal("1.00"), decimal.Decimal("7.00")], [decimal.Decimal("1e35")]),
-    "struct": (pa.struct([("a", pa.int64())]), [{"a": 1}, {"a": 7}], [None]),
     "dictionary": (pa.dictionary(pa.int8(), pa.string()), ["a", "1"], ["z", None]),
 }
 

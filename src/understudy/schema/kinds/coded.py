@@ -53,8 +53,8 @@ class Coded(Column):
 
     @property
     def reasons(self) -> list[str]:
-        """The reasons for missing that have their own code, in order."""
-        return list(dict.fromkeys(reason for reason in self.missing.values() if reason is not None))
+        """The reasons for missing that have their own code, by name: codes rest on no order of a mapping in a file."""
+        return sorted({reason for reason in self.missing.values() if reason is not None})
 
     @property
     def null_code(self) -> int | None:

@@ -42,8 +42,8 @@ def values(schema, codes, seed=0, **options):
 def test_codes_are_values_then_reasons_then_null_then_other():
     schema = schema_of(words("a", "b", missing={"-9": "refused", "-8": "not_applicable", "?": None}))
     assert dict(schema.domain) == {"x": 6}
-    assert codes(schema, ["a", "b", "-9", "-8", "?", "", "zzz", None]) == [0, 1, 2, 3, 4, 4, 5, 4]
-    assert values(schema, [0, 1, 2, 3, 4, 5]) == ["a", "b", "-9", "-8", None, "other"]
+    assert codes(schema, ["a", "b", "-9", "-8", "?", "", "zzz", None]) == [0, 1, 3, 2, 4, 4, 5, 4]
+    assert values(schema, [0, 1, 2, 3, 4, 5]) == ["a", "b", "-8", "-9", None, "other"]
 
 
 @pytest.mark.parametrize(
@@ -216,10 +216,10 @@ def test_missing_codes_beside_numbers_keep_their_reasons():
     schema = schema_of(
         number(high=9, missing={"-9": "refused", "-8": "not_applicable", "N": "other reason", "?": None})
     )
-    assert codes(schema, ["-9", "-8.0", "-8", "N", "?", "5"]) == [10, 11, 11, 12, 13, 5]
-    assert schema.encode(pd.DataFrame({"x": [-9.0, 5.0]})).codes["x"].tolist() == [10, 5]
-    assert values(schema, [10, 11, 12, 13, 14, 5]) == [-9, -8, None, None, None, 5]
-    assert values(schema, [10, 11, 12, 13, 14, 5], text=True) == ["-9", "-8", "N", "?", "?", "5"]
+    assert codes(schema, ["-9", "-8.0", "-8", "N", "?", "5"]) == [12, 10, 10, 11, 13, 5]
+    assert schema.encode(pd.DataFrame({"x": [-9.0, 5.0]})).codes["x"].tolist() == [12, 5]
+    assert values(schema, [12, 10, 11, 13, 14, 5]) == [-9, -8, None, None, None, 5]
+    assert values(schema, [12, 10, 11, 13, 14, 5], text=True) == ["-9", "-8", "N", "?", "?", "5"]
 
 
 def test_missing_codes_may_be_written_as_numbers_in_yaml(tmp_path):
