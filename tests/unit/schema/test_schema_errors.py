@@ -16,7 +16,7 @@ from understudy.schema import Recoding, Schema
 
 FOLDER = Path(inspect.getfile(package)).parent
 VALIDATOR = ("categorical", "coded", "column", "dialect", "fields", "file", "heaps", "levels", "measured", "numeric",
-             "recode", "rules", "schema", "temporal")  # fmt: skip
+             "recode", "rule", "schema", "temporal")  # fmt: skip
 OK = {"name": "ok", "type": "boolean"}
 ROW = {"privacy_unit": "row"}
 OPEN = {"name": "o", "type": "integer", "understudy": {"bounds": "discover"}}
@@ -302,10 +302,15 @@ def test_errors_in_a_file_name_the_file_the_line_and_the_column(tmp_path, name, 
 # -- is there an error that no case above provokes? ------------------------------------------------------------------
 
 
+def _file(name: str) -> Path:
+    (file,) = FOLDER.rglob(f"{name}.py")
+    return file
+
+
 def raise_sites() -> set[tuple[str, int]]:
     sites = set()
     for name in VALIDATOR:
-        for node in ast.walk(ast.parse((FOLDER / f"{name}.py").read_text())):
+        for node in ast.walk(ast.parse(_file(name).read_text())):
             if isinstance(node, ast.Raise) and node.exc is not None:
                 sites.add((name, node.lineno))
     return sites
