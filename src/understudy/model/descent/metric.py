@@ -18,7 +18,6 @@ from understudy.model.kernels.arguments import Basis
 
 _DIFFERENCE = 1e-5
 _MORE_STEPS = 8
-_ENOUGH = 0.05  # relative error of the largest eigenvalue, where no directions are wanted
 _MOST_CODES = 8_000_000  # of a basis, 16 MB, or an eighth of the tree: long vectors make do with fewer directions
 _SETTLED = 0.3  # an eigenvalue counts as found when its error is below this part of it
 _SHORTEST = 1 / 16  # eigenvalues are brought down to this part of the largest at most
@@ -52,18 +51,26 @@ class Metric:
 
 
 def metric_at(
-    problem: Problem, x: Vector, answers: Vector, weights: Vector, directions: int, *, scratch: Vector
+    problem: Problem,
+    x: Vector,
+    answers: Vector,
+    weights: Vector,
+    directions: int,
+    *,
+    scratch: Vector,
+    enough: float = 0.0,
 ) -> Metric:
     """The metric of these weights at `x`, shortened along at most this many directions: Lanczos' method.
 
-    Costs a call of the oracle for each direction and a few more. Writes over the scratch.
+    Costs a call of the oracle for each direction and eight more, or fewer where the curvature is `enough` when known to
+    that part of it. Writes over the scratch.
     """
     from understudy.model.kernels.descent import extremes
 
     expected, leap = extremes(weights, answers, problem.targets, problem.total)
     most = max(_MOST_CODES, problem.propagation.tree.cells // 2) // len(x)
     directions = min(directions, max(0, most - _MORE_STEPS))
-    eigenvalues, errors, vectors, basis = _lanczos(problem, x, answers, weights, directions, scratch)
+    eigenvalues, errors, vectors, basis = _lanczos(problem, x, answers, weights, directions, scratch, enough)
     largest = max(float(eigenvalues.max(initial=0.0)), expected, leap / _FURTHEST) or 1.0
     found = (errors <= _SETTLED * eigenvalues) & (eigenvalues > _SHORTEST * largest)
     order = [k for k in np.argsort(-eigenvalues) if found[k]][:directions]
@@ -81,13 +88,13 @@ def _shortened(weights: Vector, eigenvalues: Vector, basis: Basis, vectors: Vect
 
 
 def _lanczos(
-    problem: Problem, x: Vector, answers: Vector, weights: Vector, directions: int, trial: Vector
+    problem: Problem, x: Vector, answers: Vector, weights: Vector, directions: int, trial: Vector, enough: float
 ) -> tuple[Vector, Vector, Vector, Basis]:
     """Eigenvalues of covariance times weights, bounds on their errors, eigenvectors in a basis, and the basis.
 
     Without directions only the largest eigenvalue counts: then each image is made orthogonal to the last two of the
-    basis alone, which is all the theory asks for, no others are kept, and the search ends when that eigenvalue is
-    known well enough. Images live in the oracle's own room.
+    basis alone, which is all the theory asks for, no others are kept, and the search ends when an eigenvalue is known
+    well enough: the largest, if the residual has much of its direction. Images live in the oracle's own room.
     """
     from understudy.model.kernels.descent import change, half_squares, parts, probe, store, subtract
 
@@ -117,7 +124,7 @@ def _lanczos(
                 diagonal.append(float(found[step % rows]))
         size = math.sqrt(2.0 * half_squares(weights, image, None))
         eigenvalues, errors, _ = eigenpairs = _eigenpairs(diagonal, beside, size)
-        if not directions and errors[-1] <= _ENOUGH * eigenvalues[-1]:
+        if not directions and errors[-1] <= enough * eigenvalues[-1]:
             break
     return *eigenpairs, basis.first(len(diagonal))
 

@@ -23,6 +23,7 @@ from understudy.model.report import FitReport
 _SOFTENED = ((1 / 30_000, 60), (1 / 4_000, 70), (1 / 600, 18))  # cap relative to the curvature, iterations
 _SMALLEST_CAP = 0.1  # of count times weight: below it there is nothing to soften
 _DIRECTIONS = 12  # stiff ones that are shortened
+_ROUGHLY = 0.05  # relative error of the curvature from a cold start; a warm residual may hide the largest eigenvalue
 _SHRINK, _YOUNG = 0.7, 30  # the step, when the loss rises within so many iterations of a restart
 _WINDOW = 10
 _NOTHING = 1e-9  # a loss so small, in squared standard deviations of noise, that all is fitted
@@ -102,7 +103,7 @@ class _Descent:
 
     def soften(self) -> None:
         """Stages in metrics that cap count times weight, from the smallest cap up."""
-        stiffness = self._metric(self.problem.weights, 0).curvature
+        stiffness = self._metric(self.problem.weights, 0, _ROUGHLY).curvature
         for share, iterations in _SOFTENED:
             if share * stiffness >= _SMALLEST_CAP:
                 self.run(self._softened(share * stiffness), iterations, 0)
@@ -119,7 +120,7 @@ class _Descent:
 
         targets = self.problem.targets
         final = weights is self.problem.weights
-        metric = self._metric(weights, directions)
+        metric = self._metric(weights, directions, 0.0 if final else _ROUGHLY)
         step = first_step = 1.0 / metric.curvature
         constant = self.problem.constant
         loss, parts = metric.measure(self.answers, targets)
@@ -235,9 +236,10 @@ class _Descent:
         out += 1.0
         return np.divide(self.problem.weights, out, out=out)
 
-    def _metric(self, weights: Vector, directions: int) -> Metric:
+    def _metric(self, weights: Vector, directions: int, enough: float) -> Metric:
         """The metric here; uses `kept` for a while."""
-        return metric_at(self.problem, self.x, self.answers, weights, directions, scratch=self.kept)
+        here = (self.problem, self.x, self.answers)
+        return metric_at(*here, weights, directions, scratch=self.kept, enough=enough)
 
     def _must_stop(self) -> bool:
         if self.deadline is not None and time.perf_counter() > self.deadline:

@@ -46,10 +46,15 @@ def largest(matrix):
 
 def test_the_curvature_is_the_largest_eigenvalue(problem, place):
     x, answers = place
-    metric = metric_at(problem, x, answers, problem.weights, 0, scratch=np.empty(len(x)))
     true = largest(stiffness(problem, x, answers, problem.weights))
-    assert 0.9 * true <= metric.curvature <= 1.3 * true
-    assert len(metric.shortened) == 0
+    calls = []
+    for enough in (0.0, 0.05):
+        before = problem.propagation.calls
+        metric = metric_at(problem, x, answers, problem.weights, 0, scratch=np.empty(len(x)), enough=enough)
+        calls.append(problem.propagation.calls - before)
+        assert 0.9 * true <= metric.curvature <= 1.3 * true
+        assert len(metric.shortened) == 0
+    assert calls[1] < calls[0] == 8
 
 
 def test_stiff_directions_are_eigenvectors_and_are_shortened_to_the_last_of_them(problem, place):
