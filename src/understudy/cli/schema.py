@@ -73,19 +73,26 @@ def draft(
         raise SettingError("--type goes with --discover; without it types are proposed from the rows")
     if "://" in data or Path(data).is_dir():
         raise SettingError("rows stay where they are: draft a database's or folder's schema with --discover")
+    _draft_of_rows(Path(data), output, unit, header, quiet=quiet, as_json=as_json)
+
+
+def _draft_of_rows(
+    data: Path, output: Path, unit: str | None, header: bool | None, *, quiet: bool, as_json: bool
+) -> None:
+    """A proposal from the rows themselves: marked, because it shows values of theirs."""
     path = marked(output)
     for present in (path, unmarked(path)):
         if present.exists():
             raise OutputError(f"{present} is there already, perhaps with your corrections; choose another output")
     from understudy.schema.drafting.draft import draft as propose
 
-    table, names, dialect, asides = _whole_table(Path(data), header)
+    table, names, dialect, asides = _whole_table(data, header)
     if not len(table):
         raise InputError(
             f"{data}: no rows to propose anything from; draft with --discover, or write the schema by hand"
         )
     proposal = propose(table, names, dialect)
-    content, notes = _with_labels(proposal.content, proposal.notes, Path(data))
+    content, notes = _with_labels(proposal.content, proposal.notes, data)
     if unit is not None:
         content = with_unit(content, unit_of(unit, names))
     Schema.from_dict(content)
