@@ -42,10 +42,10 @@ def marginal(domain, cells, clique):
     return summed.transpose([kept.index(c) for c in clique])
 
 
-def propagation_case(structure, *, scale):
+def propagation_case(structure, *, scale, beliefs=True):
     domain, cliques, seed = structure
     rng = np.random.default_rng(seed)
-    propagation = Propagation(JunctionTree.of(domain, cliques), cliques)
+    propagation = Propagation(JunctionTree.of(domain, cliques), cliques, beliefs=beliefs)
     potentials = rng.normal(0.0, scale, propagation.size)
     tables = [potentials[propagation.slice_of(t)].reshape(domain.shape(c)) for t, c in enumerate(propagation.tables)]
     cells, log_partition = joint(domain, list(zip(propagation.tables, tables, strict=True)))
@@ -53,11 +53,13 @@ def propagation_case(structure, *, scale):
     return propagation, potentials, want, log_partition
 
 
+@pytest.mark.parametrize("beliefs", [False, True])
 @pytest.mark.parametrize("logs", [False, True])
 @EXAMPLES
 @given(structure=structures())
-def test_oracle_equals_brute_force(logs, structure):
-    propagation, potentials, want, log_partition = propagation_case(structure, scale=3.0)
+def test_oracle_equals_brute_force(beliefs, logs, structure):
+    propagation, potentials, want, log_partition = propagation_case(structure, scale=3.0, beliefs=beliefs)
+    propagation.marginals(-potentials, 1.0, forbidden=NO_CELLS, logs=logs)  # leaves its tables behind
     got = propagation.marginals(potentials, 1.0, forbidden=NO_CELLS, logs=logs)
     np.testing.assert_allclose(got, want, atol=1e-13)
     assert propagation.log_partition == pytest.approx(log_partition, rel=1e-12, abs=1e-12)

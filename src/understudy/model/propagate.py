@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,7 @@ class Propagation:
         tree: the junction tree.
         cliques: which marginals are wanted; all inside the tree.
         more: how many numbers of its own the caller wants to keep behind the marginals.
+        beliefs: whether `belief` will be asked; without, messages that are used up make room for others.
 
     Attributes:
         tree: the junction tree.
@@ -44,11 +46,13 @@ class Propagation:
         calls: how often it was called.
     """
 
-    def __init__(self, tree: JunctionTree, cliques: Iterable[Clique], *, more: int = 0) -> None:
+    def __init__(self, tree: JunctionTree, cliques: Iterable[Clique], *, more: int = 0, beliefs: bool = True) -> None:
         self.tree = tree
         self._columns = ordered_columns(tree.domain)
+        self._beliefs = beliefs
         self._arrange({self.engine_order(clique) for clique in cliques} | {()})
-        self._lay_out(more)
+        self._marginal_start = int(self.starts[self.factors])
+        self._marginal_end = self._marginal_start + self.size + more
         self._compile()
         self.in_logs = False
         self.log_partition = math.nan
@@ -99,6 +103,8 @@ class Propagation:
 
     def belief(self, position: int) -> Vector:
         """The table of a tree clique, adding up to 1, by the messages of the last call of `marginals`."""
+        if not self._beliefs:
+            raise ValueError("without beliefs: the messages were not kept")
         domain, clique = self.tree.domain, self.tree.cliques[position]
         out = np.full(domain.shape(clique), 0.0 if self.in_logs else 1.0)
         for start, columns in self._inputs[position]:
@@ -126,67 +132,68 @@ class Propagation:
         self.starts = np.cumsum([0, *(cells(clique) for clique in self.tables)], dtype=np.int64)
         self.size = int(self.starts[-1])
 
-    def _lay_out(self, more: int) -> None:
-        """Workspace: exponentiated potentials, marginals, upward and downward separator tables."""
-        tree, cells = self.tree, self.tree.domain.cells
-        self._marginal_start = place = int(self.starts[self.factors])
-        self._marginal_end = place = place + self.size + more
-        self._up: list[Table] = []
-        self._down: list[Table] = []
-        separators = [self.engine_order(tree.separator(i)) for i in range(len(tree.cliques))]
-        for kind in (self._up, self._down):
-            for separator in separators:
-                kind.append((place, separator))
-                place += cells(separator)
-        self._first_temporary = self._end = place
-
     def _compile(self) -> None:
         """The schedule and its buffers."""
         self._schedule = self._steps(crossing=True)
         self._log_schedule: Schedule | None = None
         self._scratch = scratch_of(self._schedule)
-        self._work = np.zeros(self._end)
         self._sums = np.ones(len(self._schedule.kind))
-        self._bits = self._work.view(np.int64)
+
+    @cached_property
+    def _work(self) -> Vector:
+        """The workspace: exponentiated potentials, marginals, and wherever there is room, everything else."""
+        return np.empty(self._end)
 
     def _steps(self, *, crossing: bool) -> Schedule:
         """Fold potentials, messages to the root, messages from the root, contained tables."""
-        tree, cells = self.tree, self.tree.domain.cells
+        tree = self.tree
         builder = ScheduleBuilder(tree.domain, crossing)
-        self._end = self._first_temporary
         for table, host in reversed(self._hosts.items()):
             builder.spread((int(self.starts[table]), self.tables[table]), (int(self.starts[host]), self.tables[host]))
         self._folded = len(builder.kind)
         homes = [tree.home(clique) for clique in self.tables[: self.factors]]
-        self._inputs: list[list[Table]] = []
-        normalised: dict[int, int] = {}
         children = [tree.children(i) for i in range(len(tree.cliques))]
+        up, down = ([builder.new(self.engine_order(tree.separator(i))) for i in range(len(tree.cliques))] for _ in "ud")
+        inputs: list[list[Table]] = []
+        normalised: dict[int, int] = {}
+        for t in range(self.factors):
+            builder.layout.given(int(self.starts[t]), tree.domain.cells(self.tables[t]))
         for i in range(len(tree.cliques)):
             mine = [(int(self.starts[t]), self.tables[t]) for t in range(self.factors) if homes[t] == i]
-            self._inputs.append(mine + [self._up[child] for child in children[i]])
+            inputs.append(mine + [up[child] for child in children[i]])
         for i in range(len(tree.cliques) - 1, -1, -1):
-            self._inputs[i] = self._together(builder, tree.cliques[i], self._inputs[i])
+            inputs[i] = self._together(builder, tree.cliques[i], inputs[i])
             if i:
-                builder.fuse(tree.cliques[i], self._inputs[i], [self._up[i]])
-                normalised[i] = builder.normalise(self._up[i][0], cells(self._up[i][1]))
+                builder.fuse(tree.cliques[i], inputs[i], [up[i]])
+                normalised[i] = builder.normalise(up[i])
         for i, clique in enumerate(tree.cliques):
             if i:
-                down, separator = self._down[i]
-                builder.ratio(down, cells(separator), up=self._up[i][0], normalised=normalised[i])
-                self._inputs[i].append(self._down[i])
+                builder.ratio(down[i], up[i], normalised[i])
+                inputs[i].append(down[i])
             mine = [self._marginal(t) for t in range(self.factors) if homes[t] == i]
-            self._apart(builder, clique, self._inputs[i], mine + [self._down[child] for child in children[i]])
+            self._apart(builder, clique, inputs[i], mine + [down[child] for child in children[i]])
         for host in sorted(set(self._hosts.values())):
             inside = [self._marginal(table) for table, mine in self._hosts.items() if mine == host]
             self._apart(builder, self.tables[host], [self._marginal(host)], inside)
         self._normalisers = np.array(list(normalised.values()), np.int64)
-        return builder.build()
+        return self._placed(builder, inputs)
+
+    def _placed(self, builder: ScheduleBuilder, inputs: list[list[Table]]) -> Schedule:
+        """Every table in its place: marginals are there to stay, and what beliefs are made of, if they are wanted."""
+        for table in range(len(self.tables)):
+            builder.layout.keep(self._marginal(table)[0])
+        for start, _ in (table for several in inputs if self._beliefs for table in several):
+            builder.layout.keep(start)
+        places, end = builder.layout.settle()
+        self._end = max(end, self._marginal_end)
+        self._inputs = [[(places[start], columns) for start, columns in several] for several in inputs]
+        return builder.build(places)
 
     def _together(self, builder: ScheduleBuilder, clique: Clique, inputs: list[Table]) -> list[Table]:
         """Few inputs with the same product: groups of them multiplied on a smaller clique first."""
         groups, found = grouped(self.tree.domain, clique, inputs)
         for smaller, members in groups:
-            product = self._temporary(smaller)
+            product = builder.new(smaller)
             builder.fuse(smaller, self._together(builder, smaller, members), [product])
             found.append(product)
         return found
@@ -196,15 +203,10 @@ class Propagation:
         if not outputs:
             return
         groups, direct = grouped(self.tree.domain, clique, outputs)
-        sums = [(self._temporary(smaller), members) for smaller, members in groups]
+        sums = [(builder.new(smaller), members) for smaller, members in groups]
         builder.fuse(clique, inputs, [*direct, *(table for table, _ in sums)])
         for table, members in sums:
             self._apart(builder, table[1], [table], members)
-
-    def _temporary(self, columns: Clique) -> Table:
-        """Room for a table that only the schedule knows."""
-        start, self._end = self._end, self._end + self.tree.domain.cells(columns)
-        return start, columns
 
     def _marginal(self, table: int) -> Table:
         return self._marginal_start + int(self.starts[table]), self.tables[table]
@@ -228,9 +230,9 @@ class Propagation:
 
         folded = self._fold(potentials)
         shift = float(kernels.lower(folded, self.starts[: self.factors + 1]))
-        kernels.exponentials(folded, self._work[: len(folded)], self._bits[: len(folded)], np.empty(512))
+        work = self._work[: len(folded)]
+        kernels.exponentials(folded, work, work.view(np.int64), np.empty(512))
         self._work[forbidden] = 0.0
-        self._work[self._marginal_start :] = 0.0
         self.smallest_message = self._run(self._work, self._folded, len(self._schedule.kind))
         mass = float(self._work[self._marginal_start + self.size - 1])
         self.in_logs = not (kernels.TINY < mass < math.inf and math.isfinite(shift))

@@ -14,10 +14,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.model.descent.metric import Metric, metric_at
 from understudy.model.descent.problem import Problem, Vector
 from understudy.model.descent.start import cold_potentials
+from understudy.model.kernels.arguments import Weights
 from understudy.model.report import FitReport
 
 _SOFTENED = ((1 / 30_000, 60), (1 / 4_000, 70), (1 / 600, 18))  # cap relative to the curvature, iterations
@@ -71,7 +73,10 @@ def minimise(
 
 @dataclass
 class _Descent:
-    """Where the descent is: three vectors. A trial takes the place of `x`, which can be told from `kept`."""
+    """Where the descent is: at `x`, whose answers are in the oracle's room.
+
+    A trial takes the place of `x`; the plain step that it went beyond, `kept`, and the slope tell where `x` was.
+    """
 
     problem: Problem
     tolerance: float
@@ -85,7 +90,7 @@ class _Descent:
 
     def __post_init__(self) -> None:
         n = len(self.problem.targets)
-        self.x, self.kept, self.answers = np.empty(n), np.empty(n), np.empty(n)
+        self.x, self.kept = np.empty(n), np.empty(n)
         self.cold = True
 
     def begin(self, warm: Vector | None) -> None:
@@ -93,20 +98,33 @@ class _Descent:
         self.warning, self.cold = "", True
         cold_potentials(self.problem, self.x)
         self.refresh()
-        if warm is not None and self.problem.loss(self.problem.answers(warm)) <= self.problem.loss(self.answers):
-            self.x, self.cold = warm, False
-            np.copyto(self.answers, self.problem.propagation.room)
+        if warm is not None:
+            loss = self.loss()
+            self.cold = not self.problem.loss(self.problem.answers(warm)) <= loss
+            if self.cold:
+                self.refresh()
+            else:
+                self.x = warm
 
     def refresh(self) -> None:
         """The answers at `x`, computed again."""
-        np.copyto(self.answers, self.problem.answers(self.x))
+        self.problem.answers(self.x)
+
+    def loss(self) -> float:
+        """The loss at `x`."""
+        return self.problem.loss(self.problem.room)
 
     def soften(self) -> None:
         """Stages in metrics that cap count times weight, from the smallest cap up."""
-        stiffness = self._metric(self.problem.weights, 0, _ROUGHLY).curvature
+        from understudy.model.kernels.descent import soften
+
+        problem, room = self.problem, self.problem.room
+        stiffness = self._metric(problem.weights, 0, _ROUGHLY).curvature
         for share, iterations in _SOFTENED:
             if share * stiffness >= _SMALLEST_CAP:
-                self.run(self._softened(share * stiffness), iterations, 0)
+                factors = np.empty(len(room), np.float32)
+                soften(problem.weights, room, problem.targets, share * stiffness, factors)
+                self.run(problem.weights.softened(factors), iterations, 0)
 
     def settle(self) -> None:
         """Descend in the true metric: with the stiff directions shortened, and without if that moved the minimum."""
@@ -114,54 +132,59 @@ class _Descent:
         if self.shifted and not self.warning:
             self.run(self.problem.weights, _MOST_CALLS, 0)
 
-    def run(self, weights: Vector, iterations: int, directions: int) -> None:
+    def run(self, weights: Weights, iterations: int, directions: int) -> None:
         """Accelerated descent in one metric, until its own loss stops falling or the iterations are used up."""
         from understudy.model.kernels.descent import descend, go_back
 
-        targets = self.problem.targets
+        targets, room, constant = self.problem.targets, self.problem.room, self.problem.constant
         final = weights is self.problem.weights
         metric = self._metric(weights, directions, 0.0 if final else _ROUGHLY)
         step = first_step = 1.0 / metric.curvature
-        constant = self.problem.constant
-        loss, parts = metric.measure(self.answers, targets)
-        loss, less = loss + constant, metric.shortened * parts
+        loss, parts = metric.measure(room, targets)
+        loss += constant
+        slope = np.empty(len(self.x), np.float32)
+        metric.slopes(room, targets, parts, step, slope)
         history, age, cycle, restarts, momentum = [loss], 0, 0, 0, 1.0
         self.converged = self.shifted = False
         np.copyto(self.kept, self.x)
+        refused = False
         for _ in range(iterations):
             if self._must_stop():
-                return
+                break
             age, before, momentum = age + 1, momentum, (1.0 + (1.0 + 4.0 * momentum**2) ** 0.5) / 2.0
-            momenta = ((before - 1.0) / momentum, before / momentum)
-            step_taken = (self.x, self.kept, self.answers, targets, weights, step, metric.basis, less)
-            descend(*step_taken, momenta)
-            found = self.problem.answers(self.x)
-            trial_loss, trial_parts = metric.measure(found, targets)
-            if not trial_loss + constant <= loss:
-                go_back(*step_taken)
-                step *= _SHRINK if age <= _YOUNG else 1.0
+            descend(self.x, self.kept, slope, (before - 1.0) / momentum, before / momentum)
+            self.problem.answers(self.x)
+            trial_loss, parts = metric.measure(room, targets)
+            refused = not trial_loss + constant <= loss
+            if refused:
+                shrink = _SHRINK if age <= _YOUNG else 1.0
+                go_back(self.x, self.kept, slope, shrink)
+                step *= shrink
                 age, cycle, momentum = 0, age, 1.0
                 restarts += 1
-                if len(less) and restarts > _TRUSTED:  # the eigenvalues do not hold here: go on without
+                if len(parts) and restarts > _TRUSTED:  # the eigenvalues do not hold here: go on without
                     self.shifted = True
-                    return
+                    break
                 if step < _SMALLEST_STEP * first_step:
-                    self.converged = self._flat(history, loss, _WINDOW) or self._at_rest(first_step)
+                    self.converged = self._flat(history, loss, _WINDOW) or self._at_rest(first_step, slope)
                     failed = final and not self.converged
                     self.warning = "the step size collapsed before convergence" if failed else ""
-                    return
+                    break
                 continue
-            loss, less = trial_loss + constant, metric.shortened * trial_parts
-            np.copyto(self.answers, found)
+            loss = trial_loss + constant
+            metric.slopes(room, targets, parts, step, slope)
             history.append(loss)
-            left_out = 0.5 * float(np.sum(less * trial_parts))
-            self.watch(self.problem.propagation.calls, loss + left_out if final else self.problem.loss(self.answers))
+            left_out = 0.5 * float(np.sum(metric.shortened * parts * parts))
+            self.watch(self.problem.propagation.calls, loss + left_out if final else self.loss())
             if self._flat(history, loss, _WINDOW if age >= 2 * _WINDOW else cycle + age):
                 self.converged = True
                 self.shifted = left_out > 0.1 * self.tolerance * loss
-                return
-        if final:
-            self.warning = "the iteration limit was reached before convergence"
+                break
+        else:
+            if final:
+                self.warning = "the iteration limit was reached before convergence"
+        if refused:
+            self.refresh()
 
     def stuck(self) -> bool:
         """Whether moving part of the way to the cold start's distribution would help: then this is no minimum.
@@ -171,14 +194,16 @@ class _Descent:
         """
         from understudy.model.kernels.descent import parabola
 
-        problem = self.problem
-        others = problem.answers(cold_potentials(problem, self.kept))
-        slope, bend = map(float, parabola(problem.weights, self.answers, problem.targets, others))
+        problem, loss = self.problem, self.loss()
+        np.copyto(self.kept, problem.room)
+        others = problem.answers(cold_potentials(problem, np.empty(len(self.x))))
+        slope, bend = map(float, parabola(problem.weights, self.kept, problem.targets, others))
+        np.copyto(others, self.kept)
         if not slope < 0.0 < bend:
             return False
         share = min(1.0, -slope / bend)
         gain = -slope * share - 0.5 * bend * share**2
-        return gain > max(self.tolerance, 1e-3) * problem.loss(self.answers) + 1e-9
+        return gain > max(self.tolerance, 1e-3) * loss + 1e-9
 
     def underflowed(self) -> bool:
         """Whether the linear domain lost something that the log domain keeps."""
@@ -189,16 +214,16 @@ class _Descent:
         self.refresh()
         if self.problem.propagation.in_logs or self.problem.propagation.smallest_message >= TINY:
             return False
+        np.copyto(self.kept, self.problem.room)
         exact = self.problem.answers(self.x, logs=True)
-        exact -= self.answers
-        return float(np.abs(exact, out=exact).max()) > _SAME * self.problem.total
+        self.kept -= exact
+        return float(np.abs(self.kept, out=self.kept).max()) > _SAME * self.problem.total
 
     def report(self) -> FitReport:
-        """How it went; the loss is that of the answers as they are now."""
+        """How it went."""
         seconds = time.perf_counter() - self.begun
         calls = self.problem.propagation.calls
-        loss = self.problem.loss(self.answers)
-        return FitReport(loss, calls, self.gap, seconds, self.converged and not self.warning, self.warning)
+        return FitReport(self.loss(), calls, self.gap, seconds, self.converged and not self.warning, self.warning)
 
     def _flat(self, history: list[float], loss: float, window: int) -> bool:
         """Whether the loss left to gain is negligible.
@@ -215,31 +240,23 @@ class _Descent:
         self.gap = gained * max(_PATIENCE, len(history) / (2 * _WINDOW)) / loss
         return self.gap <= self.tolerance
 
-    def _at_rest(self, step: float) -> bool:
+    def _at_rest(self, step: float, slope: NDArray[np.float32]) -> bool:
         """Whether no step along the true gradient, long or short, gains anything to speak of: the floor of rounding."""
-        problem = self.problem
-        loss = problem.loss(self.answers)
+        from understudy.model.kernels.descent import slopes
+
+        self.refresh()
+        problem, loss = self.problem, self.loss()
+        slopes(problem.weights, problem.room, problem.targets, step, slope)
         for part in (1.0, 0.1, 0.01):
-            np.subtract(self.answers, problem.targets, out=self.kept)
-            self.kept *= problem.weights
-            self.kept *= -part * step
+            np.multiply(slope, -part, out=self.kept)
             self.kept += self.x
             if problem.loss(problem.answers(self.kept)) < (1.0 - 1e-3 * self.tolerance) * loss:
                 return False
         return True
 
-    def _softened(self, cap: float) -> Vector:
-        out = np.maximum(self.answers, self.problem.targets)
-        np.maximum(out, 0.0, out=out)
-        out *= self.problem.weights
-        out /= cap
-        out += 1.0
-        return np.divide(self.problem.weights, out, out=out)
-
-    def _metric(self, weights: Vector, directions: int, enough: float) -> Metric:
+    def _metric(self, weights: Weights, directions: int, enough: float) -> Metric:
         """The metric here; uses `kept` for a while."""
-        here = (self.problem, self.x, self.answers)
-        return metric_at(*here, weights, directions, scratch=self.kept, enough=enough)
+        return metric_at(self.problem, self.x, weights, directions, scratch=self.kept, enough=enough)
 
     def _must_stop(self) -> bool:
         if self.deadline is not None and time.perf_counter() > self.deadline:

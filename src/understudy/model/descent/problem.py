@@ -13,6 +13,7 @@ from understudy.domain import Clique, Domain
 from understudy.measurement import Measurement
 from understudy.model.descent.least_squares import consistent_tables
 from understudy.model.junction_tree import JunctionTree
+from understudy.model.kernels.arguments import Weights
 from understudy.model.propagate import Propagation
 from understudy.query import Query, Reordered
 
@@ -41,11 +42,16 @@ class Problem:
     propagation: Propagation
     total: float
     targets: Vector
-    weights: Vector
+    weights: Weights
     constant: float
     general: list[tuple[int, slice, Query]]
     forbidden: NDArray[np.int64]
     logs: bool = False
+
+    @property
+    def room(self) -> Vector:
+        """Where `answers` puts its results; every call writes over it."""
+        return self.propagation.room
 
     def potentials(self, x: Vector) -> Vector:
         """The potentials of all tables; a part of `x` where there are no general queries."""
@@ -58,14 +64,13 @@ class Problem:
         return out
 
     def answers(self, x: Vector, *, logs: bool = False) -> Vector:
-        """The model's answers at `x`, in the room of the propagation: valid until its next call."""
+        """The model's answers at `x`, in the room: valid until the next call."""
         marginals = self.propagation.marginals(
             self.potentials(x), self.total, forbidden=self.forbidden, logs=logs or self.logs
         )
-        out = self.propagation.room
         for table, place, query in self.general:
-            out[place] = query @ marginals[self.propagation.slice_of(table)]
-        return out
+            self.room[place] = query @ marginals[self.propagation.slice_of(table)]
+        return self.room
 
     def loss(self, answers: Vector) -> float:
         """Half the sum of squared residuals in units of the noise: minus the log-likelihood of Gaussian noise."""
@@ -82,14 +87,14 @@ def make_problem(
 ) -> Problem:
     """Merge the measurements of each clique by precision and lay everything out as vectors."""
     more = sum(len(m.values) for m in measurements if m.query is not None)
-    propagation = Propagation(tree, [*(m.clique for m in measurements), *forbidden], more=more)
+    propagation = Propagation(tree, [*(m.clique for m in measurements), *forbidden], more=more, beliefs=False)
     tables = {clique: i for i, clique in enumerate(propagation.tables)}
     merged, constant = _merged(propagation, [m for m in measurements if m.query is None])
     fitted = consistent_tables(tree.domain, merged, total)
-    targets, weights = np.zeros(propagation.size + more), np.zeros(propagation.size + more)
+    targets, weights = np.zeros(propagation.size + more), np.zeros(len(tables))
     for clique, (values, weight) in merged.items():
-        where = propagation.slice_of(tables[clique])
-        targets[where], weights[where] = fitted[clique], weight
+        targets[propagation.slice_of(tables[clique])] = fitted[clique]
+        weights[tables[clique]] = weight
         constant += 0.5 * weight * float(np.square(fitted[clique] - values).sum())
     general: list[tuple[int, slice, Query]] = []
     place = propagation.size
@@ -98,13 +103,15 @@ def make_problem(
             query = _reordered(m.query, _permutation(tree.domain, m.clique, propagation))
             where = slice(place, place + len(m.values))
             general.append((tables[propagation.engine_order(m.clique)], where, query))
-            targets[where], weights[where] = m.values, m.sigma**-2
+            targets[where] = m.values
             place = where.stop
+    each = [*weights, *(m.sigma**-2 for m in measurements if m.query is not None)]
+    ends = [*propagation.starts[1:], *(where.stop for _, where, _ in general)]
     return Problem(
         propagation,
         total,
         targets,
-        weights,
+        Weights(np.array(ends, np.int64), np.array(each), np.empty(0, np.float32)),
         constant,
         general,
         _forbidden_cells(propagation, forbidden),

@@ -75,7 +75,7 @@ def _place_one_ways(problem: Problem, out: Vector, covered: set[str]) -> None:
 
 
 def _is_measured(problem: Problem, table: int) -> bool:
-    return bool(problem.weights[problem.propagation.starts[table]] > 0.0)  # all cells of a table have one weight
+    return bool(problem.weights.each[table] > 0.0)
 
 
 def _add(problem: Problem, out: Vector, table: int, clique: Clique, values: Vector) -> None:

@@ -34,20 +34,37 @@ class Schedule(NamedTuple):
     plain: NDArray[np.int64]
 
 
-class Basis(NamedTuple):
-    """Directions in half the memory of single precision: rows of codes, and a scale for each `CHUNK` of a row.
+class Weights(NamedTuple):
+    """1/variance of every answer: the same for all of a table, unless softened by a factor for each."""
 
-    Much coarser codes would shift the minimum: what they round away is no direction that the model can follow.
-    """
+    ends: NDArray[np.int64]
+    each: NDArray[np.float64]
+    factors: NDArray[np.float32]
+
+    def softened(self, factors: NDArray[np.float32]) -> Weights:
+        """The same weights times a factor for each answer."""
+        return self._replace(factors=factors)
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The weights of some answers."""
+        found: NDArray[np.float64] = self.each[np.searchsorted(self.ends, places, side="right")]
+        return found * self.factors[places] if self.factors.size else found
+
+
+class Basis(NamedTuple):
+    """Vectors in half the memory of single precision: rows of codes, and a scale for each `CHUNK` of a row."""
 
     codes: NDArray[np.int16]
     scales: NDArray[np.float64]
 
     @classmethod
     def empty(cls, rows: int, cells: int) -> Self:
-        """Room for directions."""
+        """Room for vectors."""
         return cls(np.empty((rows, cells), np.int16), np.empty((rows, -(-cells // CHUNK))))
 
-    def first(self, rows: int) -> Basis:
-        """The first rows, or all there are; in the same memory."""
-        return Basis(self.codes[:rows], self.scales[:rows])
+
+class Directions(NamedTuple):
+    """Vectors that are 0 but for some places, the same of all: their values there, one row for each."""
+
+    places: NDArray[np.int64]
+    rows: NDArray[np.float64]

@@ -1,7 +1,7 @@
 """The compiled loops of the descent.
 
-A basis has one row of 16-bit codes for each stiff direction, and for each chunk of a row the scale of its codes. All
-passes go through the cells in chunks that stay in the processor's nearest memory while every direction visits them.
+They go through the answers in chunks, whose weights are written out in the processor's nearest memory: in the large
+there is one weight for a table (`Weights` in `arguments.py`), so that no vector of them is stored.
 """
 
 from __future__ import annotations
@@ -17,125 +17,118 @@ _FAST = {"reassoc", "contract", "nsz", "arcp"}  # without "nnan" and "ninf": an 
 _TOP = 32767.0
 
 
+@njit(inline="always")
+def _weigh(out: Any, weights: Any, start: int, size: int, table: int) -> Any:
+    """Write down a chunk's weights; returns the table that the next chunk begins in, and the chunk's length."""
+    length = min(CHUNK, size - start)
+    i = 0
+    while i < length:
+        end = min(length, weights.ends[table] - start)
+        for j in range(i, end):
+            out[j] = weights.each[table]
+        i = end
+        if i < length:
+            table += 1
+    if weights.factors.size:
+        factors = weights.factors[start : start + length]
+        for j in range(length):
+            out[j] *= factors[j]
+    return table, length
+
+
 @njit(cache=True, fastmath=_FAST)
 def half_squares(weights: Any, answers: Any, targets: Any) -> Any:
     """Half the weighted sum of squared residuals. Without targets the answers are the residual."""
-    total = 0.0
-    for i in range(weights.size):
-        r = answers[i] if targets is None else answers[i] - targets[i]
-        total += weights[i] * r * r
+    total, table, w = 0.0, 0, np.empty(CHUNK)
+    for start in range(0, answers.size, CHUNK):
+        table, length = _weigh(w, weights, start, answers.size, table)
+        for i in range(length):
+            r = answers[start + i] if targets is None else answers[start + i] - targets[start + i]
+            total += w[i] * r * r
     return 0.5 * total
 
 
 @njit(cache=True, fastmath=_FAST)
 def extremes(weights: Any, answers: Any, targets: Any, total: float) -> Any:
     """The largest weight times variance that the targets imply, and the largest weighted residual."""
-    stiffest, furthest = 0.0, 0.0
-    for i in range(weights.size):
-        count = min(max(targets[i], 0.0), total)
-        stiffest = max(stiffest, weights[i] * count * (1.0 - count / total))
-        furthest = max(furthest, weights[i] * abs(answers[i] - targets[i]))
+    stiffest, furthest, table, w = 0.0, 0.0, 0, np.empty(CHUNK)
+    for start in range(0, answers.size, CHUNK):
+        table, length = _weigh(w, weights, start, answers.size, table)
+        for i in range(length):
+            count = min(max(targets[start + i], 0.0), total)
+            stiffest = max(stiffest, w[i] * count * (1.0 - count / total))
+            furthest = max(furthest, w[i] * abs(answers[start + i] - targets[start + i]))
     return stiffest, furthest
 
 
 @njit(cache=True, fastmath=_FAST)
 def parabola(weights: Any, answers: Any, targets: Any, others: Any) -> Any:
     """Slope and bend of the loss on the line from these answers to others."""
-    slope, bend = 0.0, 0.0
-    for i in range(weights.size):
-        away = others[i] - answers[i]
-        slope += weights[i] * (answers[i] - targets[i]) * away
-        bend += weights[i] * away * away
+    slope, bend, table, w = 0.0, 0.0, 0, np.empty(CHUNK)
+    for start in range(0, answers.size, CHUNK):
+        table, length = _weigh(w, weights, start, answers.size, table)
+        for i in range(start, start + length):
+            away = others[i] - answers[i]
+            slope += w[i - start] * (answers[i] - targets[i]) * away
+            bend += w[i - start] * away * away
     return slope, bend
 
 
 @njit(cache=True, fastmath=_FAST)
-def parts(basis: Any, weights: Any, answers: Any, targets: Any, out: Any) -> Any:
-    """The residual's part along each direction of the basis, in the inner product of the weights.
-
-    Returns half the weighted sum of squared residuals. Without targets the answers are the residual.
-    """
-    residual = np.empty(CHUNK)
-    out[:] = 0.0
-    squares = 0.0
-    for start in range(0, weights.size, CHUNK):
-        w, a = weights[start : start + CHUNK], answers[start : start + CHUNK]
-        for i in range(w.size):
-            r = a[i] if targets is None else a[i] - targets[start + i]
-            residual[i] = w[i] * r
-            squares += residual[i] * r
-        for k in range(out.size):
-            codes, total = basis.codes[k, start : start + CHUNK], 0.0
-            for i in range(w.size):
-                total += codes[i] * residual[i]
-            out[k] += total * basis.scales[k, start // CHUNK]
-    return 0.5 * squares
-
-
-@njit(inline="always")
-def _residuals(residual: Any, answers: Any, targets: Any, basis: Any, less: Any, start: int) -> Any:
-    """A chunk of residuals without `less` of each direction; returns the chunk's length."""
-    a, y = answers[start : start + CHUNK], targets[start : start + CHUNK]
-    for i in range(a.size):
-        residual[i] = a[i] - y[i]
-    for k in range(less.size):
-        codes, much = basis.codes[k, start : start + CHUNK], less[k] * basis.scales[k, start // CHUNK]
-        for i in range(a.size):
-            residual[i] -= much * codes[i]
-    return a.size
-
-
-@njit(cache=True, fastmath=_FAST)
-def descend(
-    x: Any, kept: Any, answers: Any, targets: Any, weights: Any, step: float, basis: Any, less: Any, momenta: Any
-) -> None:
-    """One accelerated step: `kept` becomes the plain step from `x`, and `x` goes beyond it by the two momenta.
-
-    The residual is taken without `less` of each direction of the basis.
-    """
-    along, beyond = momenta
-    residual = np.empty(CHUNK)
-    for start in range(0, x.size, CHUNK):
-        length = _residuals(residual, answers, targets, basis, less, start)
-        at, old, w = x[start : start + length], kept[start : start + length], weights[start : start + length]
+def soften(weights: Any, answers: Any, targets: Any, cap: float, factors: Any) -> None:
+    """Factors that keep count times weight below a cap."""
+    table, w = 0, np.empty(CHUNK)
+    for start in range(0, answers.size, CHUNK):
+        table, length = _weigh(w, weights, start, answers.size, table)
         for i in range(length):
-            moved = at[i] - step * w[i] * residual[i]
-            at[i] = moved + along * (moved - old[i]) + beyond * (moved - at[i])
-            old[i] = moved
+            count = max(answers[start + i], targets[start + i], 0.0)
+            factors[start + i] = 1.0 / (1.0 + w[i] * count / cap)
 
 
 @njit(cache=True, fastmath=_FAST)
-def go_back(x: Any, kept: Any, answers: Any, targets: Any, weights: Any, step: float, basis: Any, less: Any) -> None:
-    """Undo a step: `x` and `kept` become what `x` was, which the plain step and the residual tell."""
-    residual = np.empty(CHUNK)
-    for start in range(0, x.size, CHUNK):
-        length = _residuals(residual, answers, targets, basis, less, start)
-        at, old, w = x[start : start + length], kept[start : start + length], weights[start : start + length]
+def slopes(weights: Any, answers: Any, targets: Any, step: float, out: Any) -> None:
+    """By how much a plain step lowers each unknown."""
+    table, w = 0, np.empty(CHUNK)
+    for start in range(0, answers.size, CHUNK):
+        table, length = _weigh(w, weights, start, answers.size, table)
         for i in range(length):
-            at[i] = old[i] = old[i] + step * w[i] * residual[i]
+            out[start + i] = step * w[i] * (answers[start + i] - targets[start + i])
 
 
 @njit(cache=True, fastmath=_FAST)
-def subtract(basis: Any, coefficients: Any, vector: Any) -> None:
-    """Take a combination of the basis away from a vector."""
-    for start in range(0, vector.size, CHUNK):
-        v = vector[start : start + CHUNK]
-        for k in range(coefficients.size):
-            codes, much = basis.codes[k, start : start + CHUNK], coefficients[k] * basis.scales[k, start // CHUNK]
-            for i in range(v.size):
-                v[i] -= much * codes[i]
+def descend(x: Any, kept: Any, slope: Any, along: float, beyond: float) -> None:
+    """One accelerated step: `kept` becomes the plain step from `x`, and `x` goes beyond it by the two momenta."""
+    for i in range(x.size):
+        moved = x[i] - slope[i]
+        x[i] = moved + along * (moved - kept[i]) + beyond * (moved - x[i])
+        kept[i] = moved
 
 
-@njit(inline="always")
-def _encode(values: Any, basis: Any, row: int, start: int) -> None:
-    """Write a chunk of a row."""
-    top, codes = 0.0, basis.codes[row, start : start + CHUNK]
-    for i in range(codes.size):
-        top = max(top, abs(values[i]))
-    basis.scales[row, start // CHUNK] = top / _TOP
-    finer = _TOP / top if top > 0.0 else 0.0
-    for i in range(codes.size):
-        codes[i] = np.int16(np.rint(values[i] * finer))
+@njit(cache=True, fastmath=_FAST)
+def go_back(x: Any, kept: Any, slope: Any, shrink: float) -> None:
+    """Undo a step: `x` and `kept` become what `x` was. The next plain step will be shorter by a factor."""
+    for i in range(x.size):
+        x[i] = kept[i] = kept[i] + slope[i]
+        slope[i] *= shrink
+
+
+@njit(cache=True, fastmath=_FAST)
+def parts(rows: Any, vector: Any, out: Any) -> None:
+    """`rows @ vector`."""
+    for k in range(out.size):
+        row, total = rows[k], 0.0
+        for i in range(vector.size):
+            total += row[i] * vector[i]
+        out[k] = total
+
+
+@njit(cache=True, fastmath=_FAST)
+def subtract(rows: Any, coefficients: Any, vector: Any) -> None:
+    """Take a combination of rows away from a vector."""
+    for k in range(coefficients.size):
+        row, much = rows[k], coefficients[k]
+        for i in range(vector.size):
+            vector[i] -= much * row[i]
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -144,21 +137,29 @@ def store(basis: Any, row: int, weights: Any, vector: Any, size: float) -> float
 
     Cells that have no weight become 0: they would only coarsen the codes.
     """
-    largest, part = 0.0, 1.0 / size
+    largest, part, table, w = 0.0, 1.0 / size, 0, np.empty(CHUNK)
     for start in range(0, vector.size, CHUNK):
-        v, w = vector[start : start + CHUNK], weights[start : start + CHUNK]
-        for i in range(v.size):
-            v[i] = part * v[i] if w[i] != 0.0 else 0.0
-            largest = max(largest, abs(w[i] * v[i]))
-        _encode(v, basis, row, start)
+        table, length = _weigh(w, weights, start, vector.size, table)
+        v, codes, top = vector[start : start + length], basis.codes[row, start : start + length], 0.0
+        for i in range(length):
+            top = max(top, abs(v[i]) if w[i] != 0.0 else 0.0)
+        finer = _TOP / top if top > 0.0 else 0.0
+        basis.scales[row, start // CHUNK] = part * top / _TOP
+        for i in range(length):
+            codes[i] = np.int16(np.rint(v[i] * finer)) if w[i] != 0.0 else 0
+            largest = max(largest, part * abs(w[i] * v[i]))
     return largest
 
 
 @njit(cache=True, fastmath=_FAST)
-def probe(x: Any, weights: Any, vector: Any, epsilon: float, out: Any) -> None:
-    """Unknowns a little away from `x` along a vector."""
-    for i in range(x.size):
-        out[i] = x[i] + epsilon * weights[i] * vector[i]
+def shift(x: Any, weights: Any, basis: Any, row: int, epsilon: float) -> None:
+    """Move the unknowns a little along a row of the basis."""
+    table, w = 0, np.empty(CHUNK)
+    for start in range(0, x.size, CHUNK):
+        table, length = _weigh(w, weights, start, x.size, table)
+        codes, much = basis.codes[row, start : start + length], epsilon * basis.scales[row, start // CHUNK]
+        for i in range(length):
+            x[start + i] += much * w[i] * codes[i]
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -169,20 +170,23 @@ def change(found: Any, answers: Any, epsilon: float) -> None:
 
 
 @njit(cache=True, fastmath=_FAST)
-def rotate(basis: Any, rotation: Any) -> None:
-    """Replace the first rows of a basis by the combinations that the columns of `rotation` say."""
-    rows, cells = basis.codes.shape
-    held, mixed = np.empty((rows, CHUNK)), np.empty(CHUNK)
-    for start in range(0, cells, CHUNK):
-        length = min(CHUNK, cells - start)
-        for m in range(rows):
-            codes, scale = basis.codes[m, start : start + CHUNK], basis.scales[m, start // CHUNK]
-            for i in range(length):
-                held[m, i] = scale * codes[i]
-        for k in range(rotation.shape[1]):
-            mixed[:] = 0.0
-            for m in range(rows):
-                much = rotation[m, k]
-                for i in range(length):
-                    mixed[i] += much * held[m, i]
-            _encode(mixed, basis, k, start)
+def part_along(basis: Any, row: int, weights: Any, vector: Any) -> float:
+    """A vector's part along a row of the basis, in the inner product of the weights."""
+    total, table, w = 0.0, 0, np.empty(CHUNK)
+    for start in range(0, vector.size, CHUNK):
+        table, length = _weigh(w, weights, start, vector.size, table)
+        v, codes, some = vector[start : start + length], basis.codes[row, start : start + length], 0.0
+        for i in range(length):
+            some += w[i] * v[i] * codes[i]
+        total += some * basis.scales[row, start // CHUNK]
+    return total
+
+
+@njit(cache=True, fastmath=_FAST)
+def take_off(basis: Any, row: int, much: float, vector: Any) -> None:
+    """Take a multiple of a row of the basis away from a vector."""
+    for start in range(0, vector.size, CHUNK):
+        v, scale = vector[start : start + CHUNK], much * basis.scales[row, start // CHUNK]
+        codes = basis.codes[row, start : start + CHUNK]
+        for i in range(v.size):
+            v[i] -= scale * codes[i]

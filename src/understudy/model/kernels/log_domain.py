@@ -97,14 +97,15 @@ def _fuse(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: Any) -
 def run_log(W: Any, top: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any, index: Any) -> None:
     """Run steps `first .. last-1` on logarithms; `top` is scratch as long as `W`; `sums` keeps logarithms."""
     for q in range(first, last):
-        start, n = s.plain[q, 0], s.plain[q, 1]
+        t = s.table_at[q]
+        start, n = np.int64(s.offset[t]), s.cells[t]
         if s.kind[q] == NORMALISE:
             sums[q] = _log_sum(W[start : start + n])
             if sums[q] > -np.inf:
                 for j in range(n):
                     W[start + j] -= sums[q]
         elif s.kind[q] == RATIO:
-            up, shift = s.plain[q, 2], sums[s.plain[q, 3]]
+            up, shift = np.int64(s.offset[t + 1]), sums[s.plain[q, 0]]
             for j in range(n):
                 possible = W[up + j] > -np.inf
                 W[start + j] = W[start + j] - W[up + j] - shift if possible else -np.inf

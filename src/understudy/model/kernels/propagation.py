@@ -2,7 +2,7 @@
 
 A schedule `s` is plain arrays (named in `arguments.py`, made by `model/sweep/schedule.py`); these generic loops run any
 of them, so no tree structure is ever compiled. Everything lives in one flat workspace `W`. A `FUSE` step visits each
-cell of a tree clique once, multiplies its inputs there and adds the product to its outputs, so that the clique itself
+cell of a tree clique once, multiplies its inputs there and sums the product in its outputs, so that the clique itself
 is never stored. A `CROSS` step does the same for matrices of rows and columns (see `crossing.py`). `NORMALISE` makes a
 message add up to one, `RATIO` takes out of it what its receiver already knows, `SPREAD` adds a table to a larger one.
 
@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from understudy.model.kernels.arguments import CROSS, NORMALISE, RATIO, SPREAD
+from understudy.model.kernels.arguments import CROSS, FUSE, NORMALISE, RATIO, SPREAD
 from understudy.model.kernels.crossing import FAST, advance, cross
 
 TINY = 1e-280
@@ -125,6 +125,15 @@ def _sweep(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
         advance(index, sizes, jumps, places, tables)
 
 
+@njit(inline="always")
+def _clear(W: Any, s: Any, q: int) -> None:
+    """Set a step's outputs to 0: other tables may have lain there before."""
+    for t in range(s.table_at[q] + s.bounds[q, 2], s.table_at[q + 1]):
+        out = W[s.offset[t] : s.offset[t] + np.uint64(s.cells[t])]
+        for j in range(out.size):
+            out[j] = 0.0
+
+
 @njit(cache=True, fastmath=FAST)
 def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any, index: Any) -> float:
     """Run steps `first .. last-1`; returns the smallest cell of any normalised message, to notice underflow.
@@ -133,8 +142,9 @@ def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any,
     """
     smallest = 1.0
     for q in range(first, last):
+        t = s.table_at[q]
         if s.kind[q] == NORMALISE:
-            a = W[s.plain[q, 0] : s.plain[q, 0] + s.plain[q, 1]]
+            a = W[s.offset[t] : s.offset[t] + np.uint64(s.cells[t])]
             total = 0.0
             for j in range(a.size):
                 total += a[j]
@@ -145,13 +155,16 @@ def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any,
                 a[j] /= total
                 smallest = min(smallest, a[j])
         elif s.kind[q] == RATIO:
-            a = W[s.plain[q, 0] : s.plain[q, 0] + s.plain[q, 1]]
-            up, scale = s.plain[q, 2], sums[s.plain[q, 3]]
+            a = W[s.offset[t] : s.offset[t] + np.uint64(s.cells[t])]
+            up, scale = W[s.offset[t + 1] : s.offset[t + 1] + np.uint64(s.cells[t])], sums[s.plain[q, 0]]
             for j in range(a.size):
-                a[j] = a[j] / (W[up + j] * scale) if W[up + j] > 0.0 else 0.0
+                a[j] = a[j] / (up[j] * scale) if up[j] > 0.0 else 0.0
         elif s.kind[q] == CROSS:
+            _clear(W, s, q)
             cross(W, s, q, row, places, index)
         else:
+            if s.kind[q] == FUSE:
+                _clear(W, s, q)
             _sweep(W, s, q, row, places, index)
     return smallest
 

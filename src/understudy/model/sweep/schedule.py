@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.model.kernels.arguments import CROSS, FUSE, NORMALISE, RATIO, SPREAD, Schedule
 from understudy.model.sweep.crossing import Crossing, Table, crossing_of
+from understudy.model.sweep.layout import Layout
 
 _BLOCK, _LARGEST_BLOCK = 32, 1024
 _CONTIGUOUS = -1  # in place of a list of offsets
@@ -20,15 +21,17 @@ _CONTIGUOUS = -1  # in place of a list of offsets
 
 @dataclass
 class ScheduleBuilder:
-    """Collects steps one by one.
+    """Collects steps one by one. Tables may lack a place until the schedule is built.
 
     Attributes:
         domain: the sizes of columns.
         crossing: whether large cliques may be visited as matrices; the log domain cannot.
+        layout: which steps need which table.
     """
 
     domain: Domain
     crossing: bool
+    layout: Layout = field(default_factory=Layout)
     kind: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     length: list[int] = field(default_factory=list)
@@ -40,8 +43,13 @@ class ScheduleBuilder:
     plain: list[tuple[int, ...]] = field(default_factory=list)
     _lists: dict[tuple[tuple[int, ...], tuple[int, ...]], int] = field(default_factory=dict)
 
+    def new(self, columns: Clique) -> Table:
+        """A table that has no place yet."""
+        return self.layout.new(self.domain.cells(columns)), columns
+
     def fuse(self, clique: Clique, inputs: Sequence[Table], outputs: Sequence[Table]) -> None:
-        """Over the cells of `clique`: add the product of the inputs to every output."""
+        """Over the cells of `clique`: make every output the sum of the product of the inputs."""
+        self._use(*inputs, *outputs)
         crossing = crossing_of(self.domain, clique, inputs, outputs) if self.crossing else None
         if crossing is None:
             self._sweep(FUSE, clique, inputs, outputs)
@@ -49,20 +57,22 @@ class ScheduleBuilder:
             self._cross(crossing, inputs, outputs)
 
     def spread(self, source: Table, target: Table) -> None:
-        """Add a table to a larger one that contains its columns."""
+        """Add a table to a larger one that contains its columns; both lie outside the layout."""
         self._sweep(SPREAD, target[1], [source], [target])
 
-    def normalise(self, start: int, cells: int) -> int:
+    def normalise(self, table: Table) -> int:
         """Make a table add up to one; returns the step, whose sum is kept."""
-        return self._plain(NORMALISE, start, cells)
+        self._plain(NORMALISE, [table])
+        return len(self.kind) - 1
 
-    def ratio(self, down: int, cells: int, *, up: int, normalised: int) -> None:
+    def ratio(self, down: Table, up: Table, normalised: int) -> None:
         """Divide a downward table by the upward one, undoing what step `normalised` divided that by; 0/0 is 0."""
-        self._plain(RATIO, down, cells, up, normalised)
+        self._plain(RATIO, [down, up], normalised)
 
-    def build(self) -> Schedule:
-        """The arrays."""
+    def build(self, places: Mapping[int, int]) -> Schedule:
+        """The arrays, with every table in its place."""
         tables = np.array([table for step in self.tables for table in step], np.int64).reshape(-1, 3)
+        tables[:, 0] = [places.get(start, start) for start in tables[:, 0].tolist()]
         return Schedule(
             np.array(self.kind, np.int64),
             np.array(self.blocks, np.int64),
@@ -80,9 +90,14 @@ class ScheduleBuilder:
             np.array(self.plain, np.int64).reshape(-1, 5),
         )
 
-    def _plain(self, kind: int, *numbers: int) -> int:
-        self._append(kind, 0, 0, (0,) * 5, [], [], [], (numbers + (0,) * 5)[:5])
-        return len(self.kind) - 1
+    def _use(self, *tables: Table) -> None:
+        for start, columns in tables:
+            self.layout.use(start, self.domain.cells(columns), len(self.kind))
+
+    def _plain(self, kind: int, tables: Sequence[Table], number: int = 0) -> None:
+        self._use(*tables)
+        places = [(start, 0, self.domain.cells(columns)) for start, columns in tables]
+        self._append(kind, 0, 0, (0,) * 5, places, [], [], (number, 0, 0, 0, 0))
 
     def _append(self, *step: Any) -> None:
         columns: tuple[list[Any], ...] = (
