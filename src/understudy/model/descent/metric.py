@@ -80,36 +80,33 @@ def metric_at(
     room = problem.room
     np.copyto(scratch, room)
     expected, leap = extremes(weights, room, problem.targets, problem.total)
-    least = max(expected, leap / _FURTHEST)
-    found = _shortened(problem, x, scratch, weights, directions, (expected, least, leap)) if directions else None
+    found = _shortened(problem, x, scratch, weights, directions, expected, leap) if directions else None
     if found is None:
-        found = _plain(weights, max(least, _largest_eigenvalue(problem, x, scratch, weights, enough)))
+        found = _plain(weights, _largest_eigenvalue(problem, x, scratch, weights, enough), expected, leap)
     np.copyto(room, scratch)
     return found
 
 
-def _plain(weights: Weights, curvature: float) -> Metric:
-    return Metric(weights, curvature or 1.0, Directions(np.empty(0, np.int64), np.empty((0, 0))), np.empty(0))
+def _plain(weights: Weights, largest: float, expected: float, leap: float) -> Metric:
+    """The metric of the weights alone; the curvature is at least what the targets and the longest step ask for."""
+    nowhere = Directions(np.empty(0, np.int64), np.empty((0, 0)))
+    return Metric(weights, max(largest, expected, leap / _FURTHEST) or 1.0, nowhere, np.empty(0))
 
 
 def _shortened(
-    problem: Problem, x: Vector, answers: Vector, weights: Weights, directions: int, known: tuple[float, float, float]
+    problem: Problem, x: Vector, answers: Vector, weights: Weights, directions: int, expected: float, leap: float
 ) -> Metric | None:
-    """The metric with stiff directions shortened, if they can be trusted; None where not even the largest was found.
-
-    What is known: the largest eigenvalue that the targets imply, the least curvature, the largest weighted residual.
-    """
-    expected, least, leap = known
+    """The metric with stiff directions shortened, if they can be trusted; None where not even the largest was found."""
     places = _heaviest(weights, answers, problem.room)
     eigenvalues, errors, vectors, rows = _stiffest(problem, x, answers, weights, places, directions + _MORE_STEPS)
     settled = errors <= _SETTLED * eigenvalues
     if not settled[-1:].any():
         return None
-    largest = max(float(eigenvalues[-1]), least)
-    found = settled & (eigenvalues > _SHORTEST * largest)
+    largest = float(eigenvalues[-1])
+    found = settled & (eigenvalues > _SHORTEST * max(largest, expected, leap / _FURTHEST))
     order = [k for k in np.argsort(-eigenvalues) if found[k]][:directions]
-    if not order or eigenvalues[-1] < 0.8 * expected or leap > _LONGEST * eigenvalues[order[-1]]:
-        return _plain(weights, largest)
+    if not order or largest < 0.8 * expected or leap > _LONGEST * eigenvalues[order[-1]]:
+        return _plain(weights, largest, expected, leap)
     curvature = float(eigenvalues[order[-1]])
     turned = np.einsum("jk,ji->ki", vectors[:, order[:-1]], rows)
     turned *= weights.at(places)
