@@ -75,7 +75,7 @@ def test_propagation_crosses_and_the_log_domain_agrees():
     propagation = Propagation(JunctionTree.of(domain, cliques), cliques)
     from understudy.model.kernels import propagation as kernels
 
-    assert (propagation._schedule.kind == kernels.CROSS).any()
+    assert (propagation._steps.schedule.kind == kernels.CROSS).any()
     potentials = rng.normal(size=propagation.size)
     linear = propagation.marginals(potentials, 1.0, forbidden=NONE).copy()
     partition = propagation.log_partition
