@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -122,15 +123,13 @@ class Book:
         entry |= {} if run is None else {"run": run}
         self.check(dataset)
         try:
-            with self.path(dataset).open("a", encoding="utf-8") as file:
+            with self.path(dataset).open("a+b", buffering=0) as file:
                 _wait_for(file)  # from here to the end of the block others wait: what is found here still holds below
                 if run is not None and self.holds(dataset, run):
                     return
                 if limited and (passed := self.passed(dataset, budget)) is not None:
                     raise BudgetExceeded(f"{passed}. Another run was quicker; nothing was spent")
-                file.write(json.dumps(entry) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
+                _write_line(file, json.dumps(entry))
         except OSError:
             raise OutputError(f"the book {self.path(dataset)} cannot be written; nothing was read") from None
 
@@ -235,7 +234,30 @@ def _checked(entry: Any) -> dict[str, Any]:
     return dict(entry)
 
 
-def _wait_for(file: IO[str]) -> None:
+def _write_line(file: IO[bytes], text: str) -> None:
+    """A line of its own, durably: all of it or nothing.
+
+    Half a line, as a full disk leaves it, would make the page unreadable, and who then moves it away forgets what was
+    spent. So would a line right behind one that an editor left without its end.
+
+    Raises:
+        OSError: when it cannot be written; the page is as it was.
+    """
+    before = file.seek(0, os.SEEK_END)
+    file.seek(max(before - 1, 0))
+    start = b"" if file.read(1) in (b"", b"\n") else b"\n"
+    rest = memoryview(start + text.encode() + b"\n")
+    try:
+        while rest:
+            rest = rest[file.write(rest) or 0 :]
+        os.fsync(file.fileno())
+    except OSError:
+        with suppress(OSError):
+            file.truncate(before)
+        raise
+
+
+def _wait_for(file: IO[bytes]) -> None:
     """Have a page alone until it is closed, where the system and its disks can do that."""
     try:
         import fcntl

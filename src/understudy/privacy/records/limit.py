@@ -96,9 +96,19 @@ def entry_of(budget: Budget) -> dict[str, Any]:
 
 
 def past_year(entries: Iterable[Mapping[str, Any]], now: datetime | None = None) -> list[Mapping[str, Any]]:
-    """The entries of the last 365 days; one without a readable time counts."""
-    start = (now or datetime.now(UTC)) - YEAR
-    return [entry for entry in entries if _time(entry) is None or (_time(entry) or start) >= start]
+    """The entries of the last 365 days; one without a readable time counts.
+
+    A page is only ever added to: an entry is no older than those before it. One that a clock was wrong for, set back to
+    1970 when its battery was empty, counts as long as the one before.
+    """
+    now = now or datetime.now(UTC)
+    latest, recent = datetime.min.replace(tzinfo=UTC), []
+    for entry in entries:
+        time = _time(entry)
+        latest = max(latest, time) if time is not None and time <= now else latest
+        if time is None or max(time, latest) >= now - YEAR:
+            recent.append(entry)
+    return recent
 
 
 def _time(entry: Mapping[str, Any]) -> datetime | None:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+from contextlib import contextmanager
 
 import pytest
 
@@ -125,6 +127,35 @@ def test_a_folder_that_cannot_be_written_is_told_with_the_remedy(tmp_path):
 def test_the_environment_says_where_the_book_is(book):
     assert Book().folder == book
     assert os.environ["UNDERSTUDY_BOOK"] == str(book)
+
+
+@contextmanager
+def no_more_than(size):
+    """A disk that is full once a file has so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_leaves_the_page_as_it_was(shelf):
+    """Half a line would stop every later run until somebody moves the page away, and forgets what was spent."""
+    shelf.append("people", Budget.of(rho=1.0), unit=UNIT)
+    page = shelf.path("people").read_bytes()
+    with no_more_than(len(page) + 20), pytest.raises(OutputError, match="cannot be written; nothing was read"):
+        shelf.append("people", Budget.of(rho=1.0), unit=UNIT)
+    assert shelf.path("people").read_bytes() == page
+    shelf.append("people", Budget.of(rho=1.0), unit=UNIT)
+    assert shelf.spent("people").rho == 2.0
+
+
+def test_a_page_that_an_editor_left_without_its_last_line_end_is_gone_on_with(shelf):
+    shelf.append("people", Budget.of(rho=1.0), unit=UNIT)
+    shelf.path("people").write_bytes(shelf.path("people").read_bytes().rstrip(b"\n"))
+    shelf.append("people", Budget.of(rho=1.0), unit=UNIT)
+    assert shelf.spent("people").rho == 2.0
 
 
 def test_entries_are_plain_json_lines(shelf):

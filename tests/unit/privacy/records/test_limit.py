@@ -55,6 +55,15 @@ def test_only_the_last_365_days_count_and_what_has_no_time_counts():
     assert past_year([old, new, {}, {"time": "yesterday"}], now) == [new, {}, {"time": "yesterday"}]
 
 
+def test_a_clock_that_was_set_back_does_not_make_a_run_older_than_the_one_before():
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    old, new, ahead = ({"time": (now + timedelta(days=days)).isoformat()} for days in (-500, -3, 5000))
+    back = {"time": "1970-01-01T00:00:09+00:00"}
+    assert past_year([old, new, back], now) == [new, back]
+    assert past_year([old, back], now) == []
+    assert past_year([ahead, old, new], now) == [ahead, new]  # one that was ahead says nothing about later ones
+
+
 @pytest.mark.parametrize(
     "given", [{}, {"epsilon": 0.0}, {"epsilon": -1}, {"epsilon": 1, "rho": 1}, {"rho": float("nan")},
               {"epsilon": 1, "delta": 0}, {"epsilon": "1"}]
