@@ -80,24 +80,27 @@ def _can_write(folder: Path) -> bool:
         return False
 
 
-def free_memory() -> int:
-    """The bytes of memory that are free now."""
+def roomy_memory() -> int:
+    """Half of the memory that the machine has.
+
+    **Privacy.** What is free depends on the rows, of a frame even before a run begins; what is built in does not.
+    """
     import psutil
 
-    return int(psutil.virtual_memory().available)
+    return int(psutil.virtual_memory().total) // 2
 
 
-def check_memory(needed_bytes: int, free_bytes: int | None = None) -> None:
-    """Make sure that the model and tables of a run fit in memory.
+def check_memory(needed_bytes: int) -> None:
+    """Make sure that the model and tables of a run fit in the memory that is free.
 
-    Args:
-        needed_bytes: how much they need.
-        free_bytes: how much there was when the run was prepared; by default what there is now.
+    **Privacy.** What is free depends on the rows: for refusing a run, never for what a release is made of.
 
     Raises:
         SettingError: saying how much is needed and what would need less.
     """
-    free = free_memory() if free_bytes is None else free_bytes
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
     if free < needed_bytes:
         raise SettingError(
             f"this run may need {_mib(needed_bytes)} MiB of memory and {_mib(free)} MiB are free: use coarser bins, "

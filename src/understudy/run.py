@@ -27,7 +27,7 @@ from understudy.preflight import (
     check_rules,
     check_space,
     find_compiler_cache,
-    free_memory,
+    roomy_memory,
 )
 from understudy.privacy import Book, Budget, Receipt
 from understudy.privacy.accounting.charge import Charge
@@ -72,7 +72,6 @@ class Run:
         # a plan fixes all measurements in advance: a question about their result is none of them
         self.plan, self.budget = (None, budget) if rating else _planned(mechanism, schema, budget, self.neighbours)
         self.insecure = is_insecure()
-        self._free_bytes = free_memory()  # now: once rows are read, what is left would tell how many there are
         self.rules_bytes = check_rules(widest(schema))
 
     def look(self) -> bool:
@@ -83,15 +82,15 @@ class Run:
     def fits(self, schema: Schema) -> bool:
         """Whether the mechanism has room for a schema that was bought.
 
-        **Privacy.** The schema that is chosen by this is released: room is what there was before a row was read.
+        **Privacy.** The schema that is chosen by this is released: room is what the machine has, not what is free.
         """
         try:
-            check_memory(self.mechanism.footprint(schema.domain).memory_bytes, self._free_bytes)
+            needed = self.mechanism.footprint(schema.domain).memory_bytes
             if self.rating is not None:
                 self.rating.tables(schema.domain)
         except SettingError:
             return False
-        return True
+        return needed <= roomy_memory()
 
     def complete(self, schema: Schema) -> None:
         """Go on with the schema that was bought."""

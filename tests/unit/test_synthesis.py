@@ -387,20 +387,31 @@ def test_test_mode_in_any_part_of_a_run_marks_the_whole(tmp_path):
     assert run(tmp_path, progress=sneak).receipt.insecure
 
 
-def test_the_schema_that_is_bought_does_not_depend_on_the_memory_that_rows_take(monkeypatch):
-    """Rows fill memory: what is left once they are read tells how many there are, and the bought schema is released."""
-    memory = namedtuple("memory", "available")
-    monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 40))
+@pytest.mark.parametrize("before", [1 << 40, 1 << 12])
+def test_the_schema_that_is_bought_does_not_depend_on_the_memory_that_rows_take(monkeypatch, before):
+    """Rows fill memory: what is left tells how many there are, of a frame before the run begins."""
+    memory = namedtuple("memory", "total available")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 40, before))
 
     def fills(step):
         if step.stage == "discover":
-            monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 10))
+            monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 40, 1 << 10))
 
     field = {"name": "b", "type": "integer", "understudy": {"bounds": "discover", "bins": "discover"}}
     schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
     table = pl.DataFrame({"b": [*range(64)] * 50})
     release = us.synthesize(table, schema, epsilon=1e3, delta=1e-6, mechanism="independent", progress=fills)
     assert release.schema.domain["b"] > 64
+
+
+def test_a_bought_schema_fits_into_the_machine(monkeypatch):
+    memory = namedtuple("memory", "total available")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 13, 1 << 40))
+    field = {"name": "b", "type": "integer", "understudy": {"bounds": "discover", "bins": "discover"}}
+    schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    table = pl.DataFrame({"b": [*range(64)] * 50})
+    release = us.synthesize(table, schema, epsilon=1e3, delta=1e-6, mechanism="independent")
+    assert 64 * release.schema.domain["b"] <= 1 << 12
 
 
 @pytest.mark.parametrize("step", [("select", "pairs of columns"), ("discover", "the values of a")])
