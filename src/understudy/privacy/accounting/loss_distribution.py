@@ -12,6 +12,8 @@ law of the sum is computed by Fourier transforms on a grid. Everything that is n
 - *Window.* The transform is circular: mass outside the window is counted again inside it, never lost, except what lies
   above, whose probability is bounded (the discrete Gaussian is sub-Gaussian with variance proxy sigma^2) and added.
 - *Tails* of each measurement beyond a cut are bounded in the same way and added; *rounding* of the transforms likewise.
+- *Losses* themselves are rounded, and 1 - exp(epsilon - L) can be as small as that. No loss of the sum is further off
+  than a slack, so delta is taken at an epsilon that is smaller by it.
 """
 
 from __future__ import annotations
@@ -62,11 +64,13 @@ class LossDistribution:
         start = math.floor((low - offset) / self._step)
         masses = np.roll(np.fft.irfft(spectrum, size), -start % size)
         self._losses = offset + self._step * np.arange(start, start + size)
+        largest = sum(m * (2 * (math.ceil(self._tilt) + self._reach(s)) + 1) / (2 * s * s) for s, m in groups.items())
+        self._slack = 16 * _EPS * (largest + float(np.abs(self._losses).max()))
         self._masses = np.maximum(masses, 0.0) + 8 * _EPS * math.log2(size) * (count + 1)
 
     def _one(self, sigma: float, shift: float, size: int) -> tuple[NDArray[np.float64], float]:
         """Tilted probabilities of one measurement's loss on the circular grid, and the logarithm of their scale."""
-        reach = math.ceil(self._cut * sigma) + 1
+        reach = self._reach(sigma)
         x = np.arange(-math.ceil(self._tilt) - reach, reach + 1, dtype=np.float64)
         loss = (1 - 2 * x) / (2 * sigma * sigma)
         log_p = -x * x / (2 * sigma * sigma)
@@ -78,12 +82,18 @@ class LossDistribution:
         scale = float(tilted.max())
         tilted = np.exp(tilted - scale)
         masses = np.bincount(index % size, tilted * (1 - part), size)
-        masses += np.bincount((index + 1) % size, tilted * part * math.exp(self._tilt * self._step), size)
+        if not shift:
+            masses += np.bincount((index + 1) % size, tilted * part * math.exp(self._tilt * self._step), size)
         total = float(masses.sum())
         return masses / total, scale + math.log(total)
 
+    def _reach(self, sigma: float) -> int:
+        """How far one measurement's noise is followed."""
+        return math.ceil(self._cut * sigma) + 1
+
     def delta(self, epsilon: float) -> float:
         """An upper bound of the delta at which the measurements together are (epsilon, delta)-DP."""
+        epsilon -= self._slack
         above = self._losses > epsilon
         losses = self._losses[above]
         terms = self._masses[above] * np.exp(self._log_scale - self._tilt * losses) * -np.expm1(epsilon - losses)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import reduce
 from itertools import product
 from typing import Any
@@ -14,6 +15,7 @@ from understudy.errors import SettingError
 from understudy.privacy.accounting.calibrate import planned_epsilon, planned_sigma, spread
 from understudy.privacy.accounting.convert import epsilon_of, rho_of
 from understudy.privacy.accounting.loss_distribution import LossDistribution
+from understudy.privacy.exact import float_below
 
 
 def true_delta(sigmas: list[float], epsilon: float) -> float:
@@ -60,6 +62,22 @@ def test_delta_is_valid_away_from_where_it_was_aimed() -> None:
     aimed = LossDistribution([2.0, 3.0], 1.0, 1e-6)
     for epsilon in (0.0, 0.3, 1.7, 2.5):
         assert aimed.delta(epsilon) >= true_delta([2.0, 3.0], epsilon)
+
+
+@pytest.mark.parametrize("more", [[], [0.2], [0.29]], ids=["one", "lattice", "grid"])
+def test_rounding_a_loss_does_not_hide_it_from_an_epsilon_right_below(more: list[float]) -> None:
+    """In exact fractions the loss without noise, which is nearly always there, lies above epsilon by a rounding."""
+    for sigma in np.linspace(0.06, 0.2, 50).tolist():
+        sigmas = [sigma, *([sigma] if more == [0.2] else more)]
+        loss = sum(1 / (2 * Fraction(one) ** 2) for one in sigmas)
+        epsilon = math.nextafter(float_below(loss), 0.0)
+        above = float(loss - Fraction(epsilon))
+        quiet = math.prod(1 / (1 + 2.001 * math.exp(-1 / (2 * one * one))) for one in sigmas)
+        assert LossDistribution(sigmas, 1.02 * epsilon, 1e-20).delta(epsilon) >= quiet * above * (1 - above)
+
+
+def test_an_epsilon_far_above_the_losses_is_answered() -> None:
+    assert LossDistribution([0.05], 1800.0, 1e-9).delta(1800.0) < 1e-20
 
 
 @pytest.mark.parametrize("weights", [[1.0], [1.0] * 5, [3.0, 1.0, 2.0]])
