@@ -5,7 +5,8 @@ as there are answers on record it is given those, and from then on fresh ones, o
 
 **Privacy.** Every answer is on disk before anyone gets it, so one that is not on record was never seen: a charge
 without its answer is answered now, once. Where a question differs from the recorded one (another version, another
-machine's rounding) the attempt stops before anything is asked, and the run is finished from what was measured.
+machine's rounding) the attempt stops before anything is asked, and the run is finished from what was measured. So it is
+where the record is an older copy: what it does not hold was answered since, and would be answered twice for one price.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ class Earlier:
 
     Args:
         held: what its partial file holds.
+        closed: whether it is an older copy, so that nothing but what it holds may be answered.
     """
 
-    def __init__(self, held: Partial) -> None:
+    def __init__(self, held: Partial, *, closed: bool = False) -> None:
+        self._closed = closed
         self.spent, self.measured = bool(held.charges), bool(held.measurements)
         self._left: deque[Any] = deque(held.records)
         self._bought = Schema.from_dict(held.schema) if held.schema != held.run["schema"] else None
@@ -61,7 +64,7 @@ class Earlier:
                 raise Diverged("a second attempt at this run would ask other questions than the first")
             self._left.popleft()
             fresh.pop(0)
-        return fresh
+        return self._open(fresh)
 
     def answered(self, answer: Any) -> Any:
         """The answer on record, or None where this question was not answered yet.
@@ -73,6 +76,7 @@ class Earlier:
             Diverged: when the record has an answer of another kind.
         """
         if not self._left or isinstance(self._left[0], Charge):
+            self._open([answer])
             return None
         known = self._left.popleft()
         known = known if isinstance(known, Measurement) else decoded(known)
@@ -80,6 +84,12 @@ class Earlier:
         if not same or (isinstance(known, dict) and list(known) != list(answer)):
             raise Diverged("a second attempt at this run would get other answers than the first")
         return known
+
+    def _open(self, fresh: list[Any]) -> list[Any]:
+        """What is not on record, which an older copy must not have answered."""
+        if fresh and self._closed:
+            raise Diverged("this is an older copy of the run's record, and the run went on since it was made")
+        return fresh
 
 
 def encoded(answer: Any) -> Any:

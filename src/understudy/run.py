@@ -124,6 +124,7 @@ class RunJournal:
         output: where the release will be.
         mark: the run's own mark, for one that may be started again: the book holds it once.
         earlier: what an earlier attempt at the same run left in its partial release; this one goes on from there.
+        copied: whether that is an older copy of it, from which nothing new may be asked.
         limit: what to do about a run that would pass the dataset's yearly limit.
 
     Raises:
@@ -139,10 +140,11 @@ class RunJournal:
         *,
         mark: str | None = None,
         earlier: Partial | None = None,
+        copied: bool = False,
         limit: Literal["warn", "refuse", "ignore"] = "warn",
     ) -> None:
         self._run, self._book, self._dataset, self._mark, self._limit = run, book, dataset, mark, limit
-        self.earlier = None if earlier is None else Earlier(earlier)
+        self.earlier = None if earlier is None else Earlier(earlier, closed=copied)
         self._writer: PartialWriter | None = None
         self._spent = self.earlier is not None and self.earlier.spent
         self._measured = self.earlier is not None and self.earlier.measured

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -20,6 +21,7 @@ from understudy.quality import Quality, parsed_share
 from understudy.rating import Rating, rated
 from understudy.release import Partial, Release, read_partial
 from understudy.release.facts import facts
+from understudy.release.partial import PartialWriter
 from understudy.run import RunJournal
 from understudy.schema import Schema
 from understudy.source import open_source
@@ -30,6 +32,9 @@ from understudy.written import write_rows
 
 Status = Literal["made", "resumed", "completed"]
 
+_FINISHED = "finished"
+"""What the book says of a run instead of an attempt's mark once its release is there."""
+
 
 def carried_through(
     file: RunFile, folder: Folder, *, over_limit: bool, progress: Progress
@@ -38,6 +43,8 @@ def carried_through(
     mark = folder.opened()
     _check_reports(folder)
     status, release = _release(file, folder, mark, "ignore" if over_limit else "refuse", progress)
+    if not file.rehearsal and Book().holds(dataset_of(file), mark):
+        Book().went_on(dataset_of(file), mark, _FINISHED)
     for path in folder.rows:
         if not path.exists():
             progress(Step("sample", None, path.name))
@@ -74,8 +81,10 @@ def _release(
             f"its questions twice for one price. Put it back, or finish from what was measured, at no cost, with "
             f"`understudy resume {folder.partial} -o RELEASE`"
         )
+    known = Book().attempt(dataset, mark) if paid else None
+    copied = held is not None and known is not None and known not in held.attempts
     try:
-        return _gone_through(file, folder, mark, limit, held, progress)
+        return _gone_through(file, folder, mark, limit, held, progress, copied=copied)
     except (Diverged, InputError) as error:  # it cannot go on, or has no rows to go on with: what is paid for serves
         if isinstance(error, Diverged) and held is not None and not held.measurements:
             raise OutputError(
@@ -83,7 +92,7 @@ def _release(
             ) from None
         if held is None or not held.measurements:
             raise
-        rate = _rate(file, held) if isinstance(error, Diverged) else None
+        rate = _rate(file, held) if isinstance(error, Diverged) and not copied else None
     return "resumed", resume(folder.partial, output=folder.release, progress=progress, rate=rate)
 
 
@@ -94,18 +103,31 @@ def _gone_through(
     limit: Literal["refuse", "ignore"],
     held: Partial | None,
     progress: Progress,
+    *,
+    copied: bool,
 ) -> tuple[Status, Release]:
-    """The run from its beginning; what an earlier attempt was answered is taken from its record."""
+    """The run from its beginning; what an earlier attempt was answered is taken from its record.
+
+    **Privacy.** Before anything new is asked, the record and then the book say that this attempt goes on: a copy of the
+    record that was made before, and put back in its place, is known by that (`copied`) and asks nothing.
+    """
     with located(data_of(file), query_of(file)) as table:
         run = prepared_run(file, table)
         if held is not None and json.loads(json.dumps(run.to_dict())) != held.run:
             raise Diverged(
                 "the run file means something else to this version of understudy than to the first attempt's"
             )
-        journal = RunJournal(run, Book(), dataset_of(file), folder.release, mark=mark, earlier=held, limit=limit)
+        book, dataset = Book(), dataset_of(file)
+        journal = RunJournal(run, book, dataset, folder.release, mark=mark, earlier=held, copied=copied, limit=limit)
         if held is not None and held.charges and not run.insecure and not run.rehearsal:
             # The first attempt may have written another book: in this one the sum must not be too small either.
-            Book().append(dataset_of(file), run.budget, unit=run.neighbours.describe(), run=mark)
+            book.append(dataset, run.budget, unit=run.neighbours.describe(), run=mark)
+        if held is not None and not copied and book.holds(dataset, mark):
+            attempt = secrets.token_hex(8)
+            writer = PartialWriter.again(folder.partial)
+            writer.gone_on(attempt)
+            writer.close(keep=True)
+            book.went_on(dataset, mark, attempt)
         release = carried_out(table, run, journal, folder.release, progress)
     return "resumed" if held is not None and held.charges else "made", release
 

@@ -110,6 +110,17 @@ class PartialWriter:
         except OSError:
             raise OutputError(f"{self.path} cannot be written any more; the run stops before reading rows") from None
 
+    def gone_on(self, attempt: str) -> None:
+        """Write down that another attempt goes on from here.
+
+        Raises:
+            OutputError: when that fails; nothing was asked yet.
+        """
+        try:
+            self._put(_line({"attempt": attempt}))
+        except OSError:
+            raise OutputError(f"{self.path} cannot be written any more; nothing was spent now") from None
+
     def answered(self, answer: Any) -> None:
         """Write the answer of a selection or of scores down; if the disk refuses, continue in another folder."""
         self._keep({"answer": answer})
@@ -179,6 +190,7 @@ class Partial:
         recoding: the merged codes in force for the last measurement.
         schema: the run's schema, with what was bought before the first measurement.
         records: charges, measurements and other answers in the order in which they were written.
+        attempts: the marks of attempts that went on with the run.
     """
 
     run: Mapping[str, Any]
@@ -187,6 +199,7 @@ class Partial:
     recoding: Recoding
     schema: Mapping[str, Any] = field(default_factory=dict)
     records: tuple[Any, ...] = ()
+    attempts: tuple[str, ...] = ()
 
 
 def read_partial(path: str | PathLike[str]) -> Partial:
@@ -211,6 +224,7 @@ def read_partial(path: str | PathLike[str]) -> Partial:
             charges=tuple(record for record in told if isinstance(record, Charge)),
             measurements=tuple(record for record in told if isinstance(record, Measurement)),
             records=told,
+            attempts=tuple(str(record["attempt"]) for record in records if "attempt" in record),
             recoding=Recoding.from_dict(recodings[-1]) if recodings else Recoding.identity(),
             schema=next(
                 (record["bought"] for record in reversed(records) if "bought" in record), run.get("schema", {})

@@ -335,6 +335,32 @@ def test_a_copy_of_an_unfinished_run_is_not_answered_a_second_time_for_one_price
     assert journey.run(stopped / "run.yaml", stopped / "elsewhere").status == "unchanged"
 
 
+@pytest.mark.parametrize("again", ["finished", "stopped"])
+def test_a_copy_that_is_put_back_in_the_place_of_the_run_is_not_answered_either(stopped, again):
+    """A backup of the folder, say: what it does not hold was answered since, and the book counts the run once."""
+    shutil.copytree(stopped / "out", stopped / "backup")
+    if again == "finished":
+        start(stopped)
+    else:
+        interrupted(stopped, PrivateTable, "error")
+    (stopped / "out").rename(stopped / "handed-over")
+    (stopped / "backup").rename(stopped / "out")
+    assert start(stopped).status == "resumed"
+    release = us.Release.load(stopped / "out" / "stand-in.release")
+    assert (len(release.measurements), release.quality) == (1, None)
+    assert us.Book().spent("people").runs == 1
+
+
+def test_a_backup_made_before_anything_was_answered_says_what_is_left_to_do(stopped):
+    record = stopped / "out" / "stand-in.release.partial"
+    early = b"".join(line for line in record.read_bytes().splitlines(True) if not line.startswith(b'{"measurement"'))
+    start(stopped)
+    (stopped / "out" / "stand-in.release").unlink()
+    record.write_bytes(early)
+    with pytest.raises(errors.OutputError, match="older copy of the run's record"):
+        start(stopped)
+
+
 def test_going_on_with_another_book_writes_the_run_into_that_one_too(stopped, monkeypatch, tmp_path):
     monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "another"))
     assert us.Book().spent("people").runs == 0

@@ -10,7 +10,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fractions import Fraction
@@ -122,14 +122,42 @@ class Book:
         entry = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry_of(budget), "protects": unit}
         entry |= {} if run is None else {"run": run}
         self.check(dataset)
+        with self._alone(dataset) as file:
+            if run is not None and self.holds(dataset, run):
+                return
+            if limited and (passed := self.passed(dataset, budget)) is not None:
+                raise BudgetExceeded(f"{passed}. Another run was quicker; nothing was spent")
+            _write_line(file, json.dumps(entry))
+
+    def went_on(self, dataset: str, run: str, attempt: str) -> None:
+        """Write down that a run is gone on with, or finished, before anything else is asked.
+
+        A record of the run that does not know this attempt is an older copy: its questions were answered since.
+
+        Args:
+            dataset: the dataset's name.
+            run: the run's mark.
+            attempt: the attempt's own mark.
+
+        Raises:
+            OutputError: when the file cannot be written.
+        """
+        with self._alone(dataset) as file:
+            if self.attempt(dataset, run) != attempt:
+                _write_line(file, json.dumps({"run": run, "attempt": attempt}))
+
+    def attempt(self, dataset: str, run: str) -> str | None:
+        """The mark of the last attempt that went on with a run; None where none did."""
+        found = [line["attempt"] for line in self._lines(dataset) if "attempt" in line and line["run"] == run]
+        return str(found[-1]) if found else None
+
+    @contextmanager
+    def _alone(self, dataset: str) -> Iterator[IO[bytes]]:
+        """The page; until it is closed others wait, so what is found within the block still holds at its end."""
         try:
             with self.path(dataset).open("a+b", buffering=0) as file:
-                _wait_for(file)  # from here to the end of the block others wait: what is found here still holds below
-                if run is not None and self.holds(dataset, run):
-                    return
-                if limited and (passed := self.passed(dataset, budget)) is not None:
-                    raise BudgetExceeded(f"{passed}. Another run was quicker; nothing was spent")
-                _write_line(file, json.dumps(entry))
+                _wait_for(file)
+                yield file
         except OSError:
             raise OutputError(f"the book {self.path(dataset)} cannot be written; nothing was read") from None
 
@@ -190,6 +218,9 @@ class Book:
         Raises:
             OutputError: when a line cannot be read.
         """
+        return (line for line in self._lines(dataset) if "attempt" not in line)
+
+    def _lines(self, dataset: str) -> Iterator[dict[str, Any]]:
         path = self.path(dataset)
         try:
             lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
@@ -225,7 +256,9 @@ class Book:
 
 
 def _checked(entry: Any) -> dict[str, Any]:
-    """An entry whose numbers can be read."""
+    """A line that says which attempt went on with a run, or an entry whose numbers can be read."""
+    if "attempt" in entry:
+        return {"run": str(entry["run"]), "attempt": str(entry["attempt"])}
     said = [entry[name] for name in ("rho", "epsilon", "delta") if entry[name] is not None or name == "rho"]
     if any(fraction_of(number) < 0 for number in (*said, entry.get("purchase_delta", "0"))):
         raise ValueError("nothing is ever given back")
