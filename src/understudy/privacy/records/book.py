@@ -119,7 +119,7 @@ class Book:
         """
         if insecure:
             raise SettingError("the book refuses runs in test mode: their noise is seeded and protects nobody")
-        entry = {"time": datetime.now(UTC).isoformat(timespec="seconds"), **entry_of(budget), "protects": unit}
+        entry = {"time": _now(), **entry_of(budget), "protects": unit}
         entry |= {} if run is None else {"run": run}
         self.check(dataset)
         with self._alone(dataset) as file:
@@ -144,7 +144,7 @@ class Book:
         """
         with self._alone(dataset) as file:
             if self.attempt(dataset, run) != attempt:
-                _write_line(file, json.dumps({"run": run, "attempt": attempt}))
+                _write_line(file, json.dumps({"time": _now(), "run": run, "attempt": attempt}))
 
     def attempt(self, dataset: str, run: str) -> str | None:
         """The mark of the last attempt that went on with a run; None where none did."""
@@ -213,12 +213,14 @@ class Book:
         return any(entry.get("run") == run for entry in self.entries(dataset))
 
     def entries(self, dataset: str) -> Iterator[dict[str, Any]]:
-        """Every run about this dataset, oldest first.
+        """Every run about this dataset, oldest first; one that was gone on with has the time of that as `last`.
 
         Raises:
             OutputError: when a line cannot be read.
         """
-        return (line for line in self._lines(dataset) if "attempt" not in line)
+        lines = list(self._lines(dataset))
+        last = {line["run"]: {"last": line["time"]} for line in lines if "attempt" in line}
+        yield from (line | last.get(line.get("run"), {}) for line in lines if "attempt" not in line)
 
     def _lines(self, dataset: str) -> Iterator[dict[str, Any]]:
         path = self.path(dataset)
@@ -258,7 +260,7 @@ class Book:
 def _checked(entry: Any) -> dict[str, Any]:
     """A line that says which attempt went on with a run, or an entry whose numbers can be read."""
     if "attempt" in entry:
-        return {"run": str(entry["run"]), "attempt": str(entry["attempt"])}
+        return {name: str(entry[name]) for name in ("time", "run", "attempt")}
     said = [entry[name] for name in ("rho", "epsilon", "delta") if entry[name] is not None or name == "rho"]
     if any(fraction_of(number) < 0 for number in (*said, entry.get("purchase_delta", "0"))):
         raise ValueError("nothing is ever given back")
@@ -298,6 +300,10 @@ def _wait_for(file: IO[bytes]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
     except (ImportError, OSError):
         return
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def _default_folder() -> Path:

@@ -99,14 +99,16 @@ def past_year(entries: Iterable[Mapping[str, Any]], now: datetime | None = None)
     """The entries of the last 365 days; one without a readable time counts.
 
     A page is only ever added to: an entry is no older than those before it. One that a clock was wrong for, set back to
-    1970 when its battery was empty, counts as long as the one before.
+    1970 when its battery was empty, counts as long as the one before. A run that was gone on with counts from then
+    on: its last answers were given then.
     """
     now = now or datetime.now(UTC)
     latest, recent = datetime.min.replace(tzinfo=UTC), []
     for entry in entries:
         time = _time(entry)
         latest = max(latest, time) if time is not None and time <= now else latest
-        if time is None or max(time, latest) >= now - YEAR:
+        last = _time({"time": entry.get("last")}) or latest
+        if time is None or max(time, latest, last) >= now - YEAR:
             recent.append(entry)
     return recent
 

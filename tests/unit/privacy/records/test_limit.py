@@ -64,6 +64,18 @@ def test_a_clock_that_was_set_back_does_not_make_a_run_older_than_the_one_before
     assert past_year([ahead, old, new], now) == [ahead, new]  # one that was ahead says nothing about later ones
 
 
+def test_a_run_that_was_gone_on_with_months_later_counts_from_then_on(book):
+    """Its last answers were given then: any 365 days around them hold it."""
+    Book().append("people", ONE, unit="one row", run="it")
+    page = book / "people.jsonl"
+    begun = json.loads(page.read_text()) | {"time": (datetime.now(UTC) - timedelta(days=400)).isoformat()}
+    page.write_text(json.dumps(begun) + "\n")
+    assert past_year(Book().entries("people")) == []
+    Book().went_on("people", "it", "second")
+    assert [entry["run"] for entry in past_year(Book().entries("people"))] == ["it"]
+    assert Book().spent("people").runs == 1
+
+
 @pytest.mark.parametrize(
     "given", [{}, {"epsilon": 0.0}, {"epsilon": -1}, {"epsilon": 1, "rho": 1}, {"rho": float("nan")},
               {"epsilon": 1, "delta": 0}, {"epsilon": "1"}]
