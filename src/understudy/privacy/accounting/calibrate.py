@@ -18,6 +18,7 @@ from understudy.privacy.accounting.loss_distribution import LossDistribution
 _PRECISION = 1e-6  # relative, of the sigma or epsilon returned
 _LARGEST = 1e5  # a larger sigma, or more distinct ones, would cost many seconds for the few percent gained over zCDP
 _DISTINCT = 64
+_SMALLEST = 1e-200  # a smaller delta is the sum of terms that floating point would take for nothing
 
 
 def spread(sigma: float, weights: Sequence[float]) -> list[float]:
@@ -54,7 +55,7 @@ def planned_sigma(weights: Sequence[float], epsilon: float, delta: float, *, rep
     if not 0 < rho < math.inf:
         raise SettingError(f"epsilon must be finite and not vanishingly small, not {epsilon}")
     valid = _by_zcdp(shape, rho, replace_one)
-    if too_much(spread(valid, weights)):
+    if delta < _SMALLEST or too_much(spread(valid, weights)):
         return valid
 
     def excess(sigma: float) -> float:
@@ -75,7 +76,7 @@ def planned_epsilon(sigmas: Sequence[float], delta: float, *, replace_one: bool 
     if not len(sigmas) or not all(sigma > 0 and math.isfinite(sigma) for sigma in sigmas):
         raise SettingError("sigmas must be positive, finite numbers, at least one")
     valid = epsilon_of(_rho(sigmas, replace_one), delta)
-    if valid == 0 or too_much(sigmas):
+    if valid == 0 or delta < _SMALLEST or too_much(sigmas):
         return valid
     return _smallest(lambda epsilon: _log_delta(sigmas, epsilon, delta, replace_one) - math.log(delta), valid)
 

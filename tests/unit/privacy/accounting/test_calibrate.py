@@ -76,6 +76,12 @@ def test_rounding_a_loss_does_not_hide_it_from_an_epsilon_right_below(more: list
         assert LossDistribution(sigmas, 1.02 * epsilon, 1e-20).delta(epsilon) >= quiet * above * (1 - above)
 
 
+@pytest.mark.parametrize("delta", [1e-201, 1e-300, 5e-324])
+def test_a_delta_that_floating_point_cannot_sum_up_to_is_served_by_zcdp(delta: float) -> None:
+    assert planned_sigma([1.0], 1.0, delta) == pytest.approx(math.sqrt(1 / (2 * rho_of(1.0, delta))), rel=1e-12)
+    assert planned_epsilon([1.0], delta) == epsilon_of(0.5, delta)
+
+
 def test_an_epsilon_far_above_the_losses_is_answered() -> None:
     assert LossDistribution([0.05], 1800.0, 1e-9).delta(1800.0) < 1e-20
 
