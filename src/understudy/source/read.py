@@ -10,7 +10,7 @@ import csv
 import gzip
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -25,6 +25,7 @@ from understudy.source.sql.temp import Place
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 BATCH_ROWS = 1 << 17
+_LONGEST_PIECE = 1 << 28  # bytes of CSV that are parsed at a time, where one line takes them
 _DUCKDB = (".duckdb", ".ddb", ".db")
 _NO_PARQUET = "{}: damaged, cut short or not Parquet; copy or export the file again"
 
@@ -130,8 +131,12 @@ def _read_csv(file: Path, schema: Schema) -> Any:
 
     options = _csv_options(file, schema)
     try:
-        with _csv_stream(file) as stream:
-            return arrow_csv.read_csv(stream, *options)
+        while True:
+            try:
+                with _csv_stream(file) as stream:
+                    return arrow_csv.read_csv(stream, *options)
+            except ValueError as error:
+                _take_longer_lines(options[0], error)
     except Exception as error:
         raise InputError(_csv_trouble(file, error, schema.dialect.encoding)) from None
 
@@ -147,11 +152,38 @@ def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
 
     options = {file: _csv_options(file, schema) for file in files}
     for file in files:
+        rows, again = 0, True
         try:
-            with _csv_stream(file) as stream, arrow_csv.open_csv(stream, *options[file]) as reader:
-                yield from reader
+            while again:
+                try:
+                    with _csv_stream(file) as stream, arrow_csv.open_csv(stream, *options[file]) as reader:
+                        for batch in _beyond(reader, rows):
+                            rows += len(batch)
+                            yield batch
+                    again = False
+                except ValueError as error:
+                    _take_longer_lines(options[file][0], error)
         except Exception as error:
             raise InputError(_csv_trouble(file, error, schema.dialect.encoding)) from None
+
+
+def _beyond(batches: Iterable[Any], rows: int) -> Iterator[Any]:
+    """The batches without so many rows at the start, which were read before."""
+    for batch in batches:
+        if len(batch) > rows:
+            yield batch.slice(rows)
+        rows = max(0, rows - len(batch))
+
+
+def _take_longer_lines(options: Any, error: ValueError) -> None:
+    """Make the reader's pieces longer where a line was longer than one: the content of a cell must not fail a run.
+
+    Raises:
+        ValueError: the reader's own, where that was not the reason.
+    """
+    if "straddl" not in str(error) or options.block_size >= _LONGEST_PIECE:
+        raise error
+    options.block_size = min(8 * options.block_size, _LONGEST_PIECE)
 
 
 def _csv_stream(file: Path) -> Any:

@@ -96,6 +96,14 @@ def test_a_long_cell_of_a_csv_file_fails_no_query(tmp_path):
     assert counted.tolist() == counts_of(str(tmp_path / "rows.csv"), schema).tolist() == [2, 0, 1]
 
 
+def test_a_cell_longer_than_what_is_read_at_a_time_fails_no_run_and_repeats_no_row(tmp_path):
+    """Whoever may write one cell could else stop every release, and that a run failed would tell of them."""
+    (tmp_path / "rows.csv").write_text("x\n" + "a\n" * 5_000_000 + "z" * 20_000_000 + "\na\n")
+    schema = schema_of({"type": "string", "categories": ["a"]})
+    for place in (tmp_path, tmp_path / "rows.csv"):
+        assert counts_of(str(place), schema).tolist() == [5_000_001, 0, 1]
+
+
 def test_a_column_that_any_file_lacks_is_told_before_a_row_is_read(tmp_path):
     schema = schema_of({"type": "string", "categories": ["a"]})
     with pytest.raises(SchemaError, match="column 'x' is not in the table"):
