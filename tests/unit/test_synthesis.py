@@ -404,6 +404,16 @@ def test_the_schema_that_is_bought_does_not_depend_on_the_memory_that_rows_take(
     assert release.schema.domain["b"] > 64
 
 
+def test_bins_of_a_single_value_leave_nothing_to_buy(tmp_path):
+    field = {"name": "b", "type": "integer", "constraints": {"minimum": 3, "maximum": 3}}
+    fields = [field | {"understudy": {"bins": "discover"}}, {"name": "a", "type": "string", "categories": ["x", "y"]}]
+    schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    table = pl.DataFrame({"b": [3] * 50, "a": ["x", "y"] * 25})
+    release = us.synthesize(table, schema, epsilon=1, delta=1e-6, mechanism="independent", output=tmp_path / "r")
+    assert {charge.what for charge in us.Release.load(tmp_path / "r").receipt.charges} == {"measure"}
+    assert release.schema.domain["b"] >= 1
+
+
 def test_a_bought_schema_fits_into_the_machine(monkeypatch):
     memory = namedtuple("memory", "total available")
     monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 13, 1 << 40))
