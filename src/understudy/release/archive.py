@@ -34,11 +34,13 @@ _LARGEST_MEMBER = 1 << 34
 _DIGEST_BYTES = 64
 
 
-def write_archive(path: Path, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> None:
+def write_archive(
+    path: Path, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, overwrite: bool = False
+) -> None:
     """Write a release file in one piece: it is complete or it is not there.
 
     Raises:
-        OutputError: when the file cannot be written.
+        OutputError: when the file cannot be written, or is there already and may not be overwritten.
     """
     members = {f"{name}.npy": _array_bytes(array) for name, array in arrays.items()}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
@@ -46,6 +48,8 @@ def write_archive(path: Path, manifest: Mapping[str, Any], arrays: Mapping[str, 
     members = {_MANIFEST: page, _DIGEST: hashlib.sha256(page).hexdigest().encode(), **members}
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
+        if path.exists() and not overwrite:
+            raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
         with draft.open("wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                 for name, data in members.items():

@@ -281,11 +281,15 @@ class Release:
         """
         return list(replicates(self, count, rows=rows, seed=seed))
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the release to one file, completely or not at all.
 
+        Args:
+            path: the file.
+            overwrite: replace a file of that name. What was paid for a release that is lost is not given back.
+
         Raises:
-            OutputError: when the file cannot be written.
+            OutputError: when the file is there already, or cannot be written.
         """
         target = as_path("path", path)
         arrays: dict[str, NDArray[Any]] = {}
@@ -301,7 +305,7 @@ class Release:
             "measurements": pack([measurement_data(m) for m in self.measurements], arrays, "measurements"),
             "model": {"kind": self.model.kind, "arrays": pack(self.model.to_arrays(), arrays, "model")},
         }
-        write_archive(target, manifest, arrays)
+        write_archive(target, manifest, arrays, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Release:

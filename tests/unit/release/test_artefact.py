@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import understudy as us
-from understudy.errors import InputError, SettingError
+from understudy.errors import InputError, OutputError, SettingError
 from understudy.mechanism import Fit
 from understudy.model.product import ProductModel
 from understudy.privacy import Budget, Receipt
@@ -55,6 +55,17 @@ def test_saving_twice_and_saving_what_was_loaded_give_the_same_bytes(tmp_path):
     release.save(tmp_path / "two")
     us.Release.load(tmp_path / "one").save(tmp_path / "three")
     assert len({(tmp_path / name).read_bytes() for name in ("one", "two", "three")}) == 1
+
+
+def test_a_release_that_is_there_is_replaced_only_when_that_is_said(tmp_path):
+    of(total=1.0).save(tmp_path / "r")
+    before = (tmp_path / "r").read_bytes()
+    with pytest.raises(OutputError, match=r"r is there already; .*overwrite=True"):
+        of(total=2.0).save(tmp_path / "r")
+    assert (tmp_path / "r").read_bytes() == before
+    of(total=2.0).save(tmp_path / "r", overwrite=True)
+    assert us.Release.load(tmp_path / "r").model.total == 2.0
+    assert [path.name for path in tmp_path.iterdir()] == ["r"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
