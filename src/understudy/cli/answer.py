@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -49,24 +50,25 @@ def bounds(
     ] = None,
     confidence: Confidence = 0.95,
     simultaneous: Annotated[bool, typer.Option("--simultaneous", help="For all of them together.")] = False,
-    top: Annotated[int | None, typer.Option(help="Show only so many, the least certain first.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Show only so many, the widest bounds first.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show how far each marginal can be from the true one.
 
     Costs no privacy. The bound is on the sum of absolute differences over the table's cells, as a share of the rows: 0
-    is a perfect table, 2 a table that has nothing to do with the true one.
+    is a perfect table, 2 a table that has nothing to do with the true one. Marginals without a bound are counted;
+    `--json` lists them, after the others.
     """
     found = Release.load(release).bounds(workload, confidence=confidence, simultaneous=simultaneous)
-    found = sorted(found, key=lambda bound: -1e300 if bound.share is None else -bound.share)[:top]
+    found = sorted(found, key=lambda bound: math.inf if bound.share is None else -bound.share)
     known = [bound for bound in found if bound.share is not None]
-    lines = [_line(bound) for bound in found]
+    lines = [_line(bound) for bound in known[:top]]
     lines.append(f"{len(known)} of {len(found)} marginals have a bound (confidence {confidence:g}).")
-    tell("\n".join(lines), {"bounds": [asdict(bound) for bound in found]}, as_json=as_json)
+    if len(known) < len(found):
+        lines.append("Of the others nothing is known; --json lists them.")
+    tell("\n".join(lines), {"bounds": [asdict(bound) for bound in found[:top]]}, as_json=as_json)
 
 
 def _line(bound: Bound) -> str:
-    name = " x ".join(bound.clique)
-    if bound.share is None:
-        return f"{name}: no bound is known"
-    return f"{name}: {bound.share:.3g} ({'measured' if bound.source == 'measured' else 'from a selection'})"
+    source = "measured" if bound.source == "measured" else "from a selection"
+    return f"{' x '.join(bound.clique)}: {bound.share:.3g} ({source})"

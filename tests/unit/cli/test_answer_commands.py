@@ -6,6 +6,7 @@ import json
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
@@ -74,6 +75,24 @@ def test_bounds_in_words_and_in_json(release):
     assert code == 0
     assert bound["supported"] is True
     assert call("bounds", release, "--workload", "everything")[0] == 3
+
+
+def test_marginals_without_a_bound_are_counted_and_listed_in_json(tmp_path):
+    rows = pd.DataFrame({name: [0, 1] * 50 for name in "abcd"})
+    schema = us.Schema.from_domain(dict.fromkeys("abcd", 2))
+    release = us.synthesize(rows, schema, rho=1.0, mechanism="mst", output=tmp_path / "r.release")
+    tree = [measured.clique for measured in release.measurements if len(measured.clique) == 2]
+    code, words, _ = call("bounds", tmp_path / "r.release")
+    lines = words.splitlines()
+    assert (code, len(tree)) == (0, 3)
+    assert {line.split(":")[0] for line in lines[:3]} == {" x ".join(clique) for clique in tree}
+    assert lines[3].startswith("3 of 6 marginals have a bound")
+    assert lines[4:] == ["Of the others nothing is known; --json lists them."]
+    listed = json.loads(call("bounds", tmp_path / "r.release", "--json")[1])["bounds"]
+    assert [bound["share"] is None for bound in listed] == [False] * 3 + [True] * 3
+    _, words, _ = call("bounds", tmp_path / "r.release", "--top", 1)
+    assert words.splitlines() == [lines[0], *lines[3:]]
+    assert call("bounds", tmp_path / "r.release", "--top", -1)[0] == 2
 
 
 def test_more_rows_than_there_can_be_are_noted(release, tmp_path, monkeypatch):
