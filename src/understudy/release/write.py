@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -111,11 +112,16 @@ class _Parquet:
 
 class _Csv:
     def __init__(self, place: Path | BinaryIO, columns: Any, dialect: Dialect) -> None:
-        from pyarrow import csv
+        from pyarrow import csv as arrow_csv
 
-        options = csv.WriteOptions(include_header=dialect.header, delimiter=dialect.delimiter)
+        options = arrow_csv.WriteOptions(include_header=dialect.header, delimiter=dialect.delimiter)
         self._file = place.open("wb") if isinstance(place, Path) else None
-        self._writer = csv.CSVWriter(_recoded(self._file or place, dialect), columns, write_options=options)
+        stream = _recoded(self._file or place, dialect)
+        self._writer = (
+            arrow_csv.CSVWriter(stream, columns, write_options=options)
+            if dialect.quote == '"'
+            else _OtherQuotes(stream, columns, dialect)
+        )
 
     def write(self, table: Any) -> None:
         self._writer.write_table(table)
@@ -124,6 +130,22 @@ class _Csv:
         self._writer.close()
         if self._file is not None:
             self._file.close()
+
+
+class _OtherQuotes:
+    """Used as arrow's writer is, which knows double quotes alone."""
+
+    def __init__(self, stream: Any, columns: Any, dialect: Dialect) -> None:
+        text = codecs.getwriter("utf-8")(stream)
+        self._writer = csv.writer(text, delimiter=dialect.delimiter, quotechar=dialect.quote, lineterminator="\n")
+        if dialect.header:
+            self._writer.writerow(columns.names)
+
+    def write_table(self, table: Any) -> None:
+        self._writer.writerows(zip(*(column.cast("string").to_pylist() for column in table.columns), strict=True))
+
+    def close(self) -> None:
+        """Nothing is held back."""
 
 
 def _recoded(file: Any, dialect: Dialect) -> Any:

@@ -144,6 +144,24 @@ def test_a_file_is_written_in_the_encoding_that_its_schema_reads(tmp_path, encod
     assert read_table(path, schema).column("Größe").to_pylist() == ["groß", "klein", "groß"] * 2
 
 
+@pytest.mark.parametrize("dialect", [{}, {"delimiter": ";", "encoding": "utf-16"}, {"header": False}])
+@pytest.mark.parametrize("quote", ["'", '"', "|"])
+def test_a_file_is_written_with_the_quotes_that_its_schema_reads(tmp_path, quote, dialect):
+    odd = ["it's; so, 'so'", 'say "x"', "a|b", "two\nlines", "", "plain"]
+    content = {
+        "fields": [{"name": "a'b", "type": "string", "categories": odd}, {"name": "n", "type": "integer"}],
+        "understudy": {"privacy_unit": "row", "dialect": {"quote": quote, **dialect}},
+    }
+    content["fields"][1]["constraints"] = {"minimum": 0, "maximum": 9}
+    schema, path = Schema.from_dict(content), tmp_path / "rows.csv"
+    chunk = pa.table({"a'b": odd, "n": [0, 1, 2, 3, 4, None]})
+    with written_file(path, schema.dialect) as opened:
+        write_chunks([chunk, chunk], opened, 12)
+    found = read_table(path, schema)
+    assert found.column("a'b").to_pylist() == odd * 2
+    assert found.column("n").to_pylist() == ["0", "1", "2", "3", "4", ""] * 2
+
+
 def test_what_an_encoding_cannot_write_loses_no_row(tmp_path):
     path = tmp_path / "rows.csv"
     with written_file(path, Dialect(encoding="windows-1252")) as opened:

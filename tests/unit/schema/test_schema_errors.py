@@ -163,6 +163,7 @@ TABLES = [
 ]  # fmt: skip
 DIALECTS = [
     ({"delimiter": ";;"}, "must be one character"),
+    ({"quote": "«"}, "must be one character of ASCII"),
     ({"decimal": "x"}, 'must be "." or ","; choose'),
     ({"encoding": "morse"}, "try utf-8, or windows-1252"),
     ({"group": "."}, "correct one of them"),

@@ -33,8 +33,8 @@ class Dialect(BaseModel):
     @field_validator("delimiter", "quote")
     @classmethod
     def _one_character(cls, mark: str) -> str:
-        if len(mark) != 1 or mark in "\r\n":
-            raise ValueError('must be one character; write a tab as "\\t"')
+        if len(mark) != 1 or not mark.isascii() or mark in "\0\r\n":
+            raise ValueError('must be one character of ASCII; write a tab as "\\t"')
         return mark
 
     @field_validator("decimal")
