@@ -25,7 +25,7 @@ from understudy.schema import Column, Dialect, Schema
 from understudy.schema.discovery.discover import TYPES, Open, Shape, Words, trial
 from understudy.schema.discovery.probe import Search
 from understudy.schema.format.fields import OURS, FieldError, column_of, filled
-from understudy.schema.kinds.text import numbers
+from understudy.schema.kinds.text import EXACT, exact_numbers
 from understudy.source.protocol import CountsValues
 from understudy.source.reopen import Opener
 from understudy.tabulate import Counts
@@ -266,7 +266,7 @@ def _categories(found: Mapping[str, int], column: Open, dialect: Dialect, most: 
         values: Mapping[Any, int] = found
     else:
         values = {}
-        written = numbers(pa.array(list(found), pa.string()), dialect.decimal, dialect.group).tolist()
+        written = exact_numbers(pa.array(list(found), pa.string()), dialect.decimal, dialect.group)
         for number, count in zip(written, found.values(), strict=True):
             if (value := _value(number, kind)) is not None:
                 values[value] = values.get(value, 0) + count
@@ -276,7 +276,8 @@ def _categories(found: Mapping[str, int], column: Open, dialect: Dialect, most: 
     return {"categories": sorted(common)}
 
 
-def _value(number: float, kind: str) -> int | float | None:
-    if not np.isfinite(number) or abs(number) > 1 << 53 or (kind == "integer" and not number.is_integer()):
+def _value(number: int | float, kind: str) -> int | float | None:
+    most = (1 << 63) - 1 if kind == "integer" and isinstance(number, int) else EXACT
+    if not abs(number) <= most or (kind == "integer" and number != int(number)):  # "not": of no number neither holds
         return None
-    return int(number) if number.is_integer() else number
+    return int(number) if number == int(number) else number

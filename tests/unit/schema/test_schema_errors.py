@@ -90,6 +90,8 @@ FIELDS = [
     (word() | {"categories": []}, "`categories` is empty; list the values"),
     (word() | {"categories": [True, False]}, "put quotes around values"),
     (word() | {"categories": ["a", 1]}, "must all be of type string; put quotes around text"),
+    (word() | {"type": "integer", "categories": [2**63]}, "a number too long for type integer; use `string`"),
+    (word() | {"type": "number", "categories": [2**53 + 1]}, "a number too long for type number; use `string`"),
     (word("a", "a"), "`categories` names a value twice; remove the repetition"),
     (word("a", missing={"a": "refused"}), "'a' is both a category and a `missing` token; remove one"),
     (OK | {"trueValues": []}, "each need at least one text; add one"),

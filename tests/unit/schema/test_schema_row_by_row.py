@@ -180,6 +180,13 @@ GUESSED = {
     "codes": (["007", "012"], [{"categories": ["7", "12"]}, {"categories": ["007", "012"]}]),
     "powers": (["1e3", "2E3"], [{"categories": ["1000", "2000"]}, {"categories": ["1e3", "2E3"]}]),
     "signs": (["+7", "-0"], [{"categories": ["7", "0"]}, {"categories": ["+7", "-0"]}]),
+    "long numbers": (
+        ["12345678901234567", "98765432109876543"],
+        [
+            {"categories": ["12345678901234567", "98765432109876543"]},
+            {"type": "integer", "categories": [12345678901234567, 98765432109876543]},
+        ],
+    ),
     "no numbers": (["inf", "-inf", "7"], [{"categories": ["inf", "-inf", "7"]}, {"categories": ["7"]}, NUMBER]),
     "not a number": (["NaN", "7"], [{"categories": ["8", "7"]}, NUMBER]),
     "days": (["2020-01-31", "2020-02-01"], [{"categories": ["2020-01-31", "2020-02-01"]}]),
@@ -219,3 +226,44 @@ def test_long_numbers_are_told_apart_by_their_digits():
     field = {"name": "x", "type": "string", "categories": ["90071992547409930"]}
     schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
     assert schema.encode(pa.table({"x": ["90071992547409930", "90071992547409931"]})).codes["x"].tolist() == [0, 2]
+
+
+LONG = [2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, 2**53 + 2, 2**63 - 2]
+
+
+@pytest.mark.parametrize("kind", ["integer", "string"])
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pa.array(LONG),
+        pa.array(map(str, LONG)),
+        pa.array([f" {value:+d} " for value in LONG]),
+        pa.array(LONG).dictionary_encode(),
+        pa.array(map(Decimal, LONG), pa.decimal128(30, 4)),
+        pd.Series(LONG, dtype=object),
+        pl.Series(LONG),
+    ],
+    ids=lambda cells: str(getattr(cells, "type", type(cells))),
+)
+def test_a_long_whole_number_is_itself_whatever_its_column_holds(cells, kind):
+    values = LONG[:4] if kind == "integer" else [str(value) for value in LONG[:4]]
+    field = {"name": "x", "type": kind, "categories": values}
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    frame = cells.to_frame("x") if hasattr(cells, "to_frame") else pa.table({"x": cells})
+    assert schema.encode(frame).codes["x"].tolist() == [0, 1, 2, 3, 5, 5]
+
+
+def test_a_long_whole_number_beside_digit_groups_is_itself():
+    field = {"name": "x", "type": "integer", "categories": [2**53 + 1]}
+    content = {"privacy_unit": "row", "dialect": {"decimal": ",", "group": ".", "delimiter": ";"}}
+    schema = Schema.from_dict({"fields": [field], "understudy": content})
+    cells = ["9.007.199.254.740.993", "9.007.199.254.740.992", "9.007.199.254.740.994,0", "1" * 5000]
+    assert schema.encode(pa.table({"x": cells})).codes["x"].tolist() == [0, 2, 2, 2]
+
+
+def test_a_long_missing_code_beside_categories_is_written_where_the_type_holds_it():
+    missing = {"9007199254740993": "refused", "99999999999999999999": "lost"}
+    field = {"name": "x", "type": "integer", "categories": [1], "understudy": {"missing": missing}}
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    made = schema.decode({"x": np.array([0, 1, 2])}, np.random.default_rng(0))
+    assert made["x"].to_pylist() == [1, None, 9007199254740993]

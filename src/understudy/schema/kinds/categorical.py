@@ -15,7 +15,15 @@ from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.coded import Coded, plain_text
 from understudy.schema.kinds.levels import Generalisation, Level, group_values
 from understudy.schema.kinds.table import DROP, Codes, Entry
-from understudy.schema.kinds.text import NOT_A_NUMBER, listed, moments_as_text, numbers, objects_as_text
+from understudy.schema.kinds.text import (
+    EXACT,
+    NOT_A_NUMBER,
+    exact_number,
+    exact_numbers,
+    listed,
+    moments_as_text,
+    objects_as_text,
+)
 from understudy.schema.kinds.times import datetimes
 
 Value = bool | int | float | str
@@ -58,8 +66,14 @@ class Categorical(Coded):
         both = {str(value) for value in self.values} & set(self.missing)
         if both:
             raise ValueError(f"{sorted(both)[0]!r} is both a category and a `missing` token; remove one of them")
+        if not all(self._holds(value) for value in self.values):
+            raise ValueError(f"`categories` has a number too long for type {self.type}; use `string`, with quotes")
         _ = self.generalisations
         return self
+
+    def _holds(self, value: Value) -> bool:
+        """Whether the type of decoded values tells this one from all others."""
+        return not isinstance(value, int) or abs(value) < {"integer": 1 << 63, "number": EXACT + 1}[self.type]
 
     @property
     def ordinary(self) -> int:
@@ -86,9 +100,12 @@ class Categorical(Coded):
         """The token itself in text; in numbers, where it is one."""
         if self.type == "string":
             return token
-        number = _plain_number(token)
-        fits = number is not None and math.isfinite(number) and (self.type == "number" or number == int(number))
-        return number if fits else None
+        number = exact_number(token)
+        if number is None or not math.isfinite(number):
+            return None
+        if self.type == "number":
+            return float(number)
+        return int(number) if number == int(number) and self._holds(int(number)) else None
 
     @property
     def arrow_type(self) -> Any:
@@ -122,10 +139,8 @@ class Categorical(Coded):
         """Codes of texts that are not declared in this writing."""
         codes = np.full(len(text), self.unknown_code, np.int32)
         if self._number_lookup:
-            values = numbers(text, dialect.decimal, dialect.group)
-            if self.type == "string":  # longer numbers are told apart by their digits alone
-                values = np.where(np.isinf(values) | (np.abs(values) <= 1 << 53), values, math.nan)
-            codes = np.where(np.isnan(values), codes, self._of_numbers(values)).astype(np.int32)
+            values = exact_numbers(text, dialect.decimal, dialect.group)
+            codes = np.asarray([self._code(value) for value in values], np.int32)
         if self._moment_lookup:
             moments = [DROP if moment is None else self._moment_lookup.get(moment, DROP) for moment in _moments(text)]
             found = np.asarray(moments, np.int32)
@@ -138,7 +153,7 @@ class Categorical(Coded):
         for words in (TRUE, FALSE):  # a reader may have made one of another, or not, for what it found in other rows
             if said := [known[word] for word in words if word in known]:
                 known = dict.fromkeys(words, said[0]) | known
-        if any(_plain_number(str(value)) is not None for value in self.values):
+        if any(exact_number(str(value)) is not None for value in self.values):
             known = dict.fromkeys(NOT_A_NUMBER, self.empty_code) | known
         return known
 
@@ -161,23 +176,27 @@ class Categorical(Coded):
         broken = pa.types.is_floating(cells.type) or pa.types.is_decimal(cells.type)
         if (broken and dialect.decimal == ".") or pa.types.is_integer(cells.type):
             distinct = cells.dictionary_encode()
-            table = np.append(self._of_numbers(_floats(distinct.dictionary)), np.int32(self.empty_code))
+            table = np.append(self._of_numbers(_numbers(distinct.dictionary)), np.int32(self.empty_code))
             index = np.asarray(pc.fill_null(distinct.indices, len(distinct.dictionary)))
             return {self.name: table[index]}
         return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
 
-    def _of_numbers(self, values: NDArray[np.float64]) -> Codes:
-        lookup = self._number_lookup
-        codes = [
-            self.empty_code if value != value else lookup.get(value, self.unknown_code) for value in values.tolist()
-        ]
-        return np.asarray(codes, dtype=np.int32)
+    def _of_numbers(self, values: list[int | float]) -> Codes:
+        return np.asarray([self.empty_code if value != value else self._code(value) for value in values], np.int32)
+
+    def _code(self, value: int | float) -> int:
+        return (self._number_lookup if isinstance(value, int) else self._float_lookup).get(value, self.unknown_code)
 
     @cached_property
-    def _number_lookup(self) -> dict[float, int]:
+    def _number_lookup(self) -> dict[int | float, int]:
         # "01" and "1" are the same number: a number of the table is written the short way, so that text goes last
         texts = sorted(self._lookup, key=lambda text: (-len(text), text))
-        return {number: self._lookup[text] for text in texts if (number := _plain_number(text)) is not None}
+        return {number: self._lookup[text] for text in texts if (number := exact_number(text)) is not None}
+
+    @cached_property
+    def _float_lookup(self) -> dict[int | float, int]:
+        """For floating point, to which a reader that found an empty cell rounds the long whole numbers of all rows."""
+        return {float(number): code for number, code in self._number_lookup.items()} | self._number_lookup
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
         """Groups by listing their members."""
@@ -319,17 +338,16 @@ def _moments(text: Any) -> list[int | None]:
     return [moment if is_one else None for moment, is_one in zip(moments.tolist(), valid.tolist(), strict=True)]
 
 
-def _floats(cells: Any) -> NDArray[np.float64]:
+def _numbers(cells: Any) -> list[int | float]:
+    """The numbers of an arrow array without nulls; whole numbers too long for floating point are themselves."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    return np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan")), dtype=np.float64)
-
-
-def _plain_number(text: str) -> float | None:
-    """The number a text writes, infinite ones among them."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if number == number and "_" not in text else None
+    if pa.types.is_integer(cells.type):
+        return list(cells.to_pylist())
+    found: list[int | float] = pc.cast(cells, pa.float64(), safe=False).to_pylist()
+    if not pa.types.is_decimal(cells.type):
+        return found
+    long = (place for place, number in enumerate(found) if abs(number) >= EXACT)
+    exact = {place: whole for place in long if (whole := int(cell := cells[place].as_py())) == cell}
+    return [exact.get(place, number) for place, number in enumerate(found)]

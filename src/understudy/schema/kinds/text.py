@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -10,6 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 _DIGITS = 400  # the largest floating point number has 309
+_WHOLE_DIGITS = 300  # whole numbers up to here are also floating point numbers
+_WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
+EXACT = 1 << 53
+"""From here on, floating point does not tell all whole numbers apart."""
 NOT_A_NUMBER = ("NaN", "nan")
 """How files write what is no number: among numbers it is an empty cell, and so it is among text."""
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
@@ -33,6 +38,31 @@ def numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.float6
         parsed = pc.cast(digits, pa.float64())
         return _with_infinities(text, np.asarray(pc.fill_null(parsed, float("nan")), dtype=np.float64))
     return np.asarray(pc.fill_null(parsed, float("nan")), dtype=np.float64)
+
+
+def exact_numbers(text: Any, decimal: str = ".", group: str = "") -> list[int | float]:
+    """The same, where whole numbers too long for floating point are what their digits say."""
+    found: list[int | float] = numbers(text, decimal, group).tolist()
+    for place, number in enumerate(found):
+        if abs(number) >= EXACT:
+            plain = exact_number(text[place].as_py().replace(group, "").replace(decimal, "."))
+            found[place] = number if plain is None else plain
+    return found
+
+
+def exact_number(text: str) -> int | float | None:
+    """The number that a text writes, infinite ones among them; None where there is none.
+
+    Digits alone are a whole number, however long. Any other notation counts as the floating point number that a reader
+    of files makes of it.
+    """
+    if len(text) < _WHOLE_DIGITS and _WHOLE.fullmatch(text):
+        return int(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if number == number and "_" not in text else None
 
 
 def _with_infinities(text: Any, parsed: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.categorical import Boolean, Categorical
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.measured import Measured
+from understudy.schema.kinds.text import EXACT
 
 MOST = 512
 """A column of more steps than this is looked up in a table instead."""
@@ -59,8 +60,11 @@ def steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
     moves = None if no_line else _moves(column, kind)
     if moves is None:
         return None
+    line = _line(column, dialect)
+    if isinstance(column, Categorical) and not pa.types.is_floating(kind) and any(abs(end) >= EXACT for end in line):
+        return None  # whole numbers that floating point does not tell apart
     values, least, largest = _scale(kind)
-    starts = _starts(lambda places: moves(values(places)), np.asarray(_line(column, dialect)), least, largest)
+    starts = _starts(lambda places: moves(values(places)), np.asarray(line), least, largest)
     cells = values(np.unique(np.append(starts, least)))
     if pa.types.is_floating(kind):  # infinities have no units: they are no part of the line
         cells = pa.concat_arrays([pa.array([-math.inf]), cells, pa.array([math.inf])])

@@ -24,7 +24,7 @@ FIELDS: list[dict[str, Any]] = [
      "understudy": {"bins": {"edges": ["2000-01-01", "2000-02-29", "2500-01-01", "9999-12-31"]}}},
     {"name": "moment", "type": "datetime", "constraints": {"minimum": "2000-01-01T00:00:00",
      "maximum": "2020-12-31T00:00:00"}, "understudy": {"bins": 10, "missing": {"2001-01-01T00:00:00": "none"}}},
-    {"name": "code", "type": "integer", "categories": [1, 2, 7, 9007199254740993]},
+    {"name": "code", "type": "integer", "categories": [1, 2, 7, 9007199254740991]},
     {"name": "text", "type": "string", "categories": ["07", "8", "x", "1e3"]},
     {"name": "flag", "type": "boolean"},
 ]  # fmt: skip
@@ -79,5 +79,11 @@ def test_what_is_no_step_function_is_said() -> None:
     schema = Schema.from_dict({"understudy": {"privacy_unit": "row"}, "fields": fields})
     found = {column.name: steps(column, pa.int64(), schema.dialect) for column in schema.coded}
     assert [name for name, one in found.items() if one is None] == ["heaped", "fine", "length"]
+    long = Schema.from_dict(
+        {"understudy": {"privacy_unit": "row"}, "fields": [{"name": "x", "type": "integer", "categories": [2**53 + 1]}]}
+    )
+    assert steps(long.coded[0], pa.int64(), long.dialect) is None
+    assert steps(long.coded[0], pa.decimal128(18, 0), long.dialect) is None
+    assert steps(long.coded[0], pa.float64(), long.dialect) is not None
     assert steps(schema.coded[3], pa.bool_(), schema.dialect) is None
     assert steps(schema.coded[3], pa.date32(), schema.dialect) is None
