@@ -253,15 +253,18 @@ def _kind(answer: Measurement) -> str:
 
 
 def _words(column: Open) -> Words:
-    return Words(name=column.name, tokens=tuple(_missing(column)))
+    return Words(name=column.name, tokens=tuple(_missing(column)), numeric=_kind_of(column) != "string")
+
+
+def _kind_of(column: Open) -> str:
+    return str(column.field.get(OURS, {}).get("kind", column.field.get("type", "string")))
 
 
 def _categories(found: Mapping[str, int], column: Open, dialect: Dialect, most: int) -> dict[str, Any]:
     """The values to declare: the commonest ones, in the order of the text; one that stands for all where none is."""
     import pyarrow as pa
 
-    ours = column.field.get(OURS, {})
-    kind = str(ours.get("kind", column.field.get("type", "string")))
+    ours, kind = column.field.get(OURS, {}), _kind_of(column)
     if kind == "string":
         values: Mapping[Any, int] = found
     else:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -21,7 +21,7 @@ from understudy.schema.kinds.categorical import Categorical, as_text
 from understudy.schema.kinds.coded import plain_text
 from understudy.schema.kinds.column import Column
 from understudy.schema.kinds.table import Codes, Entry
-from understudy.schema.kinds.text import numbers
+from understudy.schema.kinds.text import exact_number, exact_numbers, numbers, objects_as_text
 from understudy.schema.kinds.times import dates, datetimes
 
 Buy: TypeAlias = Literal["type", "bounds", "bins", "values"]
@@ -64,16 +64,19 @@ class Words(Column):
 
     Attributes:
         tokens: texts that mean "missing" and are no values.
+        numeric: whether the values are numbers: a text that writes one is then that number, however it writes it.
     """
 
     kind: Literal["words"] = "words"
     tokens: tuple[str, ...] = ()
+    numeric: bool = False
 
     def texts(self, cells: Any, dialect: Dialect) -> Any:
         """The canonical text of each cell, as an arrow dictionary; null for what can be no value.
 
         Text loses the blanks around it (unless the dialect keeps them), numbers are written the short way, everything
-        else as arrow writes it. Empty cells, missing tokens and texts of more than `LONGEST` characters are null.
+        else as arrow writes it. Empty cells, missing tokens and texts of more than `LONGEST` characters are null. Text
+        that looks like a number stays as it is where values are text: "250.0" and "250.00" may be two codes.
 
         **Privacy.** Each cell is written on its own.
         """
@@ -84,6 +87,10 @@ class Words(Column):
         text = plain_text(as_text(cells.dictionary, dialect.decimal))
         text = pc.utf8_trim_whitespace(text) if dialect.trim else text
         none = pa.array(["", *self.tokens], pa.string())
+        if self.numeric:
+            text = _short(text, exact_numbers(text, dialect.decimal, dialect.group), dialect)
+            tokens = [exact_number(token) for token in none.to_pylist()]
+            none = pa.concat_arrays([none, _short(none, tokens, dialect)])
         lost = pc.or_kleene(pc.is_in(text, value_set=none), pc.greater(pc.utf8_length(text), LONGEST))
         text = pc.if_else(pc.fill_null(lost, True), pa.scalar(None, pa.string()), text)
         return text.take(cells.indices).dictionary_encode()
@@ -210,6 +217,13 @@ def _hashable(cells: Any) -> Any:
     if pa.types.is_nested(cells.type) or pa.types.is_string_view(cells.type) or pa.types.is_binary_view(cells.type):
         return plain_text(as_text(cells))
     return cells
+
+
+def _short(text: Any, written: Sequence[int | float | None], dialect: Dialect) -> Any:
+    """Texts, those that write a number the short way."""
+    import pyarrow.compute as pc
+
+    return pc.coalesce(objects_as_text(list(written), dialect.decimal), text)
 
 
 def _texts(values: list[Any]) -> Any:

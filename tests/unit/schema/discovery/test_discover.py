@@ -100,6 +100,28 @@ def test_a_number_is_one_value_however_it_is_typed(cells):
 
 
 @pytest.mark.parametrize(
+    ("number", "written", "dialect"),
+    [
+        (7.0, ["7.0", "7", "+7", " 7 ", "007", "7e0"], {}),
+        (2.5, ["2.5", "2.50", "+2.5", "25e-1"], {}),
+        (2.5, ["2,5", "2,50"], {"decimal": ","}),
+        (1234.5, ["1.234,50", "1234,5"], {"decimal": ",", "group": "."}),
+        (9007199254740993, ["9007199254740993", "+9007199254740993"], {}),
+    ],
+)
+def test_a_number_is_one_value_however_it_is_written_where_values_are_numbers(number, written, dialect):
+    numbers, dialect = Words(name="w", tokens=("-9",), numeric=True), Dialect(**dialect)
+    (short,) = numbers.texts(pa.array([number]), dialect).to_pylist()
+    assert set(numbers.texts(pa.array(written), dialect).to_pylist()) == {short}
+    assert numbers.texts(pa.array(["x", "-9", "-9e0", "", None]), dialect).to_pylist() == ["x", *[None] * 4]
+
+
+def test_text_that_looks_like_a_number_is_text_where_values_are_text():
+    codes = ["250.0", "250.00", "250", "0250", "1E3"]
+    assert texts(pa.array(codes)) == codes
+
+
+@pytest.mark.parametrize(
     "cells",
     [
         pa.array([True, None, False]),
