@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from numbers import Integral, Real
 from typing import TypeAlias
 
 import numpy as np
@@ -68,8 +69,10 @@ class Domain(Mapping[str, int]):
         for column, size in sizes.items():
             if not isinstance(column, str) or not column:
                 raise SchemaError("a domain's columns are non-empty strings; rename the column")
-            if isinstance(size, bool | str) or int(size) != size or size < 1:
+            if not _is_size(size):
                 raise SchemaError(f"column {column!r}: a size must be a whole number of at least 1")
+        if not isinstance(rules, Iterable) or not isinstance(levels, Mapping | None):
+            raise SchemaError("a domain's rules are a list, its levels a mapping by column; leave them out for none")
         self._sizes = {column: int(size) for column, size in sizes.items()}
         self._rules = tuple(rules)
         self._levels = {column: tuple(arrays) for column, arrays in (levels or {}).items()}
@@ -121,7 +124,7 @@ class Domain(Mapping[str, int]):
 
     def project(self, clique: Iterable[str]) -> Domain:
         """The domain of these columns alone, in the order asked."""
-        columns = tuple(clique)
+        columns = self.check(tuple(clique) if isinstance(clique, str) else clique)  # "ab": two columns of one letter
         inside = [rule for rule in self._rules if set(rule.clique) <= set(columns)]
         return Domain({column: self._sizes[column] for column in columns}, inside)
 
@@ -144,6 +147,8 @@ class Domain(Mapping[str, int]):
         Raises:
             SchemaError: naming the column.
         """
+        if not isinstance(clique, Iterable):
+            raise SchemaError("a clique is a tuple of columns, as in ('sex', 'age')")
         clique = (clique,) if isinstance(clique, str) else tuple(clique)
         for column in clique:
             if column not in self._sizes:
@@ -151,3 +156,8 @@ class Domain(Mapping[str, int]):
         if len(set(clique)) != len(clique):
             raise SchemaError(f"clique {clique}: a column is named twice; name each column once")
         return clique
+
+
+def _is_size(size: object) -> bool:
+    whole = isinstance(size, Integral) or (isinstance(size, Real) and float(size).is_integer())
+    return whole and not isinstance(size, bool) and size >= 1  # type: ignore[operator]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -34,10 +37,13 @@ class Measurement:
     noise: Literal["gaussian", "laplace"] = "gaussian"
 
     def __post_init__(self) -> None:
+        if not isinstance(self.clique, Iterable):
+            raise InputError("a measurement is about a tuple of columns, as in ('sex', 'age')")
         object.__setattr__(self, "clique", tuple(self.clique))
         values = np.asarray(self.values).reshape(-1)
         object.__setattr__(self, "values", values)
-        object.__setattr__(self, "sigma", float(self.sigma))
+        given: object = self.sigma
+        object.__setattr__(self, "sigma", float(given) if isinstance(given, Real) else math.nan)
         if not (np.isfinite(self.sigma) and self.sigma > 0):
             raise InputError(f"measurement of {self.clique}: sigma must be a positive, finite number")
         if not np.issubdtype(values.dtype, np.number) or not np.isfinite(values).all():

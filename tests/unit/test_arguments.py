@@ -11,6 +11,7 @@ from understudy.arguments import as_mapping, as_names, as_path, as_progress, as_
 from understudy.errors import InputError, SettingError
 from understudy.progress import silent
 from understudy.schema import PrivacyUnit
+from understudy.source import MemorySource
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
 ROWS = pd.DataFrame({"a": [0, 1, 2] * 20, "b": [0, 1] * 30})
@@ -70,7 +71,34 @@ WRONG = {
     "Schema privacy_unit": lambda r: us.Schema(SCHEMA.columns, privacy_unit=None),
     "Schema rules": lambda r: us.Schema(SCHEMA.columns, PrivacyUnit(), rules="none"),
     "layout table": lambda r: SCHEMA.layout(None),
+    "decode codes of nothing": lambda r: SCHEMA.decode(dict.fromkeys("ab"), np.random.default_rng(1)),
+    "Domain size": lambda r: us.Domain({"a": None}),
+    "Domain size of text": lambda r: us.Domain({"a": b"2"}),
+    "Domain size of no number": lambda r: us.Domain({"a": float("nan")}),
+    "Domain rules": lambda r: us.Domain({"a": 2}, None),
+    "Domain levels": lambda r: us.Domain({"a": 2}, (), "none"),
+    "check clique": lambda r: SCHEMA.domain.check(None),
+    "project clique": lambda r: SCHEMA.domain.project(3),
+    "project column": lambda r: SCHEMA.domain.project("x"),
+    "from_dict receipt": lambda r: us.Receipt.from_dict(None),
+    "from_dict receipt of nothing": lambda r: us.Receipt.from_dict({}),
+    "PrivateTable source": lambda r: us.PrivateTable(None, us.Budget.of(rho=1.0)),
+    "PrivateTable source of rows": lambda r: us.PrivateTable(ROWS, us.Budget.of(rho=1.0)),
+    "PrivateTable budget": lambda r: us.PrivateTable(MemorySource(ROWS, SCHEMA), 1.0),
+    "measure cliques": lambda r: table().measure(None, rho=0.1),
+    "measure clique": lambda r: table().measure([None], rho=0.1),
+    "measure share": lambda r: table().measure([("a",)], rho="0.1"),
+    "measure weight": lambda r: table().measure([("a",)], rho=0.1, weights=3),
+    "measure weight of nothing": lambda r: table().measure([("a",)], rho=0.1, weights={("a",): None}),
+    "select against": lambda r: table().select([("a",)], rho=0.1, against=None),
+    "sigma share": lambda r: table().sigma(None),
+    "Measurement columns": lambda r: us.Measurement(None, [1, 2], 1.0),
+    "Measurement sigma": lambda r: us.Measurement(("a",), [1, 2], None),
 }
+
+
+def table() -> us.PrivateTable:
+    return us.PrivateTable(MemorySource(ROWS, SCHEMA), us.Budget.of(rho=1.0))
 
 
 @pytest.mark.parametrize("name", WRONG)

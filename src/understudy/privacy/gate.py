@@ -70,6 +70,8 @@ class PrivateTable:
         journal: Journal | None = None,
         plan: Mapping[Clique, float] | None = None,
     ) -> None:
+        if not isinstance(source, Source):
+            raise SettingError("source: give private rows ready to be counted, `understudy.source.open_source(...)`")
         self.__source = source
         self.__account = Account(budget)
         self.__noise = noise_named(noise)
@@ -208,8 +210,8 @@ class PrivateTable:
         wanted = self._checked(candidates)
         if not wanted:
             raise SettingError("select needs at least one candidate")
-        if missing := [clique for clique in wanted if clique not in against]:
-            raise SettingError(f"select: there is no marginal of {missing[0]} to compare with; give one per candidate")
+        if missing := [clique for clique in wanted if not isinstance(against, Mapping) or clique not in against]:
+            raise SettingError(f"against: there is no marginal of {missing[0]} to compare with; give one per candidate")
         weight = None if weights is None else _numbers("weight", wanted, weights)
         offset = None if offsets is None else _numbers("offset", wanted, offsets)
         if weight is not None and (min(weight) < 0 or max(weight) <= 0):
@@ -313,6 +315,8 @@ class PrivateTable:
         return self._released(apart(distances, weights, int(self._draw(charge, 1)[0]), charge))
 
     def _checked(self, cliques: Iterable[Clique]) -> list[Clique]:
+        if not isinstance(cliques, Iterable):
+            raise SettingError("give a list of cliques, such as [('sex', 'age')]")
         wanted = [self.domain.check(clique) for clique in cliques]
         if len({frozenset(clique) for clique in wanted}) != len(wanted):
             raise SettingError("the same set of columns is named twice in one call; name it once")

@@ -354,7 +354,8 @@ def _check_codes(codes: Mapping[str, NDArray[Any]], domain: Domain) -> int:
         if part not in codes:
             raise SchemaError(f"there are no codes for column {part!r}; give one array for each column of the domain")
         array = np.asarray(codes[part])
-        if array.size and (array.min() < 0 or array.max() >= size):
+        whole = array.ndim == 1 and (not array.size or array.dtype.kind in "iub")
+        if not whole or (array.size and (array.min() < 0 or array.max() >= size)):
             raise SchemaError(f"column {part!r}: codes must be 0 .. {size - 1}; undo any recoding first")
     lengths = {len(codes[part]) for part in domain}
     if len(lengths) > 1:

@@ -10,6 +10,7 @@ from understudy.schema import PrivacyUnit
 from understudy.tabulate import Counts
 
 
+@runtime_checkable
 class Source(Protocol):
     """Private rows, wherever they live, coded by a schema and bounded to so many rows per unit.
 

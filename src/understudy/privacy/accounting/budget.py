@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from numbers import Real
 from threading import Lock
 from typing import Literal
 
@@ -149,6 +150,8 @@ class Account:
     """
 
     def __init__(self, budget: Budget) -> None:
+        if not isinstance(budget, Budget):
+            raise SettingError("budget: give a budget, such as Budget.of(epsilon=1, delta=1e-9)")
         self._budget = budget
         self._charges: list[Charge] = []
         self._lock = Lock()
@@ -187,7 +190,7 @@ class Account:
             SettingError: when the amount is not positive.
             BudgetExceeded: when it is more than what is left.
         """
-        if not amount > 0 or amount == math.inf:
+        if isinstance(amount, bool) or not isinstance(amount, Real) or not 0 < amount < math.inf:
             raise SettingError("a share of the budget must be a positive, finite number")
         exact, left = Fraction(amount if isinstance(amount, Fraction) else float(amount)), self.remaining
         if exact > left + self.budget.capacity * _SLACK or left <= 0:

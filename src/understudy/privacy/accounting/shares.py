@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from numbers import Real
 
 from understudy.domain import Clique
 from understudy.errors import SettingError
@@ -33,7 +34,9 @@ def numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float])
     Raises:
         SettingError: naming the clique that has none, or one that is not finite.
     """
-    found = [float(given.get(clique, math.nan)) for clique in cliques]
+    if not isinstance(given, Mapping):
+        raise SettingError(f"give a {what} by clique, such as {{('sex', 'age'): 2}}")
+    found = [float(one) if isinstance(one := given.get(clique), Real) else math.nan for clique in cliques]
     for clique, number in zip(cliques, found, strict=True):
         if not math.isfinite(number):
             raise SettingError(f"{clique} needs a finite {what}; give one for every clique")

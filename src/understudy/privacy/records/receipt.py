@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from understudy.errors import InputError
 from understudy.privacy.accounting.budget import Account, Budget
 from understudy.privacy.accounting.charge import PURCHASES, Charge
 from understudy.privacy.accounting.neighbours import Neighbours
@@ -161,8 +162,15 @@ class Receipt:
 
         Raises:
             BudgetExceeded: when its charges pass its budget: no run wrote that.
-            KeyError, TypeError, ValueError: when something is missing or is not what it should be.
+            InputError: when something is missing or is not what it should be.
         """
+        try:
+            return cls._from(data)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+            raise InputError("this is no receipt; give what `receipt.to_dict()` gave, unaltered") from None
+
+    @classmethod
+    def _from(cls, data: Mapping[str, Any]) -> Receipt:
         stated = data["budget"]
         if stated["proof"] not in _PROOFS:
             raise ValueError("unknown proof")

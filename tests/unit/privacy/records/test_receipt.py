@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from understudy.errors import BudgetExceeded
+from understudy.errors import BudgetExceeded, InputError
 from understudy.privacy import Budget, Receipt
 from understudy.privacy.accounting.charge import gaussian, laplace
 from understudy.privacy.accounting.neighbours import Neighbours
@@ -44,7 +44,7 @@ def test_charges_that_pass_the_budget_are_no_receipt(break_):
 def test_an_unknown_proof_is_no_receipt():
     data = receipt().to_dict()
     data["budget"]["proof"] = "trust me"
-    with pytest.raises(ValueError, match="unknown proof"):
+    with pytest.raises(InputError, match="this is no receipt"):
         Receipt.from_dict(data)
 
 
