@@ -149,7 +149,7 @@ def _missing_words(seen: Profile, besides: set[str]) -> dict[str, str | None]:
 
 def _number(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
     words, note = _words_among_numbers(seen)
-    if words is None or seen.numeric == 0 or seen.leading_zeros:
+    if words is None or seen.numeric == 0 or seen.leading_zeros or seen.long:
         return None
     missing: dict[str, str | None] = {word: word.strip() or None for word in sorted(words)}
     if len(missing) == 1 and not note:

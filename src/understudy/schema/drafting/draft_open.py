@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import InputError, SettingError
-from understudy.schema.drafting.sniff import beginning
+from understudy.schema.drafting.sniff import beginning, quote_of
 from understudy.schema.format.dialect import Dialect
 
 TYPES = ("integer", "number", "string", "boolean", "date", "datetime", "duration", "drop", "id", "discover")
@@ -65,7 +65,8 @@ def header(path: Path) -> tuple[Dialect, list[str]]:
         raise InputError(f"{path}: a column name in the first line has a line break; write it in one line")
     marks = {mark: line.count(mark) for mark in (",", ";", "\t", "|")}
     delimiter = max(marks, key=lambda mark: marks[mark])
-    names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter), [])]
+    quote = quote_of([line])
+    names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter, quotechar=quote), [])]
     names = names[:-1] if len(names) > 1 and not names[-1] else names  # a delimiter at the end names no column
     if not any(names):
         raise InputError(f"{path}: the first line is empty; export the table again, with its header")
@@ -74,7 +75,7 @@ def header(path: Path) -> tuple[Dialect, list[str]]:
             f"{path}: the first line does not look like column names (a number, a date, an empty or a repeated one); "
             "rows are not read here: give the file a header"
         )
-    return Dialect(delimiter=delimiter, encoding=encoding), names
+    return Dialect(delimiter=delimiter, encoding=encoding, quote=quote), names
 
 
 def _first_line(path: Path) -> tuple[str, str]:

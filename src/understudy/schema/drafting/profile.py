@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.categorical import as_text
-from understudy.schema.kinds.text import numbers
+from understudy.schema.kinds.text import EXACT, numbers
 from understudy.schema.kinds.times import dates, datetimes
 
 
@@ -82,6 +82,11 @@ class Profile:
         import pyarrow.compute as pc
 
         return bool(pc.any(pc.match_substring_regex(self._array, r"^\s*0[0-9]")).as_py())
+
+    @cached_property
+    def long(self) -> bool:
+        """Whether most cells are whole numbers of more digits than floating point tells apart: codes, not amounts."""
+        return bool(self.whole and 2 * self.counts[np.abs(self.numbers) >= EXACT].sum() > self.filled)
 
     @cached_property
     def decimals(self) -> int | None:

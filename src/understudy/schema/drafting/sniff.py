@@ -1,4 +1,4 @@
-"""The dialect of a text file, guessed from its first lines: encoding, separator, decimal mark, header."""
+"""The dialect of a text file, guessed from its first lines: encoding, separator, quote, decimal mark, header."""
 
 from __future__ import annotations
 
@@ -39,13 +39,24 @@ def sniff(path: Path, header: bool | None = None) -> tuple[Dialect, list[str]]:
     lines = [line for line in io.StringIO(text, newline="") if line.strip()][:_LINES]
     if not lines:
         raise InputError(f"{path} is empty; give a file with at least one line")
-    delimiter = _delimiter(lines)
-    rows = [row for row in csv.reader(lines, delimiter=delimiter) if row]
+    quote = quote_of(lines)
+    delimiter = _delimiter(lines, quote)
+    rows = [row for row in csv.reader(lines, delimiter=delimiter, quotechar=quote) if row]
     header = _has_header(rows) if header is None else header
     names = rows[0] if header else [f"field{index + 1}" for index in range(len(rows[0]))]
     decimal = _decimal(rows, delimiter)
     group = _group(rows, decimal)
-    return Dialect(delimiter=delimiter, decimal=decimal, group=group, encoding=encoding, header=header), names
+    found = Dialect(delimiter=delimiter, decimal=decimal, group=group, encoding=encoding, header=header, quote=quote)
+    return found, names
+
+
+def quote_of(lines: list[str]) -> str:
+    """The quote: an apostrophe where most lines have a cell within two of them and no cell is within double quotes."""
+    single, double = (
+        sum(bool(re.search(rf"(^|[,;\t|]){mark}[^{mark}]*{mark}([,;\t|]|\s*$)", line)) for line in lines)
+        for mark in "'\""
+    )
+    return "'" if not double and 2 * single > len(lines) else '"'
 
 
 def beginning(path: Path, read: Callable[[io.BufferedIOBase], bytes]) -> bytes:
@@ -85,11 +96,11 @@ def _whole_lines(text: str, size: int) -> str:
     return text[: text.rfind("\n") + 1] if size == _PEEK else text
 
 
-def _delimiter(lines: list[str]) -> str:
+def _delimiter(lines: list[str], quote: str) -> str:
     """The separator that gives most lines the same number of cells, the more cells the better."""
     best, best_score = ",", 0.0
     for candidate in (",", ";", "\t", "|", " "):
-        widths = Counter(len(row) for row in csv.reader(lines, delimiter=candidate))
+        widths = Counter(len(row) for row in csv.reader(lines, delimiter=candidate, quotechar=quote))
         width, count = widths.most_common(1)[0]
         score = 0.0 if width < 2 else count / len(lines) * (2.0 - 1.0 / width) - (0.2 if candidate == " " else 0.0)
         if score > best_score:

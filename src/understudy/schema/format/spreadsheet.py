@@ -27,7 +27,8 @@ def read_cells(path: Path) -> list[list[str]]:
     encoding = "utf-8-sig" if dialect.encoding == "utf-8" else dialect.encoding
     try:
         with path.open(encoding=encoding, newline="") as file:
-            return [row for row in csv.reader(file, delimiter=dialect.delimiter) if any(cell.strip() for cell in row)]
+            rows = csv.reader(file, delimiter=dialect.delimiter, quotechar=dialect.quote)
+            return [row for row in rows if any(cell.strip() for cell in row)]
     except (OSError, UnicodeDecodeError, csv.Error):
         raise InputError(f"{path} cannot be read as CSV; save it again as CSV in UTF-8") from None
 

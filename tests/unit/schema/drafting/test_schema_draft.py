@@ -152,6 +152,14 @@ def test_codes_with_leading_zeros_stay_text(fields):
     assert "00501" in fields["zip"]["categories"]
 
 
+@pytest.mark.parametrize("cells", [lambda value: value, str], ids=["numbers", "text"])
+def test_long_whole_numbers_stay_codes_that_are_told_apart(cells):
+    codes = [12345678901234567, 12345678901234568]
+    frame = pd.DataFrame({"code": [cells(code) for code in codes * 50]})
+    (field,) = draft(frame, ["code"], Dialect()).content["fields"]
+    assert (field["type"], field["categories"]) == ("string", ["12345678901234567", "12345678901234568"])
+
+
 def test_dates_get_whole_years_and_their_format(fields):
     assert fields["joined"]["type"] == "date"
     assert fields["joined"]["constraints"]["minimum"] == "2011-01-01"
@@ -275,6 +283,8 @@ def test_notes_do_not_count_nothing(proposal):
         ("größe\tb\n1\tx\n".encode("windows-1252"), {"delimiter": "\t", "encoding": "windows-1252"}, ["größe", "b"]),
         (b"A11 6 A34\nA12 48 A32\n", {"delimiter": " ", "header": False}, ["field1", "field2", "field3"]),
         (b"a|b\n1|x\n", {"delimiter": "|"}, ["a", "b"]),
+        (b"'a';'b; c'\n1.5;'x; y'\n2.5;'it''s'\n", {"delimiter": ";", "quote": "'"}, ["a", "b; c"]),
+        (b"a,b\n'90s,x\n'tis,\"y\"\n'a',z\n", {}, ["a", "b"]),
         (b"a;b\n1.234,50;x\n5,00;y\n", {"delimiter": ";", "decimal": ",", "group": "."}, ["a", "b"]),
         (b"a;b\n1.234,50;1.5\n5,00;1.25\n6,1;x\n", {"delimiter": ";", "decimal": ","}, ["a", "b"]),
         (b"a;b\n1.234,50;x\n", {"delimiter": ";", "decimal": ",", "group": "."}, ["a", "b"]),
