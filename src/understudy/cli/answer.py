@@ -65,7 +65,7 @@ def bounds(
     lines = [_line(bound) for bound in known[:top]]
     lines.append(f"{len(known)} of {len(found)} marginals have a bound (confidence {confidence:g}).")
     if len(known) < len(found):
-        lines.append("Of the others nothing is known; --json lists them.")
+        lines.append("About the rest nothing is known; --json lists it.")
     tell("\n".join(lines), {"bounds": [asdict(bound) for bound in found[:top]]}, as_json=as_json)
 
 

@@ -46,10 +46,17 @@ def write_archive(
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
     page = json.dumps({"format": FORMAT, "members": digests, **manifest}, indent=1).encode()
     members = {_MANIFEST: page, _DIGEST: hashlib.sha256(page).hexdigest().encode(), **members}
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         if path.exists() and not overwrite:
             raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
+        _write(path, members)
+    except (OSError, ValueError) as error:  # a ValueError: "." and the like name no file
+        raise OutputError(f"{path} could not be written ({getattr(error, 'strerror', None) or 'no file'})") from None
+
+
+def _write(path: Path, members: Mapping[str, bytes]) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
         with draft.open("wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
                 for name, data in members.items():
@@ -61,8 +68,6 @@ def write_archive(
                 sealed.write(digest)
             os.fsync(file.fileno())
         draft.replace(path)
-    except OSError as error:
-        raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None
     finally:
         draft.unlink(missing_ok=True)
 

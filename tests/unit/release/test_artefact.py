@@ -68,6 +68,15 @@ def test_a_release_that_is_there_is_replaced_only_when_that_is_said(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["r"]
 
 
+@pytest.mark.parametrize("name", [".", "..", "x" * 300, "no/r", "/"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_place_where_no_file_can_be_is_refused_in_words(tmp_path, monkeypatch, name, overwrite):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OutputError, match=r"could not be written|is there already"):
+        of().save(name, overwrite=overwrite)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_come_as_the_frame_that_went_in_and_as_asked(kind):
     frame = {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}[kind](FRAME)
