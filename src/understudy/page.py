@@ -21,6 +21,8 @@ def write_page(page: str, path: Path, *, private: bool = False) -> None:
     Raises:
         OutputError: when it cannot be written.
     """
+    if not path.name:
+        raise OutputError(f"{path} is a folder; give the name of a file")
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         draft.unlink(missing_ok=True)  # of a killed process that had our number: its mode is not ours

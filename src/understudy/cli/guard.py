@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import secrets
@@ -15,7 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from understudy.errors import UnderstudyError
+from understudy.errors import SettingError, UnderstudyError
 from understudy.notice import Notice
 
 INTERRUPTED, OUR_FAULT, USAGE = 130, 70, 2
@@ -49,6 +50,9 @@ class Guarded(TyperGroup):
                     _explain("UsageError", error.format_message())  # type: ignore[attr-defined]
                     raise typer.Exit(USAGE) from None
                 raise
+            if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+                _explain("SettingError", "the name of a file is too long; choose a shorter one")
+                raise typer.Exit(SettingError.exit_code) from None
             _explain("InternalError", _unexpected(error))
             raise typer.Exit(OUR_FAULT) from None
         finally:

@@ -89,7 +89,8 @@ def written_file(path: Path, dialect: Dialect) -> Iterator[Opened]:
             raise
         raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
 
 
 def written_stream(file: BinaryIO, dialect: Dialect) -> Opened:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from understudy.errors import OutputError
+
 MARK = "CUSTODIAN ONLY: made from the private rows, without noise. Do not share."
 """The first line of every such output."""
 
@@ -28,7 +30,12 @@ def marked(path: Path) -> Path:
 
     >>> marked(Path("people.yaml")).name
     'people.custodian-only.yaml'
+
+    Raises:
+        OutputError: for what names no file.
     """
+    if not path.name:
+        raise OutputError(f"{path} is a folder; give the name of a file")
     if f".{SUFFIX}" in path.name:
         return path
     return path.with_name(f"{path.stem}.{SUFFIX}{path.suffix}")
@@ -41,4 +48,7 @@ def unmarked(path: Path) -> Path:
 
 def found(path: Path) -> Path:
     """The path, or its marked form where only that exists, so that a draft is found under the name that was asked."""
-    return marked(path) if not path.exists() and marked(path).exists() else path
+    try:
+        return marked(path) if not path.exists() and marked(path).exists() else path
+    except OSError:  # a name longer than a file's can be
+        return path

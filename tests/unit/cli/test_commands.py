@@ -117,6 +117,21 @@ def test_an_output_that_is_there_or_cannot_be_is_refused_for_free(folder, call, 
     assert us.Book().spent("t").runs == 1
 
 
+def test_a_name_that_no_file_can_have_is_explained(folder, call, release):
+    long = "x" * 300
+    for command in (
+        ("sample", release, "-o", folder / f"{long}.csv"),
+        ("report", release, "-o", folder / f"{long}.html"),
+        ("synthesize", folder / f"{long}.csv", "-s", folder / "s.yaml", "--rho", 1, "-o", folder / "q.release"),
+        ("synthesize", folder / "t.csv", "-s", folder / f"{long}.yaml", "--rho", 1, "-o", folder / "q.release"),
+        ("schema", "draft", folder / "t.csv", "-o", folder / f"{long}.yaml"),
+        ("report", release, "-o", "."),
+    ):
+        code, out, err = call(*command)
+        assert (code in (3, 4, 8), out) == (True, ""), command
+        assert any(words in err for words in ("too long", "is a folder", "check the path"))
+
+
 def test_missing_arguments_and_no_command_are_usage(folder, call):
     assert call("synthesize")[0] == 2
     assert call("synthesize", folder / "t.csv")[0] == 2
