@@ -140,7 +140,7 @@ class Categorical(Coded):
         codes = np.full(len(text), self.unknown_code, np.int32)
         if self._number_lookup:
             values = exact_numbers(text, dialect.decimal, dialect.group)
-            codes = np.asarray([self._code(value) for value in values], np.int32)
+            codes = self._of_numbers(values, nan=self.unknown_code)
         if self._moment_lookup:
             moments = [DROP if moment is None else self._moment_lookup.get(moment, DROP) for moment in _moments(text)]
             found = np.asarray(moments, np.int32)
@@ -176,16 +176,18 @@ class Categorical(Coded):
         broken = pa.types.is_floating(cells.type) or pa.types.is_decimal(cells.type)
         if (broken and dialect.decimal == ".") or pa.types.is_integer(cells.type):
             distinct = cells.dictionary_encode()
-            table = np.append(self._of_numbers(_numbers(distinct.dictionary)), np.int32(self.empty_code))
+            table = self._of_numbers([*_numbers(distinct.dictionary), math.nan], nan=self.empty_code)
             index = np.asarray(pc.fill_null(distinct.indices, len(distinct.dictionary)))
             return {self.name: table[index]}
         return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
 
-    def _of_numbers(self, values: list[int | float]) -> Codes:
-        return np.asarray([self.empty_code if value != value else self._code(value) for value in values], np.int32)
-
-    def _code(self, value: int | float) -> int:
-        return (self._number_lookup if isinstance(value, int) else self._float_lookup).get(value, self.unknown_code)
+    def _of_numbers(self, values: list[int | float], *, nan: int) -> Codes:
+        whole, floats, unknown = self._number_lookup, self._float_lookup, self.unknown_code
+        codes = [
+            nan if value != value else (whole if isinstance(value, int) else floats).get(value, unknown)
+            for value in values
+        ]
+        return np.asarray(codes, np.int32)
 
     @cached_property
     def _number_lookup(self) -> dict[int | float, int]:
@@ -344,8 +346,8 @@ def _numbers(cells: Any) -> list[int | float]:
     import pyarrow.compute as pc
 
     if pa.types.is_integer(cells.type):
-        return list(cells.to_pylist())
-    found: list[int | float] = pc.cast(cells, pa.float64(), safe=False).to_pylist()
+        return list(np.asarray(cells).tolist())
+    found: list[int | float] = np.asarray(pc.cast(cells, pa.float64(), safe=False)).tolist()
     if not pa.types.is_decimal(cells.type):
         return found
     long = (place for place, number in enumerate(found) if abs(number) >= EXACT)
