@@ -237,7 +237,8 @@ def _header(file: Path, schema: Schema, delimiter: str) -> list[str]:
     encoding = "utf-8-sig" if dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else dialect.encoding
     try:
         with (gzip.open if file.suffix.lower() == ".gz" else open)(file, "rt", encoding=encoding, newline="") as text:
-            return next(csv.reader(text, delimiter=delimiter, quotechar=dialect.quote), [])
+            lines = csv.reader(text, delimiter=delimiter, quotechar=dialect.quote)
+            return next(filter(None, lines), [])  # empty lines are none, as for the reader of the rows
     except Exception as error:
         raise InputError(_csv_trouble(file, error, dialect.encoding)) from None
 

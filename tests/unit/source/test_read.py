@@ -54,6 +54,8 @@ def test_the_unit_column_is_read_too(tmp_path: Path) -> None:
         ("a\tb\n1\t2\n", Dialect(delimiter="\t")),
         ("'a','b'\n'1','2'\n", Dialect(quote="'")),
         ("a,b\r\n1,2\r\n", Dialect()),
+        ("\n\na,b\n\n1,2\n\n", Dialect()),
+        ("\ufeff\r\n\r\na,b\r\n1,2\r\n", Dialect()),
         ("\ufeffa,b\n1,2\n", Dialect()),
         ("\ufeffa,b\n1,2\n", Dialect(encoding="UTF8")),
         ("\ufeffa,b\n1,2\n", Dialect(encoding="utf-8-sig")),
