@@ -51,7 +51,9 @@ class Limit:
 
         **Guarantees.** Never too little. For an epsilon the smaller of two valid bounds is taken: what the sum of the
         rhos means at the limit's delta (less what was set aside for purchases), and the sum of the runs' own epsilons
-        where their deltas sum to no more than the limit's. Infinity where neither holds.
+        where their deltas sum to no more than the limit's. Infinity where neither holds. Each bound holds also where
+        later budgets were chosen by what earlier runs had shown; the smaller of both does then at twice the delta,
+        because it may be the one or the other as the earlier runs turn out.
         """
         listed = list(entries)
         if not listed:
