@@ -22,7 +22,10 @@ from understudy.model.descent.start import cold_potentials
 from understudy.model.kernels.arguments import Weights
 from understudy.model.report import FitReport
 
-_SOFTENED = ((1 / 30_000, 60), (1 / 4_000, 70), (1 / 600, 18))  # cap relative to the curvature, iterations
+_SOFTENED = (  # cap relative to the curvature, iterations
+    *((1 / 3_000_000, 80), (1 / 300_000, 80)),
+    *((1 / 30_000, 60), (1 / 4_000, 70), (1 / 600, 18)),
+)
 _SMALLEST_CAP = 0.1  # of count times weight: below it there is nothing to soften
 _DIRECTIONS = 12  # stiff ones that are shortened
 _ROUGHLY = 0.05  # relative error of the curvature from a cold start; a warm residual may hide the largest eigenvalue
@@ -30,6 +33,7 @@ _SHRINK, _YOUNG = 0.7, 30  # the step, when the loss rises within so many iterat
 _WINDOW = 10
 _NOTHING = 1e-9  # a loss so small, in squared standard deviations of noise, that all is fitted
 _PATIENCE = 10.0  # windows to come that may gain as much as the last: momentum is slow to build after a warm start
+_BUILDING = 3.0  # times the root of the curvature: iterations in which it builds for what moves slowest
 _MOST_CALLS = 20_000
 _SMALLEST_STEP = 1e-9
 _TRUSTED = 4  # restarts in a shortened metric
@@ -86,6 +90,7 @@ class _Descent:
     converged: bool = False
     shifted: bool = False
     gap: float = np.inf
+    patience: float = _PATIENCE
     begun: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -140,6 +145,7 @@ class _Descent:
         final = weights is self.problem.weights
         metric = self._metric(weights, directions, 0.0 if final else _ROUGHLY)
         step = first_step = 1.0 / metric.curvature
+        self.patience = max(_PATIENCE, _BUILDING * metric.curvature**0.5 / _WINDOW)
         loss, parts = metric.measure(room, targets)
         loss += constant
         slope = np.empty(len(self.x), np.float32)
@@ -228,16 +234,19 @@ class _Descent:
     def _flat(self, history: list[float], loss: float, window: int) -> bool:
         """Whether the loss left to gain is negligible.
 
-        By the 1/k^2 law that is the gain of the last ten iterations times k/20; early on, when the law does not hold
-        yet, ten times that gain. Momentum must build up first: soon after a restart the iterations before it count too.
+        By the 1/k^2 law that is the gain of the last ten iterations times k/20, and the gain of the last k/2 iterations
+        divided by 3. The law does not hold early on: after softened stages the loss rests for a while, until momentum
+        has built up along what moves slowest. So the last ten may be followed by many as good. Soon after a restart the
+        iterations before it count too.
         """
         if loss <= _NOTHING:
             self.gap = 0.0
             return True
         if len(history) <= window or window < _WINDOW:
             return False
-        gained = (history[-1 - window] - loss) * _WINDOW / window
-        self.gap = gained * max(_PATIENCE, len(history) / (2 * _WINDOW)) / loss
+        windows = max(self.patience, len(history) / (2 * _WINDOW))
+        lately = (history[-1 - window] - loss) * _WINDOW / window * windows
+        self.gap = max(lately, (history[len(history) // 2] - loss) / 3.0) / loss
         return self.gap <= self.tolerance
 
     def _at_rest(self, step: float, slope: NDArray[np.float32]) -> bool:
