@@ -145,7 +145,7 @@ class _Descent:
         final = weights is self.problem.weights
         metric = self._metric(weights, directions, 0.0 if final else _ROUGHLY)
         step = first_step = 1.0 / metric.curvature
-        self.patience = max(_PATIENCE, _BUILDING * metric.curvature**0.5 / _WINDOW)
+        self.patience = max(_PATIENCE, self.cold * _BUILDING * metric.curvature**0.5 / _WINDOW)
         loss, parts = metric.measure(room, targets)
         loss += constant
         slope = np.empty(len(self.x), np.float32)
@@ -236,8 +236,9 @@ class _Descent:
 
         By the 1/k^2 law that is the gain of the last ten iterations times k/20, and the gain of the last k/2 iterations
         divided by 3. The law does not hold early on: after softened stages the loss rests for a while, until momentum
-        has built up along what moves slowest. So the last ten may be followed by many as good. Soon after a restart the
-        iterations before it count too.
+        has built up along what moves slowest. So the last ten may be followed by many as good. From a warm start, which
+        rounds of a mechanism take, it is enough to look at the last ten. Soon after a restart the iterations before it
+        count too.
         """
         if loss <= _NOTHING:
             self.gap = 0.0
@@ -246,7 +247,7 @@ class _Descent:
             return False
         windows = max(self.patience, len(history) / (2 * _WINDOW))
         lately = (history[-1 - window] - loss) * _WINDOW / window * windows
-        self.gap = max(lately, (history[len(history) // 2] - loss) / 3.0) / loss
+        self.gap = max(lately, self.cold * (history[len(history) // 2] - loss) / 3.0) / loss
         return self.gap <= self.tolerance
 
     def _at_rest(self, step: float, slope: NDArray[np.float32]) -> bool:
