@@ -90,10 +90,8 @@ class PartialWriter:
         Raises:
             OutputError: when that fails; no row was read for them.
         """
-        try:
-            self._put(b"".join(_line({"charge": charge.to_dict()}) for charge in charges))
-        except OSError:
-            raise OutputError(f"{self.path} cannot be written any more; the run stops before reading rows") from None
+        lines = b"".join(_line({"charge": charge.to_dict()}) for charge in charges)
+        self._put_first(lines, "the run stops before reading rows")
 
     def measured(self, measurement: Measurement, recoding: Recoding) -> None:
         """Write a measurement down; if the disk refuses, continue in another folder rather than lose what was paid."""
@@ -105,10 +103,7 @@ class PartialWriter:
         Raises:
             OutputError: when that fails; nothing was drawn yet.
         """
-        try:
-            self._put(_line({"insecure": True}))
-        except OSError:
-            raise OutputError(f"{self.path} cannot be written any more; the run stops before reading rows") from None
+        self._put_first(_line({"insecure": True}), "the run stops before reading rows")
 
     def gone_on(self, attempt: str) -> None:
         """Write down that another attempt goes on from here.
@@ -116,10 +111,7 @@ class PartialWriter:
         Raises:
             OutputError: when that fails; nothing was asked yet.
         """
-        try:
-            self._put(_line({"attempt": attempt}))
-        except OSError:
-            raise OutputError(f"{self.path} cannot be written any more; nothing was spent now") from None
+        self._put_first(_line({"attempt": attempt}), "nothing was spent now")
 
     def answered(self, answer: Any) -> None:
         """Write the answer of a selection or of scores down; if the disk refuses, continue in another folder."""
@@ -136,6 +128,13 @@ class PartialWriter:
                 self._file.truncate(self._end)
         if not keep:
             self.path.unlink(missing_ok=True)
+
+    def _put_first(self, line: bytes, otherwise: str) -> None:
+        """Write down what must stand before the run goes on."""
+        try:
+            self._put(line)
+        except OSError:
+            raise OutputError(f"{self.path} cannot be written any more; {otherwise}") from None
 
     def _keep(self, record: Mapping[str, Any]) -> None:
         line = _line(record)
