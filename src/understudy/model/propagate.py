@@ -27,13 +27,13 @@ class Propagation:
     potentials of a contained table count for the table that contains it.
 
     Works in the linear domain, and again in the log domain when that underflows. One workspace holds everything; the
-    folded potentials lie where the marginals will, since the first are used up before the second are made.
+    potentials lie where the marginals will, since the first are used up before the second are made.
 
     Args:
         tree: the junction tree.
         cliques: which marginals are wanted; all inside the tree.
         more: how many numbers of its own the caller wants to keep behind the marginals.
-        beliefs: whether `belief` will be asked; without, messages that are used up make room for others.
+        beliefs: whether `belief` will be asked; without, tables that are used up make room for others.
 
     Attributes:
         tree: the junction tree.
@@ -49,11 +49,12 @@ class Propagation:
         self.tree = tree
         self._columns = ordered_columns(tree.domain)
         self._beliefs = beliefs
-        arranged = self._arranged = Arrangement.of(tree, {self.engine_order(clique) for clique in cliques} | {()})
+        wanted = {self.engine_order(clique) for clique in cliques} | {()}
+        arranged = self._arranged = Arrangement.of(tree, wanted, apart=beliefs)
         self.tables, self.starts, self.factors = arranged.tables, arranged.starts, arranged.factors
         self.size = int(self.starts[-1])
-        self._room = slice(arranged.maximal, arranged.maximal + self.size + more)
-        self._steps = steps_of(tree, arranged, crossing=True, beliefs=beliefs)
+        self._room = slice(arranged.room, arranged.room + self.size + more)
+        self._steps = steps_of(tree, arranged, crossing=True)
         self._scratch = scratch_of(self._steps.schedule)
         self._sums = np.ones(len(self._steps.schedule.kind))
         self.in_logs = False
@@ -120,12 +121,12 @@ class Propagation:
 
     @cached_property
     def _work(self) -> Vector:
-        """The workspace: exponentiated potentials, marginals, and wherever there is room, everything else."""
+        """The workspace: exponentiated potentials, marginals behind or over them, and wherever there is room the rest."""
         return np.empty(max(self._steps.end, self._room.stop))
 
     @cached_property
     def _log_schedule(self) -> Schedule:
-        return steps_of(self.tree, self._arranged, crossing=False, beliefs=self._beliefs).schedule
+        return steps_of(self.tree, self._arranged, crossing=False).schedule
 
     def _run(self, work: Vector, first: int, last: int) -> float:
         from understudy.model.kernels import propagation as kernels
@@ -133,8 +134,8 @@ class Propagation:
         return float(kernels.run(work, self._steps.schedule, first, last, self._sums, *self._scratch))
 
     def _fold(self, potentials: Vector) -> Vector:
-        """The potentials of the maximal tables, those of contained tables added, in the room for marginals."""
-        folded = self.room[: self.size]
+        """The potentials of the maximal tables, those of contained tables added, at the workspace's beginning."""
+        folded = self._work[: self.size]
         np.copyto(folded, potentials)
         self._run(folded, 0, self._steps.folding)
         return folded[: self._arranged.maximal]
@@ -143,10 +144,9 @@ class Propagation:
         """Propagate in the linear domain; False when that underflowed."""
         from understudy.model.kernels import propagation as kernels
 
-        folded = self._fold(potentials)
+        folded, powers = self._fold(potentials), np.empty(512)
         shift = float(kernels.lower(folded, self.starts[: self.factors + 1]))
-        work = self._work[: len(folded)]
-        kernels.exponentials(folded, work, work.view(np.int64), np.empty(512))
+        kernels.exponentials(folded, powers, powers.view(np.int64))
         self._work[forbidden] = 0.0
         self.smallest_message = self._run(self._work, self._steps.folding, len(self._sums))
         mass = float(self.room[self.size - 1])
@@ -160,8 +160,7 @@ class Propagation:
         from understudy.model.kernels import log_domain
 
         self.in_logs = True
-        folded = self._fold(potentials)
-        self._work[: len(folded)] = folded
+        self._fold(potentials)
         self._work[forbidden] = -np.inf
         s, top = self._log_schedule, np.empty_like(self._work)
         log_domain.run_log(self._work, top, s, self._steps.folding, len(s.kind), self._sums, *scratch_of(s))

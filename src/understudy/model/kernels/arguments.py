@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-FUSE, NORMALISE, RATIO, SPREAD, CROSS = 0, 1, 2, 3, 4
+FUSE, NORMALISE, RATIO, SPREAD, CROSS, MOVE = 0, 1, 2, 3, 4, 5
 CHUNK = 256
 
 

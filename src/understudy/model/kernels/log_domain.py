@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from understudy.model.kernels.arguments import NORMALISE, RATIO
+from understudy.model.kernels.arguments import MOVE, NORMALISE, RATIO
 from understudy.model.kernels.crossing import advance
 
 
@@ -63,6 +63,7 @@ def _sweep(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: Any, 
     sizes = s.axis_size[s.axis_at[q] : s.axis_at[q + 1]]
     jumps = s.jump[s.jump_at[q] : s.jump_at[q + 1]]
     lists, bounds, length = s.lists[first : first + tables], s.bounds[q], np.uint64(s.length[q])
+    own = s.plain[q, 0] - 1
     for t in range(tables):
         places[t] = s.offset[first + t]
     for d in range(sizes.size):
@@ -77,6 +78,9 @@ def _sweep(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: Any, 
                 elif t >= bounds[3]:
                     o += j
                 _deposit(W, top, row[j], o, summing)
+        if summing and own >= 0:
+            for j in range(length):
+                W[places[own] + j] = row[j]
         advance(index, sizes, jumps, places, tables)
 
 
@@ -104,6 +108,9 @@ def run_log(W: Any, top: Any, s: Any, first: int, last: int, sums: Any, row: Any
             if sums[q] > -np.inf:
                 for j in range(n):
                     W[start + j] -= sums[q]
+        elif s.kind[q] == MOVE:
+            source = np.int64(s.offset[t + 1])
+            W[start : start + n] = W[source : source + n]
         elif s.kind[q] == RATIO:
             up, shift = np.int64(s.offset[t + 1]), sums[s.plain[q, 0]]
             for j in range(n):

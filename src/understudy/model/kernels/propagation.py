@@ -3,8 +3,10 @@
 A schedule `s` is plain arrays (named in `arguments.py`, made by `model/sweep/schedule.py`); these generic loops run any
 of them, so no tree structure is ever compiled. Everything lives in one flat workspace `W`. A `FUSE` step visits each
 cell of a tree clique once, multiplies its inputs there and sums the product in its outputs, so that the clique itself
-is never stored. A `CROSS` step does the same for matrices of rows and columns (see `crossing.py`). `NORMALISE` makes a
-message add up to one, `RATIO` takes out of it what its receiver already knows, `SPREAD` adds a table to a larger one.
+is never stored; unless one input has all its columns, whose place the product may take (`plain` tells which, from 1;
+0 for none). A `CROSS` step does the same for matrices of rows and columns (see `crossing.py`). `NORMALISE` makes a
+message add up to one, `RATIO` takes out of it what its receiver already knows, `SPREAD` adds a table to a larger one,
+`MOVE` copies one.
 
 The last axes of a clique form a block of `length` cells. Within it a table is constant, contiguous, or scattered
 (reached through a list of offsets); over the outer axes an odometer moves all tables by one addition each. A step's
@@ -20,7 +22,7 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from understudy.model.kernels.arguments import CROSS, FUSE, NORMALISE, RATIO, SPREAD
+from understudy.model.kernels.arguments import CROSS, FUSE, MOVE, NORMALISE, RATIO, SPREAD
 from understudy.model.kernels.crossing import FAST, advance, cross
 
 TINY = 1e-280
@@ -112,7 +114,7 @@ def _sweep(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
     jumps = s.jump[s.jump_at[q] : s.jump_at[q + 1]]
     lists, gather = s.lists[first : first + tables], s.gather
     bounds, length = s.bounds[q], np.uint64(s.length[q])
-    spread = s.kind[q] == SPREAD
+    spread, own = s.kind[q] == SPREAD, s.plain[q, 0] - 1
     for t in range(tables):
         places[t] = s.offset[first + t]
     for d in range(sizes.size):
@@ -122,6 +124,14 @@ def _sweep(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
             _spread(W, length, places, bounds, lists, gather)
         elif _multiply(W, row, length, places, bounds, lists, gather):
             _deposit(W, row, length, places, bounds, lists, gather, tables)
+            if own >= 0:
+                a = places[own]
+                for j in range(length):
+                    W[a + j] = row[j]
+        elif own >= 0:
+            a = places[own]
+            for j in range(length):
+                W[a + j] = 0.0
         advance(index, sizes, jumps, places, tables)
 
 
@@ -159,6 +169,9 @@ def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any,
             up, scale = W[s.offset[t + 1] : s.offset[t + 1] + np.uint64(s.cells[t])], sums[s.plain[q, 0]]
             for j in range(a.size):
                 a[j] = a[j] / (up[j] * scale) if up[j] > 0.0 else 0.0
+        elif s.kind[q] == MOVE:
+            a = W[s.offset[t] : s.offset[t] + np.uint64(s.cells[t])]
+            a[:] = W[s.offset[t + 1] : s.offset[t + 1] + np.uint64(s.cells[t])]
         elif s.kind[q] == CROSS:
             _clear(W, s, q)
             cross(W, s, q, row, places, index)
@@ -185,24 +198,25 @@ def lower(T: Any, ends: Any) -> float:
 
 
 @njit(cache=True, fastmath={"contract"})
-def exponentials(T: Any, out: Any, bits: Any, scratch: Any) -> None:
-    """`exp(T)` for values of at most 0, into `out`; `bits` is `out` seen as integers. Below -690 it stays `exp(-690)`.
+def exponentials(T: Any, powers: Any, bits: Any) -> None:
+    """`exp` of values of at most 0, in their place. Below -690 it stays `exp(-690)`.
 
     Written out so that the compiler can use vector instructions, which is five times faster than the library's:
     2^k by writing k into the exponent, the rest by a polynomial. Exact to two units in the last place. Of
     fast-math only fused operations, because adding and subtracting the magic number is what rounds to an integer.
+    `powers` is scratch for a block of them, and `bits` the same seen as integers.
     """
     magic, n = 6755399441055744.0, np.uint64(T.size)
-    block = np.uint64(scratch.size)
+    block = np.uint64(powers.size)
     start = np.uint64(0)
     while start < n:
-        end = min(n, start + block)
-        for j in range(start, end):
-            x = T[j] if T[j] > -690.0 else -690.0
-            out[j] = x * 1.4426950408889634 + magic
-        for j in range(start, end):
-            x = T[j] if T[j] > -690.0 else -690.0
-            k = out[j] - magic
+        length = min(block, n - start)
+        for j in range(length):
+            x = T[start + j] if T[start + j] > -690.0 else -690.0
+            powers[j] = x * 1.4426950408889634 + magic
+        for j in range(length):
+            x = T[start + j] if T[start + j] > -690.0 else -690.0
+            k = powers[j] - magic
             r = (x - k * 0.693147180369123816490) - k * 1.90821492927058770002e-10
             p = 1.6059043836821613e-10 * r + 2.08767569878681e-09
             p = p * r + 2.505210838544172e-08
@@ -214,9 +228,9 @@ def exponentials(T: Any, out: Any, bits: Any, scratch: Any) -> None:
             p = p * r + 0.008333333333333333
             p = p * r + 0.041666666666666664
             p = p * r + 0.16666666666666666
-            scratch[j - start] = ((p * r + 0.5) * r + 1.0) * r + 1.0
-        for j in range(start, end):
+            T[start + j] = ((p * r + 0.5) * r + 1.0) * r + 1.0
+        for j in range(length):
             bits[j] = (bits[j] << 52) + (1023 << 52)
-        for j in range(start, end):
-            out[j] *= scratch[j - start]
-        start = end
+        for j in range(length):
+            T[start + j] *= powers[j]
+        start += length

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.model.kernels.arguments import CROSS, FUSE, NORMALISE, RATIO, SPREAD, Schedule
+from understudy.model.kernels.arguments import CROSS, FUSE, MOVE, NORMALISE, RATIO, SPREAD, Schedule
 from understudy.model.sweep.crossing import Crossing, Table, crossing_of
 from understudy.model.sweep.layout import Layout
 
@@ -47,12 +47,17 @@ class ScheduleBuilder:
         """A table that has no place yet."""
         return self.layout.new(self.domain.cells(columns)), columns
 
-    def fuse(self, clique: Clique, inputs: Sequence[Table], outputs: Sequence[Table]) -> None:
-        """Over the cells of `clique`: make every output the sum of the product of the inputs."""
+    def fuse(
+        self, clique: Clique, inputs: Sequence[Table], outputs: Sequence[Table], own: Table | None = None
+    ) -> None:
+        """Over the cells of `clique`: make every output the sum of the product of the inputs.
+
+        The product itself takes the place of `own`, an input that has all columns of the clique.
+        """
         self._use(*inputs, *outputs)
-        crossing = crossing_of(self.domain, clique, inputs, outputs) if self.crossing else None
+        crossing = crossing_of(self.domain, clique, inputs, outputs) if self.crossing and own is None else None
         if crossing is None:
-            self._sweep(FUSE, clique, inputs, outputs)
+            self._sweep(FUSE, clique, inputs, outputs, own)
         else:
             self._cross(crossing, inputs, outputs)
 
@@ -68,6 +73,10 @@ class ScheduleBuilder:
     def ratio(self, down: Table, up: Table, normalised: int) -> None:
         """Divide a downward table by the upward one, undoing what step `normalised` divided that by; 0/0 is 0."""
         self._plain(RATIO, [down, up], normalised)
+
+    def move(self, target: Table, source: Table) -> None:
+        """Copy a table to a place where another was."""
+        self._plain(MOVE, [target, source])
 
     def build(self, places: Mapping[int, int]) -> Schedule:
         """The arrays, with every table in its place."""
@@ -107,7 +116,14 @@ class ScheduleBuilder:
         for column, value in zip(columns, step, strict=True):
             column.append(value)
 
-    def _sweep(self, kind: int, clique: Clique, inputs: Sequence[Table], outputs: Sequence[Table]) -> None:
+    def _sweep(
+        self,
+        kind: int,
+        clique: Clique,
+        inputs: Sequence[Table],
+        outputs: Sequence[Table],
+        own: Table | None = None,
+    ) -> None:
         tables = [*inputs, *outputs]
         shape = list(self.domain.shape(clique))
         strides = [_strides(self.domain, columns, clique) for _, columns in tables]
@@ -128,7 +144,8 @@ class ScheduleBuilder:
             for t in order
         ]
         jumps = _jumps(shape[:outer], [strides[t][:outer] for t in order])
-        self._append(kind, math.prod(shape[:outer]), math.prod(block), bounds, places, shape[:outer], jumps, (0,) * 5)
+        plain = (0 if own is None else 1 + order.index(inputs.index(own)), 0, 0, 0, 0)
+        self._append(kind, math.prod(shape[:outer]), math.prod(block), bounds, places, shape[:outer], jumps, plain)
 
     def _cross(self, crossing: Crossing, inputs: Sequence[Table], outputs: Sequence[Table]) -> None:
         """As `fuse`, one matrix of rows and columns after the other."""

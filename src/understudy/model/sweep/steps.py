@@ -25,16 +25,19 @@ class Arrangement:
         starts: where each begins; one entry more than there are tables.
         factors: how many of them are maximal.
         hosts: for each contained table, the smallest that contains it.
+        room: where in the workspace the marginals begin: behind the exponentiated potentials of the maximal tables if
+            these are still wanted afterwards, otherwise in their place.
     """
 
     tables: tuple[Clique, ...]
     starts: NDArray[np.int64]
     factors: int
     hosts: dict[int, int]
+    room: int
 
     @classmethod
-    def of(cls, tree: JunctionTree, cliques: set[Clique]) -> Arrangement:
-        """Larger tables first, so that each finds its host before it."""
+    def of(cls, tree: JunctionTree, cliques: set[Clique], *, apart: bool) -> Arrangement:
+        """Larger tables first, so that each finds its host before it; marginals apart from potentials or over them."""
         cells = tree.domain.cells
         by_size = sorted(cliques, key=lambda c: (-cells(c), len(c), c))
         sets = [frozenset(clique) for clique in by_size]
@@ -45,7 +48,8 @@ class Arrangement:
         place = {i: k for k, i in enumerate(order)}
         tables = tuple(by_size[i] for i in order)
         starts = np.cumsum([0, *(cells(clique) for clique in tables)], dtype=np.int64)
-        return cls(tables, starts, len(maximal), {place[i]: place[max(hosts[i])] for i in contained})
+        holders = {place[i]: place[max(hosts[i])] for i in contained}
+        return cls(tables, starts, len(maximal), holders, int(starts[len(maximal)]) if apart else 0)
 
     @property
     def maximal(self) -> int:
@@ -53,12 +57,12 @@ class Arrangement:
         return int(self.starts[self.factors])
 
     def table(self, number: int) -> Table:
-        """A table in the vector."""
+        """A table in a vector of potentials; also where the exponentials of a maximal one lie in the workspace."""
         return int(self.starts[number]), self.tables[number]
 
     def marginal(self, number: int) -> Table:
-        """A table of marginals in the workspace, where they follow the exponentiated potentials of maximal tables."""
-        return self.maximal + int(self.starts[number]), self.tables[number]
+        """A table of marginals in the workspace."""
+        return self.room + int(self.starts[number]), self.tables[number]
 
 
 class Steps(NamedTuple):
@@ -79,14 +83,14 @@ class Steps(NamedTuple):
     end: int
 
 
-def steps_of(tree: JunctionTree, arranged: Arrangement, *, crossing: bool, beliefs: bool) -> Steps:
+def steps_of(tree: JunctionTree, arranged: Arrangement, *, crossing: bool) -> Steps:
     """Fold potentials, messages to the root, messages from the root, contained tables.
 
     Args:
         tree: the junction tree.
-        arranged: which marginals are wanted.
+        arranged: which marginals are wanted, and whether the inputs outlive them; otherwise what is used up makes room
+            for other tables.
         crossing: whether large cliques may be visited as matrices.
-        beliefs: whether the inputs are kept; otherwise what is used up makes room for other tables.
     """
     builder = ScheduleBuilder(tree.domain, crossing)
     for table, host in reversed(arranged.hosts.items()):
@@ -110,13 +114,16 @@ def steps_of(tree: JunctionTree, arranged: Arrangement, *, crossing: bool, belie
         if i:
             builder.ratio(down[i], up[i], normalised[i])
             inputs[i].append(down[i])
-        outputs = [*map(arranged.marginal, mine[i]), *(down[child] for child in children[i])]
-        _apart(builder, clique, inputs[i], outputs)
+        below = [down[child] for child in children[i]]
+        if arranged.room:
+            _apart(builder, clique, inputs[i], [*map(arranged.marginal, mine[i]), *below])
+        else:
+            _over(builder, clique, inputs[i], [*map(arranged.table, mine[i])], below)
     for host in sorted(set(arranged.hosts.values())):
         inside = [arranged.marginal(table) for table, holder in arranged.hosts.items() if holder == host]
         _apart(builder, arranged.tables[host], [arranged.marginal(host)], inside)
     wanted = [arranged.marginal(table) for table in range(len(arranged.tables))]
-    for start, _ in [*wanted, *(table for several in inputs if beliefs for table in several)]:
+    for start, _ in [*wanted, *(table for several in inputs if arranged.room for table in several)]:
         builder.layout.keep(start)
     places, end = builder.layout.settle()
     placed = [[(places[start], columns) for start, columns in several] for several in inputs]
@@ -133,12 +140,25 @@ def _together(builder: ScheduleBuilder, clique: Clique, inputs: list[Table]) -> 
     return found
 
 
-def _apart(builder: ScheduleBuilder, clique: Clique, inputs: list[Table], outputs: list[Table]) -> None:
+def _over(
+    builder: ScheduleBuilder, clique: Clique, inputs: list[Table], mine: list[Table], others: list[Table]
+) -> None:
+    """Sums over a clique into others, and into some of its inputs: the whole clique's at once, smaller ones at the end."""
+    own = next((table for table in mine if table[1] == clique), None)
+    sums = [(table, builder.new(table[1])) for table in mine if table is not own]
+    _apart(builder, clique, inputs, [*(new for _, new in sums), *others], own)
+    for table, new in sums:
+        builder.move(table, new)
+
+
+def _apart(
+    builder: ScheduleBuilder, clique: Clique, inputs: list[Table], outputs: list[Table], own: Table | None = None
+) -> None:
     """Sums over a clique into many outputs: groups of them by way of a smaller clique."""
-    if not outputs:
+    if not outputs and own is None:
         return
     groups, direct = grouped(builder.domain, clique, outputs)
     sums = [(builder.new(smaller), members) for smaller, members in groups]
-    builder.fuse(clique, inputs, [*direct, *(table for table, _ in sums)])
+    builder.fuse(clique, inputs, [*direct, *(table for table, _ in sums)], own)
     for table, members in sums:
         _apart(builder, table[1], [table], members)
