@@ -121,7 +121,7 @@ class Propagation:
 
     @cached_property
     def _work(self) -> Vector:
-        """The workspace: exponentiated potentials, marginals behind or over them, and wherever there is room the rest."""
+        """The workspace: exponentiated potentials, marginals behind or over them, and where there is room, the rest."""
         return np.empty(max(self._steps.end, self._room.stop))
 
     @cached_property
@@ -149,7 +149,7 @@ class Propagation:
         kernels.exponentials(folded, powers, powers.view(np.int64))
         self._work[forbidden] = 0.0
         self.smallest_message = self._run(self._work, self._steps.folding, len(self._sums))
-        mass = float(self.room[self.size - 1])
+        mass = float(self.room[self.size - 1]) if self.smallest_message >= 0.0 else 0.0
         self.in_logs = not (kernels.TINY < mass < math.inf and math.isfinite(shift))
         if not self.in_logs:
             self.log_partition = shift + math.log(mass) + float(np.log(self._sums[self._steps.normalisers]).sum())

@@ -72,7 +72,7 @@ def test_consistent_tables_solve_the_least_squares_problem():
     rows = [1e6 * np.ones((1, CHAIN.cells()))] + [np.sqrt(w) * maps[c] for c, (_, w) in noisy.items()]
     targets = [[1e6 * 100.0]] + [np.sqrt(w) * y for y, w in noisy.values()]
     solution = np.linalg.lstsq(np.concatenate(rows), np.concatenate(targets), rcond=None)[0]
-    for clique, table in consistent_tables(CHAIN, noisy, 100.0).items():
+    for clique, table in consistent_tables(CHAIN, noisy, 100.0):
         np.testing.assert_allclose(table, maps[clique] @ solution, atol=1e-6)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -16,7 +16,7 @@ _MOST_WORK = 2e8
 
 def consistent_tables(
     domain: Domain, tables: Mapping[Clique, tuple[Vector, float]], total: float
-) -> dict[Clique, Vector]:
+) -> Iterator[tuple[Clique, Vector]]:
     """The tables that agree with one another and with the total, nearest by weighted least squares.
 
     Each table splits into one part for every subset of its columns (summed over the others, centred along its own);
@@ -28,26 +28,30 @@ def consistent_tables(
         tables: for each clique, with all cliques' columns in one common order, its flat table and weight (1/variance).
         total: what every table must add up to.
 
-    Returns:
-        The flat tables by clique; the tables given, unchanged, where splitting them would cost too much.
+    Yields:
+        Each clique with its flat table; the tables given, unchanged, where splitting them would cost too much.
     """
     if sum(2.0 ** len(clique) * len(values) for clique, (values, _) in tables.items()) > _MOST_WORK:
-        return {clique: values for clique, (values, _) in tables.items()}
+        yield from [(clique, values) for clique, (values, _) in tables.items()]
+        return
     sums: dict[Clique, Vector] = {}
     weights: dict[Clique, float] = {}
     for clique, (values, weight) in tables.items():
         for subset, part in _split(values.reshape(domain.shape(clique)), clique).items():
             mine = weight * domain.cells(subset) / domain.cells(clique)
-            sums[subset] = sums[subset] + mine * part if subset in sums else mine * part
+            part *= mine
+            sums[subset] = np.add(sums[subset], part, out=part) if subset in sums else part
             weights[subset] = weights.get(subset, 0.0) + mine
-    means = {subset: sums[subset] / weights[subset] for subset in sums}
-    means[()] = np.array(total)
-    return {clique: _join(means, clique, domain).ravel() for clique in tables}
+    for subset, weight in weights.items():
+        sums[subset] /= weight
+    sums[()] = np.array(total)
+    for clique in list(tables):
+        yield clique, _join(sums, clique, domain).ravel()
 
 
 def _split(table: Vector, clique: Clique) -> dict[Clique, Vector]:
     """The part of a table for every subset of its columns."""
-    parts: dict[Clique, Vector] = {(): table}
+    parts: dict[Clique, Vector] = {(): table.copy()}
     for column in clique:
         longer: dict[Clique, Vector] = {}
         for subset, part in parts.items():

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from understudy.model.descent.problem import Problem, Vector
 from understudy.model.kernels.arguments import Basis, Directions, Weights
 
-_DIFFERENCE = 1e-5
+_DIFFERENCE = 1e-5  # of a potential, at a probe
+_COARSER = 1e-4  # where the answers before it are known in single precision
 _MORE_STEPS = 8
 _FEW, _SHARE = 4096, 32  # cells that directions lie on: so many, or one in so many if that is more
 _SETTLED = 0.3  # an eigenvalue counts as found when its error is below this part of it
@@ -66,24 +67,20 @@ class Metric:
             out[self.stiff.places] += mine
 
 
-def metric_at(
-    problem: Problem, x: Vector, weights: Weights, directions: int, *, scratch: Vector, enough: float = 0.0
-) -> Metric:
+def metric_at(problem: Problem, x: Vector, weights: Weights, directions: int, *, enough: float = 0.0) -> Metric:
     """The metric of these weights at `x`, shortened along at most this many directions: Lanczos' method.
 
     The oracle's room must hold the answers at `x`, and does so again afterwards. Costs a call of the oracle for each
-    direction and eight more, or fewer where the curvature is `enough` when known to that part of it. Writes over the
-    scratch, and for a while over `x`.
+    direction and nine more, or fewer where the curvature is `enough` when known to that part of it. Writes for a while
+    over `x`.
     """
     from understudy.model.kernels.descent import extremes
 
-    room = problem.room
-    np.copyto(scratch, room)
-    expected, leap = extremes(weights, room, problem.targets, problem.total)
-    found = _shortened(problem, x, scratch, weights, directions, expected, leap) if directions else None
+    expected, leap = extremes(weights, problem.room, problem.targets, problem.total)
+    found = _shortened(problem, x, weights, directions, expected, leap) if directions else None
     if found is None:
-        found = _plain(weights, _largest_eigenvalue(problem, x, scratch, weights, enough), expected, leap)
-    np.copyto(room, scratch)
+        found = _plain(weights, _largest_eigenvalue(problem, x, weights, enough), expected, leap)
+    problem.answers(x)
     return found
 
 
@@ -94,13 +91,14 @@ def _plain(weights: Weights, largest: float, expected: float, leap: float) -> Me
 
 
 def _shortened(
-    problem: Problem, x: Vector, answers: Vector, weights: Weights, directions: int, expected: float, leap: float
+    problem: Problem, x: Vector, weights: Weights, directions: int, expected: float, leap: float
 ) -> Metric | None:
     """The metric with stiff directions shortened, if they can be trusted; None where not even the largest was found."""
-    places = _heaviest(weights, answers, problem.room)
-    eigenvalues, errors, vectors, rows = _stiffest(problem, x, answers, weights, places, directions + _MORE_STEPS)
+    places = _heaviest(weights, problem.room)
+    eigenvalues, errors, vectors, rows = _stiffest(problem, x, weights, places, directions + _MORE_STEPS)
     settled = errors <= _SETTLED * eigenvalues
     if not settled[-1:].any():
+        problem.answers(x)
         return None
     largest = float(eigenvalues[-1])
     found = settled & (eigenvalues > _SHORTEST * max(largest, expected, leap / _FURTHEST))
@@ -113,20 +111,19 @@ def _shortened(
     return Metric(weights, curvature, Directions(places, turned), 1.0 - curvature / eigenvalues[order[:-1]])
 
 
-def _heaviest(weights: Weights, answers: Vector, scratch: Vector) -> NDArray[np.int64]:
+def _heaviest(weights: Weights, answers: Vector) -> NDArray[np.int64]:
     """Where stiff directions have most of their length: the answers that are large in units of their noise."""
     few = min(len(answers), max(_FEW, len(answers) // _SHARE))
-    start = 0
-    for end, weight in zip(weights.ends.tolist(), weights.each.tolist(), strict=True):
-        np.multiply(answers[start:end], math.sqrt(weight), out=scratch[start:end])
-        start = end
-    np.abs(scratch, out=scratch)
-    held = np.argpartition(scratch, len(scratch) - few)[len(scratch) - few :]
-    return np.sort(held)
+    sizes = np.abs(answers, dtype=np.float32)
+    for start, end, weight in zip([0, *weights.ends], weights.ends, weights.each, strict=False):
+        sizes[start:end] *= math.sqrt(weight)
+    sorted_by = sizes.copy()
+    sorted_by.partition(len(sizes) - few)
+    return np.flatnonzero(sizes >= sorted_by[len(sizes) - few])[:few]
 
 
 def _stiffest(
-    problem: Problem, x: Vector, answers: Vector, weights: Weights, places: NDArray[np.int64], steps: int
+    problem: Problem, x: Vector, weights: Weights, places: NDArray[np.int64], steps: int
 ) -> tuple[Vector, Vector, Vector, Vector]:
     """Eigenvalues of covariance times weights, estimates of their errors, eigenvectors in a basis, and the basis.
 
@@ -134,7 +131,8 @@ def _stiffest(
     """
     from understudy.model.kernels.descent import half_squares, parts, subtract
 
-    mine, here, base = weights.at(places), x[places], answers[places]
+    mine, here, base = weights.at(places), x[places], problem.room[places]
+    around = problem.room.astype(np.float32)
     rows = np.empty((steps, len(places)))
     diagonal: list[float] = []
     beside: list[float] = []
@@ -154,7 +152,7 @@ def _stiffest(
         found = problem.answers(x)
         x[places] = here
         image = (found[places] - base) / epsilon
-        everywhere = 2.0 * half_squares(weights, found, answers) / epsilon**2
+        everywhere = 2.0 * half_squares(weights, found, around) / epsilon**2
         outside.append(math.sqrt(max(0.0, everywhere - np.sum(mine * image**2))))
         parallel = np.empty(step + 1)
         for again in (False, True):  # once leaves errors that the next steps would enlarge
@@ -169,7 +167,7 @@ def _stiffest(
     return eigenvalues, np.hypot(errors, elsewhere), vectors, rows[: len(diagonal)]
 
 
-def _largest_eigenvalue(problem: Problem, x: Vector, answers: Vector, weights: Weights, enough: float) -> float:
+def _largest_eigenvalue(problem: Problem, x: Vector, weights: Weights, enough: float) -> float:
     """The largest eigenvalue of covariance times weights.
 
     Each image is made orthogonal to the last two alone, which is all the theory asks for, no others are kept, and the
@@ -181,14 +179,15 @@ def _largest_eigenvalue(problem: Problem, x: Vector, answers: Vector, weights: W
     diagonal: list[float] = []
     beside: list[float] = []
     eigenvalues = np.zeros(1)
-    image = np.subtract(answers, problem.targets, out=problem.room)
+    answers, image = problem.room.astype(np.float32), problem.room
+    image -= problem.targets
     size = math.sqrt(2.0 * half_squares(weights, image, None))
     for step in range(_MORE_STEPS):
         if not 1e-8 * max(diagonal, default=0.0) < size < math.inf:
             break
         if step:
             beside.append(size)
-        epsilon = _DIFFERENCE / store(basis, step % 2, weights, image, size)
+        epsilon = _COARSER / store(basis, step % 2, weights, image, size)
         shift(x, weights, basis, step % 2, epsilon)
         image = problem.answers(x)
         shift(x, weights, basis, step % 2, -epsilon)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.model.descent.metric import Metric, metric_at
+from understudy.model.descent.metric import metric_at
 from understudy.model.descent.problem import Problem, Vector
 from understudy.model.descent.start import cold_potentials
 from understudy.model.kernels.arguments import Weights
@@ -79,7 +79,7 @@ def minimise(
 class _Descent:
     """Where the descent is: at `x`, whose answers are in the oracle's room.
 
-    A trial takes the place of `x`; the plain step that it went beyond, `kept`, and the slope tell where `x` was.
+    A trial takes the place of `x`; the slope, and how far it went beyond a plain step, tell where `x` was.
     """
 
     problem: Problem
@@ -94,8 +94,7 @@ class _Descent:
     begun: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        n = len(self.problem.targets)
-        self.x, self.kept = np.empty(n), np.empty(n)
+        self.x = np.empty(len(self.problem.targets))
         self.cold = True
 
     def begin(self, warm: Vector | None) -> None:
@@ -124,7 +123,7 @@ class _Descent:
         from understudy.model.kernels.descent import soften
 
         problem, room = self.problem, self.problem.room
-        stiffness = self._metric(problem.weights, 0, _ROUGHLY).curvature
+        stiffness = metric_at(problem, self.x, problem.weights, 0, enough=_ROUGHLY).curvature
         for share, iterations in _SOFTENED:
             if share * stiffness >= _SMALLEST_CAP:
                 factors = np.empty(len(room), np.float32)
@@ -143,28 +142,27 @@ class _Descent:
 
         targets, room, constant = self.problem.targets, self.problem.room, self.problem.constant
         final = weights is self.problem.weights
-        metric = self._metric(weights, directions, 0.0 if final else _ROUGHLY)
+        metric = metric_at(self.problem, self.x, weights, directions, enough=0.0 if final else _ROUGHLY)
         step = first_step = 1.0 / metric.curvature
         self.patience = max(_PATIENCE, self.cold * _BUILDING * metric.curvature**0.5 / _WINDOW)
         loss, parts = metric.measure(room, targets)
         loss += constant
-        slope = np.empty(len(self.x), np.float32)
+        slope, beyond = np.empty(len(self.x), np.float32), np.zeros(len(self.x), np.float32)
         metric.slopes(room, targets, parts, step, slope)
         history, age, cycle, restarts, momentum = [loss], 0, 0, 0, 1.0
         self.converged = self.shifted = False
-        np.copyto(self.kept, self.x)
         refused = False
         for _ in range(iterations):
             if self._must_stop():
                 break
             age, before, momentum = age + 1, momentum, (1.0 + (1.0 + 4.0 * momentum**2) ** 0.5) / 2.0
-            descend(self.x, self.kept, slope, (before - 1.0) / momentum, before / momentum)
+            descend(self.x, beyond, slope, (before - 1.0) / momentum, before / momentum)
             self.problem.answers(self.x)
             trial_loss, parts = metric.measure(room, targets)
             refused = not trial_loss + constant <= loss
             if refused:
                 shrink = _SHRINK if age <= _YOUNG else 1.0
-                go_back(self.x, self.kept, slope, shrink)
+                go_back(self.x, beyond, slope, shrink)
                 step *= shrink
                 age, cycle, momentum = 0, age, 1.0
                 restarts += 1
@@ -201,10 +199,10 @@ class _Descent:
         from understudy.model.kernels.descent import parabola
 
         problem, loss = self.problem, self.loss()
-        np.copyto(self.kept, problem.room)
+        here = problem.room.astype(np.float32)
         others = problem.answers(cold_potentials(problem, np.empty(len(self.x))))
-        slope, bend = map(float, parabola(problem.weights, self.kept, problem.targets, others))
-        np.copyto(others, self.kept)
+        slope, bend = map(float, parabola(problem.weights, here, problem.targets, others))
+        self.refresh()
         if not slope < 0.0 < bend:
             return False
         share = min(1.0, -slope / bend)
@@ -220,10 +218,9 @@ class _Descent:
         self.refresh()
         if self.problem.propagation.in_logs or self.problem.propagation.smallest_message >= TINY:
             return False
-        np.copyto(self.kept, self.problem.room)
-        exact = self.problem.answers(self.x, logs=True)
-        self.kept -= exact
-        return float(np.abs(self.kept, out=self.kept).max()) > _SAME * self.problem.total
+        linear = self.problem.room.copy()
+        linear -= self.problem.answers(self.x, logs=True)
+        return float(np.abs(linear, out=linear).max()) > _SAME * self.problem.total
 
     def report(self) -> FitReport:
         """How it went."""
@@ -257,16 +254,10 @@ class _Descent:
         self.refresh()
         problem, loss = self.problem, self.loss()
         slopes(problem.weights, problem.room, problem.targets, step, slope)
-        for part in (1.0, 0.1, 0.01):
-            np.multiply(slope, -part, out=self.kept)
-            self.kept += self.x
-            if problem.loss(problem.answers(self.kept)) < (1.0 - 1e-3 * self.tolerance) * loss:
-                return False
-        return True
-
-    def _metric(self, weights: Weights, directions: int, enough: float) -> Metric:
-        """The metric here; uses `kept` for a while."""
-        return metric_at(self.problem, self.x, weights, directions, scratch=self.kept, enough=enough)
+        return not any(
+            problem.loss(problem.answers(self.x - part * slope)) < (1.0 - 1e-3 * self.tolerance) * loss
+            for part in (1.0, 0.1, 0.01)
+        )
 
     def _must_stop(self) -> bool:
         if self.deadline is not None and time.perf_counter() > self.deadline:

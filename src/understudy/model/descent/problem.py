@@ -90,12 +90,12 @@ def make_problem(
     propagation = Propagation(tree, [*(m.clique for m in measurements), *forbidden], more=more, beliefs=False)
     tables = {clique: i for i, clique in enumerate(propagation.tables)}
     merged, constant = _merged(propagation, [m for m in measurements if m.query is None])
-    fitted = consistent_tables(tree.domain, merged, total)
     targets, weights = np.zeros(propagation.size + more), np.zeros(len(tables))
-    for clique, (values, weight) in merged.items():
-        targets[propagation.slice_of(tables[clique])] = fitted[clique]
+    for clique, fitted in consistent_tables(tree.domain, merged, total):
+        values, weight = merged.pop(clique)
+        targets[propagation.slice_of(tables[clique])] = fitted
         weights[tables[clique]] = weight
-        constant += 0.5 * weight * float(np.square(fitted[clique] - values).sum())
+        constant += 0.5 * weight * float(np.square(fitted - values).sum())
     general: list[tuple[int, slice, Query]] = []
     place = propagation.size
     for m in measurements:

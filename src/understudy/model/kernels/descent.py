@@ -96,19 +96,20 @@ def slopes(weights: Any, answers: Any, targets: Any, step: float, out: Any) -> N
 
 
 @njit(cache=True, fastmath=_FAST)
-def descend(x: Any, kept: Any, slope: Any, along: float, beyond: float) -> None:
-    """One accelerated step: `kept` becomes the plain step from `x`, and `x` goes beyond it by the two momenta."""
+def descend(x: Any, beyond: Any, slope: Any, along: float, over: float) -> None:
+    """One accelerated step: a plain one, and beyond it by the two momenta: along the way so far and over the slope."""
     for i in range(x.size):
-        moved = x[i] - slope[i]
-        x[i] = moved + along * (moved - kept[i]) + beyond * (moved - x[i])
-        kept[i] = moved
+        further = np.float32(along * (beyond[i] - slope[i]) - over * slope[i])
+        x[i] += further - np.float64(slope[i])
+        beyond[i] = further
 
 
 @njit(cache=True, fastmath=_FAST)
-def go_back(x: Any, kept: Any, slope: Any, shrink: float) -> None:
-    """Undo a step: `x` and `kept` become what `x` was. The next plain step will be shorter by a factor."""
+def go_back(x: Any, beyond: Any, slope: Any, shrink: float) -> None:
+    """Undo a step: `x` becomes what it was, and at rest. The next plain step will be shorter by a factor."""
     for i in range(x.size):
-        x[i] = kept[i] = kept[i] + slope[i]
+        x[i] -= beyond[i] - np.float64(slope[i])
+        beyond[i] = 0.0
         slope[i] *= shrink
 
 

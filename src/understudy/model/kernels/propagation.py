@@ -148,6 +148,8 @@ def _clear(W: Any, s: Any, q: int) -> None:
 def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any, index: Any) -> float:
     """Run steps `first .. last-1`; returns the smallest cell of any normalised message, to notice underflow.
 
+    Stops at a message that is 0 everywhere, and then returns -1.
+
     `sums[q]` keeps what step `q` normalised by.
     """
     smallest = 1.0
@@ -160,7 +162,7 @@ def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any,
                 total += a[j]
             sums[q] = total
             if not total > TINY:
-                return 0.0
+                return -1.0
             for j in range(a.size):
                 a[j] /= total
                 smallest = min(smallest, a[j])

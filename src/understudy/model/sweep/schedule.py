@@ -47,9 +47,7 @@ class ScheduleBuilder:
         """A table that has no place yet."""
         return self.layout.new(self.domain.cells(columns)), columns
 
-    def fuse(
-        self, clique: Clique, inputs: Sequence[Table], outputs: Sequence[Table], own: Table | None = None
-    ) -> None:
+    def fuse(self, clique: Clique, inputs: Sequence[Table], outputs: Sequence[Table], own: Table | None = None) -> None:
         """Over the cells of `clique`: make every output the sum of the product of the inputs.
 
         The product itself takes the place of `own`, an input that has all columns of the clique.

@@ -143,7 +143,7 @@ def _together(builder: ScheduleBuilder, clique: Clique, inputs: list[Table]) -> 
 def _over(
     builder: ScheduleBuilder, clique: Clique, inputs: list[Table], mine: list[Table], others: list[Table]
 ) -> None:
-    """Sums over a clique into others, and into some of its inputs: the whole clique's at once, smaller ones at the end."""
+    """Sums over a clique into others, and in place of its own tables: at once if that is the whole, or afterwards."""
     own = next((table for table in mine if table[1] == clique), None)
     sums = [(table, builder.new(table[1])) for table in mine if table is not own]
     _apart(builder, clique, inputs, [*(new for _, new in sums), *others], own)
