@@ -72,17 +72,6 @@ class Room:
         taken, self._free = self._free[:cells], self._free[cells:]
         return taken
 
-    def empty(self) -> None:
-        """Give the memory to new tables; those taken before must not be used any more."""
-        self._free = self._block
-
-    def again(self, cells: int) -> Vector:
-        """Room for one table, the same as last time if it fits."""
-        if cells > self._block.size:
-            self._block = np.empty(0)  # first, so that never both exist
-            self._block = np.empty(cells)
-        return self._block[:cells]
-
 
 class Sums:
     """Sums of one table: each drops the largest column first, and all of them share their steps.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -14,9 +15,14 @@ from understudy.model.projection.contraction import Contraction, Operand
 from understudy.model.propagate import Propagation
 
 _BUNDLE = 2048  # queries across cliques are answered together while their joint table has at most this many cells
-_KEPT = 2**23  # cells of intermediate tables that outlive a call
-_LARGE = 2**17  # cells of a tree clique whose own table is not kept
-_REMEMBERED = 2**22  # cells of products that queries share
+_KEPT = 2**23  # cells of intermediate tables that outlive a call, at most
+_REMEMBERED = 2**22  # cells of products that queries share, at most
+_LARGE = 2**17  # cells of a tree clique whose own table is not kept, at most
+_SMALL = 2**12  # cells that are never worth saving
+
+
+_Found: TypeAlias = tuple[tuple[int, ...], Vector]
+"""A table, and before it the columns of its axes."""
 
 
 class _Leaf(NamedTuple):
@@ -56,31 +62,38 @@ class Projector:
         self._clear()
 
     def many(self, cliques: Sequence[Clique]) -> dict[Clique, Vector]:
-        """The table of each clique, its axes in the clique's order; every table is the caller's own."""
+        """The table of each clique, its axes in the clique's order; every table is the caller's own.
+
+        At most about two trees are kept for later calls, and where the tables asked for need much memory themselves,
+        next to nothing: then large tables go as soon as no query waits for them.
+        """
         masks = {clique: self._mask(clique) for clique in cliques}
+        tree = self._propagation.tree.cells
+        crowded = sum(map(self._columns.cells.__getitem__, {*masks.values()})) > tree // 4
+        large = min(_LARGE, max(_SMALL, tree // 32)) if crowded else tree
+        if crowded:
+            self._forget(tree // 4)
         inside, across = self._split(masks.values())
         bundles = self._bundles(across)
         leaves = {joint: self._leaves(joint) for joint in bundles}
-        found = self._reduce(inside, [leaf for several, _ in leaves.values() for leaf in several])
-        room = Room(_REMEMBERED)
-        for joint, members in bundles.items():
-            whole = self._contracted(joint, *leaves[joint], room.take(self._columns.cells[joint]))
-            found |= self._members(whole, members)
-        self._forget()
+        found = self._reduce(inside, {leaf for several, _ in leaves.values() for leaf in several}, large)
+        for whole in self._products(leaves, large):
+            found |= self._members(whole, bundles[whole.mask])
+        self._forget(2 * tree)
         shaped: dict[Clique, Vector] = {}
+        given: set[int] = set()
         for clique, mask in masks.items():
-            operand = found[mask]
-            table = self._shaped(operand, clique)
-            shaped[clique] = table.copy() if operand.number < 0 else table
-            found[mask] = operand._replace(number=-1)  # the same columns in another order get memory of their own
+            table = self._shaped(*found[mask], clique)
+            shaped[clique] = table.copy() if mask in given else table  # the same columns in another order: their own
+            given.add(mask)
         return shaped
 
     def _mask(self, clique: Iterable[str]) -> int:
         return sum(self._bit.get(column, 0) for column in clique)
 
-    def _shaped(self, operand: Operand, clique: Clique) -> Vector:
+    def _shaped(self, bits: tuple[int, ...], table: Vector, clique: Clique) -> Vector:
         wanted = [self._bit[column].bit_length() - 1 for column in clique if column in self._bit]
-        table = operand.table.transpose([operand.bits.index(bit) for bit in wanted])
+        table = table.transpose([bits.index(bit) for bit in wanted])
         return table if len(wanted) == len(clique) else table.reshape(self._domain.shape(clique))
 
     def _clear(self) -> None:
@@ -88,12 +101,18 @@ class Projector:
         self._operands: dict[_Leaf, Operand] = {}
         self._contraction = Contraction(self._columns, _REMEMBERED)
 
-    def _forget(self) -> None:
-        """Keep small tables for later calls, not large ones."""
-        kept = sum(table.size for sums in self._sums.values() for table in sums.found.values())
-        kept += sum(operand.table.size for operand in self._operands.values())
-        if kept + self._contraction.cells > _KEPT:
+    def _forget(self, most: int) -> None:
+        """Keep at most about so many cells: products go first, then sums."""
+        most = min(_KEPT, max(8 * _SMALL, most))
+        sums = sum(table.size for sums in self._sums.values() for table in sums.found.values())
+        operands = sum(operand.table.size for operand in self._operands.values())
+        if sums + operands + self._contraction.cells > most:
+            self._contraction.forget()
+        if sums + operands > most:
+            self._sums.clear()
+        if operands > most:
             self._clear()
+        self._contraction.tidy()
 
     def _split(self, masks: Iterable[int]) -> tuple[list[_Leaf], list[int]]:
         """Queries inside a tree clique, the smallest there is; and the others."""
@@ -161,7 +180,7 @@ class Projector:
             parents[child] = place
         return place
 
-    def _reduce(self, inside: list[_Leaf], across: list[_Leaf]) -> dict[int, Operand]:
+    def _reduce(self, inside: list[_Leaf], across: set[_Leaf], large: int) -> dict[int, _Found]:
         """The marginals inside a tree clique, and in `_operands` what those across need: one clique after the other."""
         answers: dict[int, list[int]] = {}
         operands: dict[int, set[_Leaf]] = {}
@@ -170,17 +189,17 @@ class Projector:
         for leaf in across:
             if leaf not in self._operands:
                 operands.setdefault(leaf.position, set()).add(leaf)
-        found: dict[int, Operand] = {}
+        found: dict[int, _Found] = {}
         for position in {**answers, **operands}:
             masks, leaves = answers.get(position, []), sorted(operands.get(position, ()))
             sums = self._sums.get(position) or self._sums_of(position)
             separators = [self._separators[position] for leaf in leaves if not leaf.top]
             tables = sums.find(sorted({*masks, *(leaf.mask for leaf in leaves), *separators}))
             for mask in masks:
-                found[mask] = Operand(0, mask, self._columns.bits[mask], tables[mask].copy())
+                found[mask] = self._columns.bits[mask], tables[mask].copy()
             for leaf in leaves:
                 self._operands[leaf] = self._operand(leaf, tables)
-            if self._columns.cells[self._masks[position]] <= _LARGE:
+            if self._columns.cells[self._masks[position]] <= min(large, _LARGE):
                 self._sums[position] = sums
         return found
 
@@ -191,21 +210,39 @@ class Projector:
 
     def _operand(self, leaf: _Leaf, tables: dict[int, Vector]) -> Operand:
         table = tables[leaf.mask]
-        if not leaf.top:
+        if leaf.top:
+            table = table if leaf.mask == self._masks[leaf.position] else table.copy()  # not a part of something larger
+        else:
             separator, sizes = self._separators[leaf.position], self._columns.sizes
             spread = [sizes[bit] if separator >> bit & 1 else 1 for bit in self._columns.bits[leaf.mask]]
             given = tables[separator].reshape(spread)
             table = np.divide(table, given, out=np.zeros_like(table), where=given > 0.0)
         return self._contraction.operand(leaf.mask, table)
 
-    def _contracted(self, wanted: int, leaves: list[_Leaf], parents: list[int], out: Vector) -> Operand:
-        return self._contraction.contract([self._operands[leaf] for leaf in leaves], parents, wanted, out)
+    def _products(self, leaves: dict[int, tuple[list[_Leaf], list[int]]], large: int) -> Iterator[Operand]:
+        """The joint tables; those that need the largest leaves first, and a large leaf is given up after its last."""
+        cells, contraction = self._columns.cells, self._contraction
+        plans = [
+            (
+                max(cells[leaf.mask] for leaf in mine),
+                contraction.plan([*map(self._operands.__getitem__, mine)], parents, joint),
+            )
+            for joint, (mine, parents) in leaves.items()
+        ]
+        waiting = Counter(leaf for mine, _ in leaves.values() for leaf in mine if cells[leaf.mask] > large)
+        room = Room(sum(map(cells.__getitem__, leaves)) // 8)
+        for _, plan in sorted(plans, key=lambda planned: -planned[0]):
+            yield contraction.make(plan, room.take(cells[plan.mask]), large)
+            for leaf in waiting.keys() & set(leaves[plan.mask][0]):
+                waiting[leaf] -= 1
+                if not waiting[leaf]:
+                    self._operands.pop(leaf).forget()
 
-    def _members(self, whole: Operand, members: list[int]) -> dict[int, Operand]:
+    def _members(self, whole: Operand, members: list[int]) -> dict[int, _Found]:
         """The marginals of a bundle's members."""
         bits = self._columns.bits
         if members == [whole.mask]:
-            return {whole.mask: whole}
+            return {whole.mask: (whole.bits, whole.table)}
         table = np.ascontiguousarray(whole.table.transpose([whole.bits.index(bit) for bit in bits[whole.mask]]))
         found = Sums(self._columns, whole.mask, table).find(members)
-        return {mask: Operand(0, mask, bits[mask], found[mask]) for mask in members}
+        return {mask: (bits[mask], found[mask]) for mask in members}

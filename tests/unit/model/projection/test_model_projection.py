@@ -30,7 +30,7 @@ def contracted(columns, masks, found, wanted, most=1000):
     contraction_ = Contraction(columns, most)
     operands = [contraction_.operand(mask, table) for mask, table in zip(masks, found, strict=True)]
     parents = [*range(1, len(masks)), -1]
-    result = contraction_.contract(operands, parents, wanted, np.empty(columns.cells[wanted]))
+    result = contraction_.make(contraction_.plan(operands, parents, wanted), np.empty(columns.cells[wanted]), 0)
     return result.table.transpose([result.bits.index(bit) for bit in columns.bits[wanted]])
 
 
@@ -58,12 +58,43 @@ def test_products_equal_numpy_in_any_order(monkeypatch, searched, masks, wanted)
 def test_products_that_were_forgotten_are_made_again():
     masks = (0b000011, 0b000110, 0b001100, 0b011000, 0b110000)
     columns, found = tables(masks)
-    contraction_ = Contraction(columns, 1)
+    for large in (0, 1000):
+        contraction_ = Contraction(columns, 1)
+        operands = [contraction_.operand(mask, table) for mask, table in zip(masks, found, strict=True)]
+        queries = (0b100001, 0b101001, 0b100001)
+        for plan in [contraction_.plan(operands, [1, 2, 3, 4, -1], wanted) for wanted in queries]:
+            out = contraction_.make(plan, np.empty(columns.cells[plan.mask]), large)
+            table = out.table.transpose([out.bits.index(bit) for bit in columns.bits[plan.mask]])
+            np.testing.assert_allclose(table, by_numpy(columns, masks, found, plan.mask), rtol=1e-13)
+
+
+def test_products_are_shared_and_given_up_after_their_last_use(monkeypatch):
+    masks = (0b000011, 0b000110, 0b001100, 0b011000, 0b110000)
+    columns, found = tables(masks)
+    made = []
+    multiply = Contraction._multiply
+    monkeypatch.setattr(Contraction, "_multiply", lambda *a: (made.append(a[1].number), multiply(*a)))
+    contraction_ = Contraction(columns, 1000)
     operands = [contraction_.operand(mask, table) for mask, table in zip(masks, found, strict=True)]
-    for wanted in (0b100001, 0b101001, 0b100001):
-        out = contraction_.contract(operands, [1, 2, 3, 4, -1], wanted, np.empty(columns.cells[wanted]))
-        table = out.table.transpose([out.bits.index(bit) for bit in columns.bits[wanted]])
-        np.testing.assert_allclose(table, by_numpy(columns, masks, found, wanted), rtol=1e-13)
+    plans = [contraction_.plan(operands, [1, 2, 3, 4, -1], wanted) for wanted in (0b100001, 0b100001, 0b100011)]
+    held = []
+    for plan in plans:
+        contraction_.make(plan, np.empty(columns.cells[plan.mask]), 0)
+        held.append(contraction_.cells)
+    assert len(made) == len(set(made)) < 4 * len(plans)
+    assert held[0] > 0
+    assert held[-1] == 0
+
+
+def test_plans_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr(contraction, "_TIDY", 5)
+    monkeypatch.setattr(marginals, "_SMALL", 1)
+    model = chain(12)
+    pairs = list(itertools.combinations(model.domain, 2))
+    want = model.project_many(pairs)
+    for pair in pairs * 3:
+        np.testing.assert_allclose(model.project(pair), want[pair], rtol=1e-12)
+        assert len(model._projector._contraction._known) <= 30
 
 
 def test_tables_of_large_cliques_are_not_kept(monkeypatch):
@@ -72,7 +103,7 @@ def test_tables_of_large_cliques_are_not_kept(monkeypatch):
     potentials = {("a", "b", "c"): rng.normal(0, 1, (3, 40, 4)), ("c", "d"): rng.normal(0, 1, (4, 50))}
     queries = [*itertools.combinations(domain, 2), ("a", "b", "c"), ("d", "b")]
     want = GraphicalModel(domain, potentials, total=10.0).project_many(queries)
-    monkeypatch.setattr(marginals, "_LARGE", 300)
+    monkeypatch.setattr(marginals, "_SMALL", 300)
     monkeypatch.setattr(marginals, "_REMEMBERED", 1)
     model = GraphicalModel(domain, potentials, total=10.0)
     for _ in range(2):
@@ -81,9 +112,7 @@ def test_tables_of_large_cliques_are_not_kept(monkeypatch):
         assert len(model._projector._sums) == 1
 
 
-def test_all_pairs_take_at_most_three_trees(monkeypatch):
-    monkeypatch.setattr(marginals, "_LARGE", 2**13)
-    monkeypatch.setattr(marginals, "_REMEMBERED", 2**17)
+def test_all_pairs_take_at_most_three_trees():
     rng = np.random.default_rng(2)
     domain = Domain({"a": 60, "b": 50, "c": 70, "d": 20, "e": 80, "f": 30})
     cliques = [("a", "b", "c"), ("b", "c", "d"), ("c", "d", "e"), ("e", "f")]
