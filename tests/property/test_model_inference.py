@@ -1,5 +1,8 @@
 """Exact inference against the full joint table, on random structures: loops, disconnected parts, single codes."""
 
+import itertools
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,6 +10,7 @@ from hypothesis import strategies as st
 
 from understudy.domain import Domain
 from understudy.model import GraphicalModel, JunctionTree
+from understudy.model.projection import marginals
 from understudy.model.propagate import Propagation
 
 EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True)
@@ -101,6 +105,20 @@ def test_projections_of_any_clique_equal_brute_force(structure, queries, zeros):
     back = GraphicalModel.from_arrays(domain, model.to_arrays())
     for clique in wanted:
         np.testing.assert_array_equal(back.project_many(wanted)[clique], got[clique])
+
+
+@EXAMPLES
+@given(structure=structures(), kept=st.sampled_from([0, 1, 4, 30]), most=st.sampled_from([0, 10, 1000]))
+def test_projections_do_not_depend_on_what_is_kept(structure, kept, most):
+    domain, cliques, seed = structure
+    rng = np.random.default_rng(seed)
+    potentials = {clique: rng.normal(0.0, 2.0, domain.shape(clique)) for clique in cliques}
+    model, (cells, _) = GraphicalModel(domain, potentials, total=10.0), joint(domain, potentials.items())
+    queries = [c for k in (1, 2, 3) for c in itertools.combinations(domain, k)]
+    with patch.multiple(marginals, _SMALL=kept, _REMEMBERED=most, _BUNDLE=1):
+        for asked in (queries, *([query] for query in queries), queries):
+            for clique, table in model.project_many(asked).items():
+                np.testing.assert_allclose(table, 10.0 * marginal(domain, cells, clique), atol=1e-12)
 
 
 @EXAMPLES
