@@ -199,10 +199,9 @@ class _Descent:
         from understudy.model.kernels.descent import parabola
 
         problem, loss = self.problem, self.loss()
-        here = problem.room.astype(np.float32)
-        others = problem.answers(cold_potentials(problem, np.empty(len(self.x))))
-        slope, bend = map(float, parabola(problem.weights, here, problem.targets, others))
+        others = problem.answers(cold_potentials(problem, np.empty(len(self.x)))).astype(np.float32)
         self.refresh()
+        slope, bend = map(float, parabola(problem.weights, problem.room, problem.targets, others))
         if not slope < 0.0 < bend:
             return False
         share = min(1.0, -slope / bend)

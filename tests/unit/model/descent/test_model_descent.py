@@ -165,6 +165,17 @@ def test_extreme_sigmas_break_nothing(sigma):
     assert model.report.converged, model.report
 
 
+@pytest.mark.parametrize(("seed", "rows", "sigma"), [(1, 1e6, 1e-4), (8, 1e5, 1e-7), (15, 1e6, 1e-9), (25, 1e4, 1e-5)])
+def test_a_minimum_is_known_as_one_at_the_strongest_signal(seed, rows, sigma):
+    """Whether moving towards the start would help is a matter of the last digits there."""
+    domain, rng = Domain({"a": 6, "b": 7, "c": 5}), np.random.default_rng(seed)
+    people = rows * rng.dirichlet(np.full(210, 0.3)).reshape(6, 7, 5)
+    tables = {("a", "b"): people.sum(axis=2).ravel(), ("b", "c"): people.sum(axis=0).ravel()}
+    found = [Measurement(c, table + rng.normal(0.0, sigma, table.size), sigma) for c, table in tables.items()]
+    report = estimate(domain, found, total=rows).report
+    assert report.converged, report
+
+
 def strong(seed, rows):
     """Five groups of people in four columns, measured with sigma 1."""
     domain, rng = Domain({"a": 12, "b": 9, "c": 7, "d": 5}), np.random.default_rng(seed)
