@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +27,9 @@ def cold_potentials(problem: Problem, out: Vector) -> Vector:
 def warm_potentials(problem: Problem, model: GraphicalModel) -> Vector:
     """An earlier model's potentials, and the measured one-way tables for columns it lacks.
 
+    Tables that it does not contain are scaled to what was measured, if that is better: most of what a new measurement
+    teaches, at once.
+
     Raises:
         InputError: for a model of another domain.
     """
@@ -37,7 +41,29 @@ def warm_potentials(problem: Problem, model: GraphicalModel) -> Vector:
         if _place(problem, out, clique, _shallow(values)):
             covered |= set(clique)
     _place_one_ways(problem, out, covered)
+    known = [set(clique) for clique, _ in model.factors()]
+    maximal = enumerate(problem.propagation.tables[: problem.propagation.factors])
+    _scale(problem, out, [t for t, columns in maximal if not any(set(columns) <= clique for clique in known)])
     return out
+
+
+def _scale(problem: Problem, out: Vector, tables: list[int]) -> None:
+    """Move the potentials of measured tables to where these, taken alone, would have been fitted.
+
+    Counts below the noise say little, so that half of it is added to what was measured and to what is there.
+    """
+    places = [(problem.propagation.slice_of(t), problem.weights.each[t]) for t in tables if _is_measured(problem, t)]
+    if not places:
+        return
+    before = [out[place].copy() for place, _ in places]
+    answers = problem.answers(out)
+    loss = problem.loss(answers)
+    for place, weight in places:
+        half = 0.5 / math.sqrt(weight)
+        out[place] += np.log((np.maximum(problem.targets[place], 0.0) + half) / (answers[place] + half))
+    if not problem.loss(problem.answers(out)) < loss:
+        for (place, _), values in zip(places, before, strict=True):
+            out[place] = values
 
 
 def _shallow(values: Vector) -> Vector:
