@@ -153,8 +153,9 @@ class RunJournal:
         check_memory(footprint.memory_bytes + run.rules_bytes)
         if not run.insecure and not run.rehearsal:
             book.check(dataset)
+            unit = run.neighbours.describe()
             if limit != "ignore" and not (mark and book.holds(dataset, mark)):
-                _mind_limit(book.passed(dataset, run.budget), refuse=limit == "refuse")
+                _mind_limit(book.passed(dataset, run.budget, unit=unit), refuse=limit == "refuse")
         if output is not None:
             check_output(Path(output))
         self._reserve = footprint.disk_bytes
@@ -270,7 +271,7 @@ class RunJournal:
 
 def _mind_limit(passed: str | None, *, refuse: bool) -> None:
     if passed is not None and refuse:
-        raise BudgetExceeded(f"{passed}. Give less, or say that it may be passed (--over-limit); nothing was spent")
+        raise BudgetExceeded(f"{passed}. Change that, or say that it may be passed (--over-limit); nothing was spent")
     if passed is not None:
         warnings.warn(passed, PastLimit, stacklevel=4)
 

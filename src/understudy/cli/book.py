@@ -10,7 +10,7 @@ import typer
 from understudy.cli.console import Json, tell
 from understudy.errors import SettingError
 from understudy.privacy import Book
-from understudy.privacy.records.limit import DELTA, Limit, past_year
+from understudy.privacy.records.limit import DELTA, Limit, past_year, units
 
 
 def book(
@@ -49,10 +49,12 @@ def _page(shelf: Book, dataset: str) -> dict[str, Any]:
     page: dict[str, Any] = {"dataset": dataset, "runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon}
     page |= {"delta": spent.delta, "mixed_units": spent.mixed, "limit": None, "text": str(spent)}
     if limit is not None:
-        used: float | None = limit.used(past_year(shelf.entries(dataset)))
+        year = past_year(shelf.entries(dataset))
+        used: float | None = limit.used(year)
         used = used if used is not None and math.isfinite(used) else None  # more than can be told: JSON has no infinity
         unit = "rho" if limit.rho is not None else "epsilon"
         page["limit"] = {"unit": unit, "most": limit.most, "delta": limit.delta, "used": used, "text": str(limit)}
+        page["limit"] |= {"mixed_units": len(units(year)) > 1}
     return page
 
 
@@ -60,6 +62,8 @@ def _words(page: dict[str, Any]) -> str:
     line = f"{page['dataset']}: {page['text']}"
     if page["limit"] is None:
         return line
+    if page["limit"]["mixed_units"]:
+        return f"{line}\n    limit: {page['limit']['text']}; passed: the year's runs protect different units"
     most, used = page["limit"]["most"], page["limit"]["used"]
     left = 0.0 if used is None else most - used
     state = f"{used:.4g} used, {left:.4g} left" if left > 1e-9 * most else "all used"

@@ -22,7 +22,7 @@ from understudy.errors import BudgetExceeded, OutputError, SettingError
 from understudy.privacy.accounting.budget import Budget
 from understudy.privacy.accounting.convert import epsilon_of
 from understudy.privacy.exact import float_above, float_below, fraction_of, upwards
-from understudy.privacy.records.limit import Limit, entry_of, past_year
+from understudy.privacy.records.limit import Limit, entry_of, past_year, units
 
 
 @dataclass(frozen=True)
@@ -119,13 +119,13 @@ class Book:
         """
         if insecure:
             raise SettingError("the book refuses runs in test mode: their noise is seeded and protects nobody")
-        entry = {"time": _now(), **entry_of(budget), "protects": unit}
+        entry = {"time": _now(), **entry_of(budget, unit)}
         entry |= {} if run is None else {"run": run}
         self.check(dataset)
         with self._alone(dataset) as file:
             if run is not None and self.holds(dataset, run):
                 return
-            if limited and (passed := self.passed(dataset, budget)) is not None:
+            if limited and (passed := self.passed(dataset, budget, unit=unit)) is not None:
                 raise BudgetExceeded(f"{passed}. Another run was quicker; nothing was spent")
             _write_line(file, json.dumps(entry))
 
@@ -203,10 +203,10 @@ class Book:
         except OSError:
             raise OutputError(f"the limit {path} cannot be written; set UNDERSTUDY_BOOK to a folder that can") from None
 
-    def passed(self, dataset: str, budget: Budget) -> str | None:
+    def passed(self, dataset: str, budget: Budget, *, unit: str) -> str | None:
         """What is wrong when a run of this budget would pass the dataset's yearly limit; None where it would not."""
         limit = self.limit(dataset)
-        return None if limit is None else limit.passed(past_year(self.entries(dataset)), budget, dataset)
+        return None if limit is None else limit.passed(past_year(self.entries(dataset)), budget, dataset, unit)
 
     def holds(self, dataset: str, run: str) -> bool:
         """Whether the run of this mark is in the book."""
@@ -253,8 +253,7 @@ class Book:
         if len(stated) == len(entries) and entries:
             bounds.append(float_above(sum((fraction_of(entry["epsilon"]) for entry in entries), Fraction(0))))
         epsilon = min(bounds, default=None)
-        mixed = len({entry.get("protects") for entry in entries}) > 1
-        return Spent(len(entries), rho, epsilon, None if epsilon is None else delta, mixed)
+        return Spent(len(entries), rho, epsilon, None if epsilon is None else delta, len(units(entries)) > 1)
 
 
 def _checked(entry: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,8 @@ from understudy.privacy.exact import float_above, float_below, fraction_of, upwa
 YEAR = timedelta(days=365)
 DELTA = 1e-6
 """The delta at which a limit's epsilon is understood unless it says so."""
+
+_USED = re.compile(r"(?<=') \((?:one row|at most \d+ rows) of each used\)(?=; the guarantee)")
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,16 @@ class Limit:
 
         **Guarantees.** Never too little. For an epsilon the smaller of two valid bounds is taken: what the sum of the
         rhos means at the limit's delta (less what was set aside for purchases), and the sum of the runs' own epsilons
-        where their deltas sum to no more than the limit's. Infinity where neither holds. Each bound holds also where
-        later budgets were chosen by what earlier runs had shown; the smaller of both does then at twice the delta,
-        because it may be the one or the other as the earlier runs turn out.
+        where their deltas sum to no more than the limit's. Infinity where neither holds, and where the runs protect
+        different units: what one row may lose is no bound of what a person with many rows does. Each bound holds also
+        where later budgets were chosen by what earlier runs had shown; the smaller of both does then at twice the
+        delta, because it may be the one or the other as the earlier runs turn out.
         """
         listed = list(entries)
         if not listed:
             return 0.0
+        if len(units(listed)) > 1:
+            return math.inf
         rho = _sum(listed, "rho")
         if self.rho is not None:
             return float_above(rho)
@@ -72,9 +78,15 @@ class Limit:
         """The number that `used` may reach."""
         return float(self.rho if self.rho is not None else self.epsilon or 0.0)
 
-    def passed(self, entries: Iterable[Mapping[str, Any]], budget: Budget, dataset: str) -> str | None:
+    def passed(self, entries: Iterable[Mapping[str, Any]], budget: Budget, dataset: str, unit: str) -> str | None:
         """What is wrong when a run of this budget comes on top of the past year's entries; None where it fits."""
-        then = self.used([*entries, entry_of(budget)])
+        together = [*entries, entry_of(budget, unit)]
+        if len(units(together)) > 1:
+            return (
+                f"with this run, those of a year about {dataset!r} protect different units, and their sum is a "
+                f"guarantee for none of them; its limit is {self}. Protect the same unit in all"
+            )
+        then = self.used(together)
         if then <= self.most * (1 + 1e-9):  # five runs of 0.1 are no more than 0.5, whatever their last bits say
             return None
         shown = upwards(then) if math.isfinite(then) else "more than can be told"
@@ -86,15 +98,21 @@ class Limit:
         return json.dumps({"epsilon": self.epsilon, "delta": self.delta, "rho": self.rho}) + "\n"
 
 
-def entry_of(budget: Budget) -> dict[str, Any]:
-    """A budget as the book writes it down."""
+def units(entries: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Whom these entries protect. How many rows of a unit were used decides about noise, not about who is protected."""
+    return {_USED.sub("", str(entry.get("protects"))) for entry in entries}
+
+
+def entry_of(budget: Budget, unit: str) -> dict[str, Any]:
+    """A budget, and who is protected by it, as the book writes them down."""
     entry = {
         "proof": budget.proof,
         "rho": str(budget.rho),
         "epsilon": None if budget.epsilon is None else str(budget.epsilon),
         "delta": None if budget.delta is None else str(budget.delta),
     }
-    return entry | ({"purchase_delta": str(budget.purchase_delta)} if budget.purchase_delta else {})
+    entry |= {"purchase_delta": str(budget.purchase_delta)} if budget.purchase_delta else {}
+    return entry | {"protects": unit}
 
 
 def past_year(entries: Iterable[Mapping[str, Any]], now: datetime | None = None) -> list[Mapping[str, Any]]:

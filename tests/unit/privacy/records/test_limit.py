@@ -12,40 +12,42 @@ from understudy import errors, journey
 from understudy.journey.rehearsal import rehearsal_rows
 from understudy.notice import PastLimit
 from understudy.privacy import Book, Budget, epsilon_of
+from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.privacy.records.limit import Limit, entry_of, past_year
 
 ONE = Budget.of(epsilon=1.0, delta=1e-9)
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
+UNIT = Neighbours().describe()
 
 
 def test_small_runs_add_up_by_the_smaller_of_two_valid_bounds():
     limit = Limit(epsilon=4.0)
     assert limit.used([]) == 0.0
-    assert limit.used([entry_of(ONE)]) == pytest.approx(min(1.0, epsilon_of(ONE.rho, 1e-6)))
-    many = [entry_of(ONE)] * 30
+    assert limit.used([entry_of(ONE, UNIT)]) == pytest.approx(min(1.0, epsilon_of(ONE.rho, 1e-6)))
+    many = [entry_of(ONE, UNIT)] * 30
     assert limit.used(many) == pytest.approx(epsilon_of(30 * ONE.rho, 1e-6), rel=1e-9)
     assert limit.used(many) < 30
 
 
 def test_runs_of_large_delta_are_counted_at_the_limits_own():
     loose = Budget.of(epsilon=1.0, delta=1e-3)
-    assert Limit(epsilon=4.0, delta=1e-6).used([entry_of(loose)]) == pytest.approx(epsilon_of(loose.rho, 1e-6))
-    assert Limit(epsilon=4.0, delta=1e-6).used([entry_of(loose)]) > 1.0
+    assert Limit(epsilon=4.0, delta=1e-6).used([entry_of(loose, UNIT)]) == pytest.approx(epsilon_of(loose.rho, 1e-6))
+    assert Limit(epsilon=4.0, delta=1e-6).used([entry_of(loose, UNIT)]) > 1.0
 
 
 def test_a_limit_in_rho_is_a_sum():
     limit = Limit(rho=0.5)
-    assert limit.used([entry_of(Budget.of(rho=0.2))] * 2) == pytest.approx(0.4)
-    assert limit.passed([entry_of(Budget.of(rho=0.2))] * 2, Budget.of(rho=0.1), "d") is None
-    words = limit.passed([entry_of(Budget.of(rho=0.2))] * 2, Budget.of(rho=0.2), "d") or ""
+    assert limit.used([entry_of(Budget.of(rho=0.2), UNIT)] * 2) == pytest.approx(0.4)
+    assert limit.passed([entry_of(Budget.of(rho=0.2), UNIT)] * 2, Budget.of(rho=0.1), "d", UNIT) is None
+    words = limit.passed([entry_of(Budget.of(rho=0.2), UNIT)] * 2, Budget.of(rho=0.2), "d", UNIT) or ""
     assert "'d' would come to rho 0.6" in words
     assert "its limit is rho 0.5 in any 365 days" in words
 
 
 def test_delta_set_aside_for_purchases_is_not_used_twice():
     bought = Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=9e-7)
-    assert Limit(epsilon=9.0, delta=1e-6).used([entry_of(bought)] * 2) == float("inf")
-    assert Limit(epsilon=9.0, delta=1e-5).used([entry_of(bought)] * 2) <= 2.0
+    assert Limit(epsilon=9.0, delta=1e-6).used([entry_of(bought, UNIT)] * 2) == float("inf")
+    assert Limit(epsilon=9.0, delta=1e-5).used([entry_of(bought, UNIT)] * 2) <= 2.0
 
 
 def test_only_the_last_365_days_count_and_what_has_no_time_counts():
@@ -93,7 +95,7 @@ def test_a_limit_is_kept_beside_the_page(book):
     assert Book().limit("people") is None
     (book / "people.limit").write_text('{"epsilon": ')
     with pytest.raises(errors.OutputError, match="cannot be read; set it anew"):
-        Book().passed("people", ONE)
+        Book().passed("people", ONE, unit=UNIT)
 
 
 def synthesis(**rest):
@@ -138,7 +140,7 @@ def test_of_two_runs_at_the_same_time_the_second_is_refused_before_it_reads(fold
     original = Book.append
 
     def overtaken(self, *args, **rest):
-        original(self, "people", Budget.of(rho=0.2), unit="one row")
+        original(self, "people", Budget.of(rho=0.2), unit=UNIT)
         original(self, *args, **rest)
 
     monkeypatch.setattr(Book, "append", overtaken)
@@ -146,6 +148,38 @@ def test_of_two_runs_at_the_same_time_the_second_is_refused_before_it_reads(fold
         journey.run(folder / "run.yaml", folder / "one")
     assert Book().spent("people").runs == 1
     assert not list((folder / "one").glob("*.partial"))
+
+
+OTHER = [Neighbours(unit="patient"), Neighbours(replace_one=True), Neighbours(unit="house", max_rows=2)]
+
+
+@pytest.mark.parametrize("limit", [Limit(rho=9.0), Limit(epsilon=99.0)])
+@pytest.mark.parametrize("other", OTHER)
+def test_runs_that_protect_different_units_have_no_sum_and_pass_any_limit(limit, other):
+    year = [entry_of(ONE, UNIT)]
+    assert limit.passed(year, ONE, "d", UNIT) is None
+    assert "protect different units" in (limit.passed(year, ONE, "d", other.describe()) or "")
+    assert limit.used([*year, entry_of(ONE, other.describe())]) == float("inf")
+
+
+def test_how_many_rows_of_a_unit_are_used_is_no_other_unit(book):
+    few, many = (Neighbours(unit="patient", max_rows=rows).describe() for rows in (1, 20))
+    Book().append("people", ONE, unit=few)
+    Book().append("people", ONE, unit=many)
+    assert not Book().spent("people").mixed
+    assert Limit(epsilon=4.0).passed(Book().entries("people"), ONE, "d", many) is None
+
+
+def test_run_refuses_another_unit_than_the_years_and_the_command_tells_it(folder, call):
+    Book().set_limit("people", Limit(rho=9.0))
+    Book().append("people", Budget.of(rho=0.1), unit=Neighbours(unit="patient", max_rows=3).describe())
+    with pytest.raises(errors.BudgetExceeded, match=r"protect different units.*--over-limit"):
+        journey.run(folder / "run.yaml", folder / "one")
+    assert Book().spent("people").runs == 1
+    assert journey.run(folder / "run.yaml", folder / "one", over_limit=True).status == "made"
+    assert "passed: the year's runs protect different units" in call("book", "people")[1]
+    told = json.loads(call("book", "people", "--json")[1])["limit"]
+    assert (told["used"], told["mixed_units"]) == (None, True)
 
 
 def test_the_command_sets_shows_and_removes_it(call):
