@@ -35,6 +35,7 @@ from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.privacy.accounting.plan import can_plan, certified_plan
 from understudy.privacy.noise.randomness import is_insecure
 from understudy.privacy.purchase import widest
+from understudy.privacy.records.answered import Answered
 from understudy.rating import Rating
 from understudy.release import Partial
 from understudy.release.artefact import Frame
@@ -149,6 +150,8 @@ class RunJournal:
         self._spent = self.earlier is not None and self.earlier.spent
         self._measured = self.earlier is not None and self.earlier.measured
         self._recalled: Any = None
+        self._answered = None if mark is None or run.rehearsal else Answered(book.folder, mark)
+        self._answers = 0 if earlier is None else earlier.answers
         footprint = run.mechanism.footprint(widest(run.schema).domain)
         check_memory(footprint.memory_bytes + run.rules_bytes)
         if not run.insecure and not run.rehearsal:
@@ -217,13 +220,21 @@ class RunJournal:
         self._recalled = None if self.earlier is None else self.earlier.answered(answer)
         if self._recalled is not None:
             return cast(T, self._recalled)
+        self._count()
         if not isinstance(answer, Measurement):
             self._open().answered(encoded(answer))
         return answer
 
+    def _count(self) -> None:
+        """Write down that there is one more answer, before it is on record: a record with fewer is an older copy."""
+        self._answers += 1
+        if self._answered is not None and not self._run.insecure:
+            self._answered.rise_to(self._answers)
+
     def bought(self, schema: Schema) -> None:
         """Write the schema down that was bought: what is measured from now on is coded by it."""
         if self._writer is not None:  # there is none where nothing was left to be asked, and so nothing was charged
+            self._count()
             self._writer.bought(schema.to_dict())
 
     def close(self, *, keep: bool) -> None:

@@ -16,6 +16,7 @@ from understudy.journey.meaning import budget_of, data_of, dataset_of, prepared_
 from understudy.mechanism import Fit
 from understudy.page import write_page
 from understudy.privacy import Book, PrivateTable, Receipt
+from understudy.privacy.records.answered import Answered
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
 from understudy.rating import Rating, rated
@@ -45,6 +46,7 @@ def carried_through(
     status, release = _release(file, folder, mark, "ignore" if over_limit else "refuse", progress)
     if not file.rehearsal and Book().holds(dataset_of(file), mark):
         Book().went_on(dataset_of(file), mark, _FINISHED)
+        Answered(Book().folder, mark).forget()
     for path in folder.rows:
         if not path.exists():
             progress(Step("sample", None, path.name))
@@ -81,8 +83,7 @@ def _release(
             f"its questions twice for one price. Put it back, or finish from what was measured, at no cost, with "
             f"`understudy resume {folder.partial} -o RELEASE`"
         )
-    known = Book().attempt(dataset, mark) if paid else None
-    copied = held is not None and known is not None and known not in held.attempts
+    copied = paid and held is not None and _older(held, dataset, mark)
     try:
         return _gone_through(file, folder, mark, limit, held, progress, copied=copied)
     except (Diverged, InputError) as error:  # it cannot go on, or has no rows to go on with: what is paid for serves
@@ -92,8 +93,14 @@ def _release(
             ) from None
         if held is None or not held.measurements:
             raise
-        rate = _rate(file, held) if isinstance(error, Diverged) and not copied else None
+        rate = _rate(file, held, mark) if isinstance(error, Diverged) and not copied else None
     return "resumed", resume(folder.partial, output=folder.release, progress=progress, rate=rate)
+
+
+def _older(held: Partial, dataset: str, mark: str) -> bool:
+    """Whether the run went on since this record of it was copied: in another attempt, or in the one that was copied."""
+    attempt = Book().attempt(dataset, mark)
+    return (attempt is not None and attempt not in held.attempts) or held.answers < Answered(Book().folder, mark).number
 
 
 def _gone_through(
@@ -132,7 +139,7 @@ def _gone_through(
     return "resumed" if held is not None and held.charges else "made", release
 
 
-def _rate(file: RunFile, held: Partial) -> Rate | None:
+def _rate(file: RunFile, held: Partial, mark: str) -> Rate | None:
     """How to measure the quality that an interrupted run had kept a share for; None where it had not.
 
     **Privacy.** Asked once, and only where the record says the same as the run file about the budget and who is
@@ -149,6 +156,8 @@ def _rate(file: RunFile, held: Partial) -> Rate | None:
         with located(data_of(file), query_of(file)) as data:
             table = PrivateTable(open_source(data, schema), receipt.budget, noise=receipt.noise)
             table.account.pay(receipt.charges)
+            if not file.rehearsal:
+                Answered(Book().folder, mark).rise_to(held.answers + 1)
             named = workload_of(file) if file.content.get("workload") else held.run["rating"]["workload"]
             quality = rated(table, fit, Rating(held.run["rating"]["share"], named))
         return quality, replace(receipt, charges=table.account.charges)

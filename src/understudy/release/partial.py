@@ -200,6 +200,11 @@ class Partial:
     records: tuple[Any, ...] = ()
     attempts: tuple[str, ...] = ()
 
+    @property
+    def answers(self) -> int:
+        """How many answers are on record; facts that were bought together are one."""
+        return len(self.records) - len(self.charges) + int(self.schema != self.run.get("schema", {}))
+
 
 def read_partial(path: str | PathLike[str]) -> Partial:
     """Read a partial file; a last line cut short by a crash is ignored.

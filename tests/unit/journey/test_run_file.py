@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from unittest import mock
 
 import pytest
 import yaml
@@ -349,6 +350,60 @@ def test_a_copy_that_is_put_back_in_the_place_of_the_run_is_not_answered_either(
     release = us.Release.load(stopped / "out" / "stand-in.release")
     assert (len(release.measurements), release.quality) == (1, None)
     assert us.Book().spent("people").runs == 1
+
+
+def copied_while_it_works(folder, owner, method, *, at):
+    """Copy the folder when a method is called for the `at`-th time, and go on."""
+    original, calls = getattr(owner, method), []
+
+    def copying(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == at:
+            shutil.copytree(folder / "out", folder / "backup")
+        return original(*args, **kwargs)
+
+    return mock.patch.object(owner, method, copying)
+
+
+@pytest.mark.parametrize("at", [2, 3])
+def test_a_copy_made_while_an_attempt_works_is_not_answered_when_that_attempt_died(folder, at):
+    """Whichever answers the copy lacks were given: the book knows how many, also within one attempt."""
+    with copied_while_it_works(folder, PrivateTable, "_noisy", at=at):
+        interrupted(folder, Independent, "finish")
+    given = read_partial(folder / "out" / "stand-in.release.partial").measurements
+    (folder / "out").rename(folder / "handed-over")
+    (folder / "backup").rename(folder / "out")
+    assert start(folder).status == "resumed"
+    found = us.Release.load(folder / "out" / "stand-in.release").measurements
+    assert [m.values.tolist() for m in found] == [m.values.tolist() for m in given[: at - 1]]
+    assert us.Book().spent("t").runs == 1
+
+
+def test_a_copy_made_while_facts_are_bought_does_not_buy_others(bought):
+    record = bought / "out" / "stand-in.release.partial"
+    lines = record.read_bytes().splitlines(True)
+    record.write_bytes(b"".join(line for line in lines if not line.startswith(b'{"bought"')))
+    with pytest.raises(errors.OutputError, match="older copy of the run's record"):
+        start(bought)
+
+
+def test_the_quality_of_an_honest_record_is_asked_once(stopped):
+    """Killed between the release and the word in the book that it is finished; then a backup is put back."""
+    forge(stopped, lambda lines: lines[0]["run"].update(rows=5))
+    shutil.copytree(stopped / "out", stopped / "backup")
+    with mock.patch.object(us.Book, "went_on", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        start(stopped)
+    assert us.Release.load(stopped / "out" / "stand-in.release").quality is not None
+    (stopped / "out").rename(stopped / "handed-over")
+    (stopped / "backup").rename(stopped / "out")
+    assert start(stopped).status == "resumed"
+    assert us.Release.load(stopped / "out" / "stand-in.release").quality is None
+
+
+def test_how_many_answers_there_were_is_forgotten_with_the_run(stopped, book):
+    assert len(list(book.glob("*.answered"))) == 1
+    start(stopped)
+    assert not list(book.glob("*.answered"))
 
 
 def test_a_backup_made_before_anything_was_answered_says_what_is_left_to_do(stopped):
