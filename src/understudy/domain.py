@@ -147,11 +147,12 @@ class Domain(Mapping[str, int]):
         Raises:
             SchemaError: naming the column.
         """
-        if not isinstance(clique, Iterable):
-            raise SchemaError("a clique is a tuple of columns, as in ('sex', 'age')")
-        clique = (clique,) if isinstance(clique, str) else tuple(clique)
+        try:
+            clique = (clique,) if isinstance(clique, str) else tuple(clique)
+        except TypeError:
+            raise SchemaError("a clique is a tuple of columns, as in ('sex', 'age')") from None
         for column in clique:
-            if column not in self._sizes:
+            if not isinstance(column, str) or column not in self._sizes:
                 raise SchemaError(f"unknown column {column!r}; the columns are {', '.join(self._sizes)}")
         if len(set(clique)) != len(clique):
             raise SchemaError(f"clique {clique}: a column is named twice; name each column once")

@@ -34,7 +34,7 @@ from understudy.model import JunctionTree
 from understudy.model.tree.one_ways import fitted_one_ways
 from understudy.model.tree.start import tree_fit
 from understudy.privacy import PrivateTable
-from understudy.privacy.gate import LARGEST_TABLE
+from understudy.privacy.asked import LARGEST_TABLE
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
+from numbers import Rational
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,13 @@ def float_below(value: Fraction) -> float:
 def float_above(value: Fraction) -> float:
     """The smallest float that is not below `value`; infinity where none is large enough."""
     return 0.0 - float_below(-value) if value <= sys.float_info.max else math.inf
+
+
+def exact_of(number: float | Fraction) -> Fraction:
+    """The number as a fraction: whole numbers and fractions as they are, of whatever library, others by their float."""
+    if isinstance(number, Rational):  # numpy's integers would stay 64-bit ones inside a fraction, and overflow
+        return Fraction(int(number.numerator), int(number.denominator))
+    return Fraction(float(number))
 
 
 def sqrt_above(square: Fraction) -> float:
@@ -89,7 +97,10 @@ def dyadic(marginal: ArrayLike, cells: int, clique: Clique) -> NDArray[np.int64]
     Raises:
         SettingError: when it has the wrong size or holds something that is not a reasonable number of rows.
     """
-    flat = np.asarray(marginal, dtype=np.float64).reshape(-1)
+    try:
+        flat = np.asarray(marginal, dtype=np.float64).reshape(-1)
+    except (TypeError, ValueError, OverflowError):
+        raise SettingError(f"the given marginal of {clique} holds something that is no number of rows") from None
     if len(flat) != cells:
         raise SettingError(f"the given marginal of {clique} has {len(flat)} cells, its table {cells}")
     if not np.abs(flat).sum() < _LARGEST:

@@ -6,14 +6,14 @@ down, and only then read counts, add integer noise or choose, write the answer d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from understudy.arguments import as_mapping, as_whole
 from understudy.domain import Clique, Domain
 from understudy.errors import BudgetExceeded, SettingError
 from understudy.measurement import Measurement
@@ -23,8 +23,9 @@ from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.privacy.accounting.shares import numbers as _numbers
 from understudy.privacy.accounting.shares import shares as _shares
 from understudy.privacy.accounting.threshold import thresholded
+from understudy.privacy.asked import asked_cliques, asked_marginals
 from understudy.privacy.counted import Counted
-from understudy.privacy.exact import distance, dyadic, float_above, float_below, indif, merged, sqrt_above
+from understudy.privacy.exact import distance, float_above, float_below, indif, merged, sqrt_above
 from understudy.privacy.noise.integer import Noise, noise_named
 from understudy.privacy.records.journal import Forgetful, Journal
 from understudy.privacy.scores import Distances, FixedMarginals, whole_scores
@@ -36,9 +37,6 @@ from understudy.source import Source
 from understudy.source.protocol import CountsValues
 
 T = TypeVar("T")
-
-LARGEST_TABLE = 1 << 28
-"""A noisy table covers every cell of its clique; one of more cells than this (2 GiB) is refused before it is paid."""
 
 
 class PrivateTable:
@@ -120,6 +118,8 @@ class PrivateTable:
         **Privacy.** Merging codes acts row by row, so sensitivities stay as they are. In a run whose measurements were
         fixed in advance the plan is shared: each is still made once, over whichever codes, with its own sigma.
         """
+        if not isinstance(recoding, Recoding):
+            raise SettingError("recoding: give a `Recoding`")
         view = object.__new__(PrivateTable)
         view.__dict__.update(self.__dict__)
         view.__recoding = recoding
@@ -137,7 +137,10 @@ class PrivateTable:
             SettingError: when the source is about other units, or the run fixed its measurements in advance.
         """
         self._refuse_if_planned()
-        if (source.unit, source.rows_public) != (self.__source.unit, self.__source.rows_public):
+        if not isinstance(source, Source) or (source.unit, source.rows_public) != (
+            self.__source.unit,
+            self.__source.rows_public,
+        ):
             raise SettingError("another coding of the same rows must protect the same units")
         view = self.recoded(Recoding.identity())
         view.__source, view.__domain = source, source.domain
@@ -210,14 +213,12 @@ class PrivateTable:
         wanted = self._checked(candidates)
         if not wanted:
             raise SettingError("select needs at least one candidate")
-        if missing := [clique for clique in wanted if not isinstance(against, Mapping) or clique not in against]:
-            raise SettingError(f"against: there is no marginal of {missing[0]} to compare with; give one per candidate")
         weight = None if weights is None else _numbers("weight", wanted, weights)
         offset = None if offsets is None else _numbers("offset", wanted, offsets)
         if weight is not None and (min(weight) < 0 or max(weight) <= 0):
             raise SettingError("select: weights must not be negative, and one must be positive")
         distances = self.__distances.of(against)
-        given = self._given([clique for clique in wanted if clique not in distances], against)
+        given = asked_marginals([clique for clique in wanted if clique not in distances], against, self.domain)
         sensitivity = self.neighbours.score(Fraction(1 if weight is None else max(weight)))
         self._refuse_if_planned()
         pure = self.__account.budget.pure
@@ -265,15 +266,18 @@ class PrivateTable:
             SettingError: unknown columns, shares that are not positive.
             BudgetExceeded: before a row is read.
         """
-        wanted = self._checked((column,) for column in columns)
+        columns = as_mapping("columns", columns, example="{'age': 0.1}")
+        wanted = self._checked([(column,) for column in columns])
         self._refuse_if_planned()
+        if missing := [column for column in columns if column not in what]:
+            raise SettingError(f"what: say what is bought about {missing[0]!r}, such as 'bounds'")
         shares = map(self.__account.share, columns.values())
         charges = [self._counting(what[clique[0]], clique, share) for clique, share in zip(wanted, shares, strict=True)]
         self._pay(charges)
         paid = {charge.about[0]: charge for charge in charges}
         return {clique[0]: self._noisy(clique, counts, paid[clique]) for clique, counts in self._counts(wanted)}
 
-    def values(self, column: str, *, rho: Fraction, delta: Fraction) -> dict[str, int]:
+    def values(self, column: str, *, rho: float | Fraction, delta: float | Fraction) -> dict[str, int]:
         """The values of a column of which enough rows have each, with their noisy counts, in the order of the text.
 
         **Privacy.** Costs at most `rho` and `delta` of approximate zCDP; see `threshold`.
@@ -287,6 +291,8 @@ class PrivateTable:
         if not isinstance(source, CountsValues):
             remedy = "is not supported for this kind of table yet; declare its values under `categories`"
             raise SettingError(f"column {column!r}: `values: discover` {remedy}")
+        if not isinstance(column, str) or column not in source.words:
+            raise SettingError(f"column {column!r} is not one whose values are being bought; nothing was spent")
         if self.__account.budget.pure:
             raise BudgetExceeded("values cannot be bought under pure DP (delta = 0): declare them, or give a delta")
         charge = thresholded(((column,),), self.neighbours, share=self.__account.share(rho), delta=delta)
@@ -306,27 +312,18 @@ class PrivateTable:
             SettingError: unknown columns, a marginal of the wrong size, weights that are not whole and positive.
             BudgetExceeded: before a row is read.
         """
-        wanted = self._checked(weights)
+        wanted = self._checked(as_mapping("weights", weights, example="{('sex', 'age'): 2}"))
         self._refuse_if_planned()
-        given, share = self._given(wanted, against), self.__account.share(rho)
+        given, share = asked_marginals(wanted, against, self.domain), self.__account.share(rho)
+        named = zip(wanted, weights.values(), strict=True)
+        weights = {clique: as_whole(f"the weight of {clique}", weight, least=1) for clique, weight in named}
         charge = error_charge(weights, self.neighbours.marginal_l1, share, pure=self.__account.budget.pure)
         self._pay([charge])
         distances = {clique: distance(counts, given[clique]()) for clique, counts in self._counts(wanted)}
         return self._released(apart(distances, weights, int(self._draw(charge, 1)[0]), charge))
 
     def _checked(self, cliques: Iterable[Clique]) -> list[Clique]:
-        if not isinstance(cliques, Iterable):
-            raise SettingError("give a list of cliques, such as [('sex', 'age')]")
-        wanted = [self.domain.check(clique) for clique in cliques]
-        if len({frozenset(clique) for clique in wanted}) != len(wanted):
-            raise SettingError("the same set of columns is named twice in one call; name it once")
-        for clique in wanted:
-            if self.domain.cells(clique) > LARGEST_TABLE:
-                raise SettingError(
-                    f"the table of {clique} has {self.domain.cells(clique)} cells, more than {LARGEST_TABLE}: "
-                    "use fewer columns, or coarser ones; nothing was spent"
-                )
-        return wanted
+        return asked_cliques(cliques, self.domain, self.__source.domain)
 
     def _pay(self, charges: Sequence[Charge]) -> None:
         self.__account.pay(charges)
@@ -349,17 +346,6 @@ class PrivateTable:
         if self.__account.budget.pure:
             return laplace(what, (clique,), self.neighbours.marginal_l1, share=share)
         return gaussian(what, (clique,), self.neighbours.marginal_l2_squared, share=share)
-
-    def _given(
-        self, cliques: Iterable[Clique], against: Mapping[Clique, ArrayLike]
-    ) -> dict[Clique, Callable[[], NDArray[np.int64]]]:
-        """How to get each public marginal in whole units. All are checked now; fixed ones are not all held at once."""
-        given: dict[Clique, Callable[[], NDArray[np.int64]]] = {}
-        for clique in cliques:
-            make = partial(lambda c: dyadic(against[c], self.domain.cells(c), c), clique)
-            made = make()
-            given[clique] = make if isinstance(against, FixedMarginals) else partial(np.asarray, made)
-        return given
 
     def _refuse_if_planned(self) -> None:
         if self.__plan is not None:

@@ -23,7 +23,7 @@ def error_charge(weights: Mapping[Clique, int], marginal_l1: int, share: Fractio
     Raises:
         SettingError: for weights that are not whole and positive.
     """
-    if not weights or any(isinstance(w, bool) or not isinstance(w, int) or w < 1 for w in weights.values()):
+    if not weights:
         raise SettingError("error: give every clique a weight that is a whole number of at least 1")
     reach = marginal_l1 * sum(weights.values()) << BITS
     if pure:

@@ -15,11 +15,12 @@ class RowsBehind:
     **Privacy.** Its text form names neither rows nor their number, and it refuses to be pickled or copied.
     """
 
-    __slots__ = ("__domain", "__rows_public", "__rows_used", "__unit")
+    __slots__ = ("__bought", "__domain", "__rows_public", "__rows_used", "__unit")
 
     def __init__(self, schema: Schema) -> None:
         self.__domain, self.__unit = schema.domain, schema.privacy_unit
         self.__rows_public, self.__rows_used = schema.rows, schema.rows_used
+        self.__bought = tuple(column.name for column in schema.words)
 
     @property
     def domain(self) -> Domain:
@@ -40,6 +41,11 @@ class RowsBehind:
     def rows_used(self) -> int | None:
         """The same where every row is sure to be counted."""
         return self.__rows_used
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The columns whose values are being bought: a fact of the schema."""
+        return self.__bought
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self.__domain)} columns>"

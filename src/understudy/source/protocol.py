@@ -55,6 +55,11 @@ class CountsValues(Protocol):
     One that cannot leaves the method out: the gate then refuses such a purchase, in words, before it is paid.
     """
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The columns whose values are being bought: a fact of the schema."""
+        ...
+
     def values(self, column: str) -> dict[str, int]:
         """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
 

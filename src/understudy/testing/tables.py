@@ -61,7 +61,7 @@ def _copied(counts: Counts) -> Counts:
 
 
 class WordSource:
-    """Rows of one column of texts, behind the protocol by which values are bought; taken as bounded already.
+    """Rows of one column of texts, `w`, behind the protocol by which values are bought; taken as bounded already.
 
     Args:
         values: how many rows have each text.
@@ -73,6 +73,7 @@ class WordSource:
         self.domain = Domain({})
         self.unit = PrivacyUnit() if max_rows == 1 else PrivacyUnit("unit", max_rows)
         self.rows_public, self.rows_used = rows_public, rows_public if max_rows == 1 else None
+        self.words = ("w",)
         self._values = dict(values)
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:

@@ -10,9 +10,9 @@ import pytest
 
 from understudy.errors import BudgetExceeded, SchemaError, SettingError
 from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.gate import LARGEST_TABLE
+from understudy.privacy.asked import LARGEST_TABLE
 from understudy.schema import Recoding
-from understudy.testing.tables import CodedSource, SealedSource
+from understudy.testing.tables import CodedSource, SealedSource, WordSource
 
 SIZES = {"a": 3, "b": 2, "c": 2}
 ROWS = [[0, 0, 0], [1, 1, 0], [2, 1, 1], [2, 0, 1]]
@@ -151,6 +151,23 @@ AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
         (lambda t: t.dependence([("a",)], rho=0.1), SettingError, "pairs"),
         (lambda t: t.dependence([("a", "b", "c")], rho=0.1), SettingError, "pairs"),
         (lambda t: t.dependence([("a", "b")], rho=1.5), BudgetExceeded, "of which 1 is left"),
+        (lambda t: t.measure([("a",)], rho=10**400), BudgetExceeded, "of which 1 is left"),
+        (lambda t: t.measure([("a",)], rho="1"), SettingError, "positive"),
+        (lambda t: t.measure([("a",)], rho=0.1, weights={("a",): 10**400}), SettingError, "finite weight"),
+        (lambda t: t.measure(np.array(1), rho=0.1), SettingError, "list of cliques"),
+        (lambda t: t.measure([np.array(1)], rho=0.1), SchemaError, "tuple of columns"),
+        (lambda t: t.measure([(["a"],)], rho=0.1), SchemaError, "unknown column"),
+        (lambda t: t.select([("a",)], against={("a",): ["x"] * 3}, rho=0.1), SettingError, "no number of rows"),
+        (lambda t: t.select([("a",)], against={("a",): [1, [2], 3]}, rho=0.1), SettingError, "no number of rows"),
+        (lambda t: t.error({("a",): [10**400] * 3}, weights={("a",): 1}, rho=0.1), SettingError, "no number of rows"),
+        (lambda t: t.error(None, weights={("a",): 1}, rho=0.1), SettingError, "no marginal of"),
+        (lambda t: t.error({}, weights={("a",): 1}, rho=0.1), SettingError, "no marginal of"),
+        (lambda t: t.error(AGAINST, weights=[("a",)], rho=0.1), SettingError, "give a mapping"),
+        (lambda t: t.error(AGAINST, weights={("a",): 0.5}, rho=0.1), SettingError, "whole number of at least 1"),
+        (lambda t: t.tally(["a"], what={"a": "bounds"}), SettingError, "give a mapping"),
+        (lambda t: t.tally({"a": 0.1}, what={}), SettingError, "say what is bought about 'a'"),
+        (lambda t: t.recoded(None), SettingError, "give a `Recoding`"),
+        (lambda t: t.over(None), SettingError, "the same units"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_answered_is_refused_unread_and_unpaid(ask, error, words):
@@ -165,6 +182,58 @@ def test_a_table_too_large_to_hold_is_refused_before_it_is_paid():
     private = PrivateTable(source, Budget.of(rho=1.0))
     with pytest.raises(SettingError, match="nothing was spent"):
         private.measure([("a", "b")], rho=0.5)
+
+
+def test_a_table_too_large_to_count_before_codes_are_merged_is_refused_before_it_is_paid():
+    """It is small after merging, and no source can number its cells before."""
+    columns = [f"c{i}" for i in range(5)]
+    source = SealedSource(dict.fromkeys(columns, 100_000), [])
+    merging = Recoding({column: np.arange(100_000) % 2 for column in columns})
+    private = PrivateTable(source, Budget.of(rho=1.0)).recoded(merging)
+    with pytest.raises(SettingError, match="nothing was spent"):
+        private.measure([tuple(columns)], rho=0.5)
+    assert private.account.spent == 0
+
+
+@pytest.mark.parametrize("share", [np.float32(0.125), np.float64(0.125), Fraction(1, 8), 0.125])
+def test_a_share_may_be_any_kind_of_number(share):
+    private = table()
+    private.measure([("a",)], rho=share)
+    assert Fraction(1, 8) - Fraction(1, 10**9) < private.account.spent <= Fraction(1, 8)
+    assert table().error(AGAINST, weights={"a": np.int64(2), ("b",): 1}, rho=share).scale > 0
+
+
+def test_a_whole_number_of_numpy_is_the_whole_budget():
+    private = table()
+    assert private.sigma(np.int64(1)) == private.sigma(1.0)
+    private.measure([("a",)], rho=np.int64(1))
+    assert private.account.spent <= 1
+
+
+WORDS = Budget.of(rho=1.0, delta=1e-6, purchase_delta=1e-7)
+
+
+@pytest.mark.parametrize("delta", [1e-8, np.float64(1e-8), Fraction(1, 10**8), np.longdouble(1e-8)])
+def test_values_are_bought_for_a_delta_of_any_kind_of_number(delta):
+    private = PrivateTable(WordSource({"a": 10_000}), WORDS)
+    assert list(private.values("w", rho=0.5, delta=delta)) == ["a"]
+    assert 0 < private.account.charges[0].delta <= Fraction(float(delta))
+
+
+@pytest.mark.parametrize("delta", ["1", None, math.nan, 0, 1, -1.0, True, [], 1j, np.array(1e-8)])
+def test_values_for_no_delta_are_refused_unread_and_unpaid(delta):
+    private = PrivateTable(WordSource({"a": 10_000}), WORDS)
+    with pytest.raises(SettingError, match="above 0 and below 1"):
+        private.values("w", rho=0.5, delta=delta)
+    assert private.account.spent == 0
+
+
+@pytest.mark.parametrize("column", ["other", None, 3, ["w"]])
+def test_values_of_a_column_that_has_none_to_buy_are_refused_unread_and_unpaid(column):
+    private = PrivateTable(WordSource({"a": 10_000}), WORDS)
+    with pytest.raises(SettingError, match="nothing was spent"):
+        private.values(column, rho=0.5, delta=1e-8)
+    assert private.account.spent == 0
 
 
 def test_an_unknown_noise_is_refused():

@@ -13,7 +13,7 @@ from typing import Literal
 from understudy.errors import BudgetExceeded, SettingError
 from understudy.privacy.accounting.charge import Charge
 from understudy.privacy.accounting.convert import epsilon_of, rho_of
-from understudy.privacy.exact import float_above
+from understudy.privacy.exact import exact_of, float_above
 
 Proof = Literal["zcdp", "pure", "pld"]
 """Which composition theorem a budget rests on: zero-concentrated DP, pure DP, or the exact discrete-Gaussian curve."""
@@ -192,7 +192,7 @@ class Account:
         """
         if isinstance(amount, bool) or not isinstance(amount, Real) or not 0 < amount < math.inf:
             raise SettingError("a share of the budget must be a positive, finite number")
-        exact, left = Fraction(amount if isinstance(amount, Fraction) else float(amount)), self.remaining
+        exact, left = exact_of(amount), self.remaining
         if exact > left + self.budget.capacity * _SLACK or left <= 0:
             raise BudgetExceeded(
                 f"this step asks for {float_above(exact):.6g} of a budget of {float_above(self.budget.capacity):.6g}, "

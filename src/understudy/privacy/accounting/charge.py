@@ -101,6 +101,8 @@ def laplace(what: What, about: tuple[Clique, ...], sensitivity: int, *, share: F
 
 def laplace_sd(scale: float) -> float:
     """Standard deviation of the discrete Laplace, whose variance is 2 q / (1 - q)^2 with q = exp(-1/scale)."""
+    if math.isinf(scale):
+        return math.inf
     q = math.exp(-1 / scale)
     return max(math.sqrt(2 * q) / -math.expm1(-1 / scale), 1e-9)
 

@@ -36,8 +36,15 @@ def numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float])
     """
     if not isinstance(given, Mapping):
         raise SettingError(f"give a {what} by clique, such as {{('sex', 'age'): 2}}")
-    found = [float(one) if isinstance(one := given.get(clique), Real) else math.nan for clique in cliques]
+    found = [_float(given.get(clique)) for clique in cliques]
     for clique, number in zip(cliques, found, strict=True):
         if not math.isfinite(number):
             raise SettingError(f"{clique} needs a finite {what}; give one for every clique")
     return found
+
+
+def _float(value: object) -> float:
+    try:
+        return float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:  # a whole number beyond all floats
+        return math.inf

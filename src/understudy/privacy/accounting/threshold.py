@@ -14,12 +14,13 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
+from numbers import Real
 
 from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.privacy.accounting.charge import Charge, gaussian
 from understudy.privacy.accounting.neighbours import Neighbours
-from understudy.privacy.exact import float_above
+from understudy.privacy.exact import exact_of, float_above
 from understudy.privacy.fixed_point import exp_neg
 
 _ROOT_TWO_PI = Fraction(250662, 100000)  # below sqrt(2 pi) = 2.5066282...
@@ -64,8 +65,16 @@ def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int,
     return high, min(delta, Fraction(float_above(cost(high))))
 
 
-def thresholded(about: tuple[Clique, ...], neighbours: Neighbours, *, share: Fraction, delta: Fraction) -> Charge:
-    """Telling the values of a column whose noisy count reaches a threshold, for at most `share` of rho and `delta`."""
+def thresholded(
+    about: tuple[Clique, ...], neighbours: Neighbours, *, share: Fraction, delta: float | Fraction
+) -> Charge:
+    """Telling the values of a column whose noisy count reaches a threshold, for at most `share` of rho and `delta`.
+
+    Raises:
+        SettingError: when delta is no number between 0 and 1.
+    """
+    if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:
+        raise SettingError("values are bought with a part of delta: give a delta above 0 and below 1")
     paid = gaussian("values", about, neighbours.marginal_l2_squared, share=share)
-    threshold, cost = threshold_for(Fraction(paid.scale), neighbours.max_rows, delta)
+    threshold, cost = threshold_for(Fraction(paid.scale), neighbours.max_rows, exact_of(delta))
     return replace(paid, delta=cost, threshold=threshold)

@@ -1,0 +1,70 @@
+"""What callers ask the gate, checked before anything is paid: public arguments and facts of the schema alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
+from understudy.privacy.exact import dyadic
+from understudy.privacy.scores import FixedMarginals
+
+LARGEST_TABLE = 1 << 28
+"""A noisy table covers every cell of its clique; one of more cells than this (2 GiB) is refused before it is paid."""
+
+_LARGEST_INDEX = (1 << 63) - 1
+"""Before codes are merged, a cell has a number of 64 bits; a table of more cells is refused before it is paid."""
+
+
+def asked_cliques(cliques: Iterable[Clique], domain: Domain, counted: Domain) -> list[Clique]:
+    """The cliques as tuples, each set of columns once.
+
+    Args:
+        cliques: what was given.
+        domain: the columns after merging codes.
+        counted: the same before, as the source counts them.
+
+    Raises:
+        SettingError, SchemaError: for what is no list of cliques, unknown columns, repeats, and tables too large.
+    """
+    try:
+        given = list(cliques)
+    except TypeError:
+        raise SettingError("give a list of cliques, such as [('sex', 'age')]") from None
+    wanted = [domain.check(clique) for clique in given]
+    if len({frozenset(clique) for clique in wanted}) != len(wanted):
+        raise SettingError("the same set of columns is named twice in one call; name it once")
+    for clique in wanted:
+        _check_size(clique, domain.cells(clique), LARGEST_TABLE)
+        _check_size(clique, counted.cells(clique), _LARGEST_INDEX)
+    return wanted
+
+
+def _check_size(clique: Clique, cells: int, most: int) -> None:
+    if cells > most:
+        raise SettingError(
+            f"the table of {clique} has {cells} cells, more than {most}: use fewer columns, or coarser ones; "
+            "nothing was spent"
+        )
+
+
+def asked_marginals(
+    cliques: Iterable[Clique], against: Mapping[Clique, ArrayLike], domain: Domain
+) -> dict[Clique, Callable[[], NDArray[np.int64]]]:
+    """How to get each public marginal in whole units. All are checked now; fixed ones are not all held at once.
+
+    Raises:
+        SettingError: for a clique that has none, and one that does not fit its clique.
+    """
+    given: dict[Clique, Callable[[], NDArray[np.int64]]] = {}
+    for clique in cliques:
+        if not isinstance(against, Mapping) or clique not in against:
+            raise SettingError(f"against: there is no marginal of {clique} to compare with; give one per candidate")
+        make = partial(lambda c: dyadic(against[c], domain.cells(c), c), clique)
+        made = make()
+        given[clique] = make if isinstance(against, FixedMarginals) else partial(np.asarray, made)
+    return given
