@@ -12,6 +12,17 @@ OWNER = 0o600
 """The mode of a file that its owner alone may read and write."""
 
 
+def named(path: Path) -> Path:
+    """The path of a file.
+
+    Raises:
+        OutputError: for what names none, such as "." and "/".
+    """
+    if not path.name:
+        raise OutputError(f"{path} is a folder; give the name of a file")
+    return path
+
+
 def write_page(page: str, path: Path, *, private: bool = False) -> None:
     """Write a page completely or not at all.
 
@@ -21,9 +32,7 @@ def write_page(page: str, path: Path, *, private: bool = False) -> None:
     Raises:
         OutputError: when it cannot be written.
     """
-    if not path.name:
-        raise OutputError(f"{path} is a folder; give the name of a file")
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    draft = named(path).with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         draft.unlink(missing_ok=True)  # of a killed process that had our number: its mode is not ours
         draft.touch(mode=OWNER if private else 0o666, exist_ok=False)

@@ -344,6 +344,28 @@ def test_a_draft_is_not_overwritten(tmp_path):
         present.unlink()
 
 
+@pytest.mark.parametrize("words", [("draft", "t.csv", "--discover", "--unit", "row"), ("import", "t.csv")])
+def test_a_schema_that_is_there_is_not_replaced_by_one_made_of_names(tmp_path, words):
+    (tmp_path / "t.csv").write_text("column,value,label\nsex,1,male\n")
+    (tmp_path / "s.yaml").write_text("mine")
+    command, table, *rest = words
+    told = run("schema", command, tmp_path / table, *rest, "-o", tmp_path / "s.yaml", code=8)
+    assert "is there already" in told
+    assert (tmp_path / "s.yaml").read_text() == "mine"
+
+
+def test_a_review_replaces_nothing_but_its_own_draft(unsaid, tmp_path):
+    draft = tmp_path / "s.custodian-only.yaml"
+    answers = ["--accept", "zip", "--accept", "age", "--unit", "row"]
+    for output, present in ((), "s.yaml"), (("-o", tmp_path / "o.yaml"), "o.custodian-only.yaml"):
+        (tmp_path / present).write_text("mine")
+        assert f"{present} is there already" in run("schema", "review", draft, *answers, *output, code=8)
+        assert (tmp_path / present).read_text() == "mine"
+        (tmp_path / present).unlink()
+    run("schema", "review", draft, *answers[:2], *answers[4:])
+    assert "Every column is reviewed." in run("schema", "review", draft, *answers)
+
+
 def test_a_table_without_rows_proposes_nothing(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n")
     assert "no rows to propose anything from" in run(

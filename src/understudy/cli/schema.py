@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 import typer
 
 from understudy.cli.console import tell
-from understudy.cli.schema_review import as_yaml, review, unit_of, with_unit
-from understudy.errors import InputError, OutputError, SchemaError, SettingError
+from understudy.cli.schema_review import as_yaml, refuse_present, review, unit_of, with_unit
+from understudy.errors import InputError, SchemaError, SettingError
 from understudy.page import write_page
 from understudy.schema import Schema
 from understudy.schema.custodian import MARK, found, marked, unmarked
@@ -81,9 +81,7 @@ def _draft_of_rows(
 ) -> None:
     """A proposal from the rows themselves: marked, because it shows values of theirs."""
     path = marked(output)
-    for present in (path, unmarked(path)):
-        if present.exists():
-            raise OutputError(f"{present} is there already, perhaps with your corrections; choose another output")
+    refuse_present(path, unmarked(path))
     from understudy.schema.drafting.draft import draft as propose
 
     table, names, dialect, asides = _whole_table(data, header)
@@ -115,6 +113,7 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
     from understudy.source.sql.place import home_of, refuse_password
 
     refuse_password(data)
+    refuse_present(output)
     notes: list[str] = []
     if home_of(data) != "file":
         dialect, names = Dialect(), {name: type_of(kind) for name, kind in column_types(data).items()}
@@ -192,6 +191,7 @@ def import_(
 
     Says what is left for you to add.
     """
+    refuse_present(output)
     imported = _imported(source, form)
     content = imported.content
     gaps = list(imported.gaps)

@@ -9,7 +9,7 @@ import typer
 
 from understudy.cli.console import tell
 from understudy.cli.guard import INTERRUPTED
-from understudy.errors import SettingError
+from understudy.errors import OutputError, SettingError
 from understudy.schema import Schema
 from understudy.schema.custodian import found, marked, unmarked
 from understudy.schema.format.file import load, states_unit
@@ -33,6 +33,8 @@ def review(
     change `status: draft` to `status: reviewed`. What was answered before an interruption is kept.
     """
     path = found(schema)
+    done = output or unmarked(path)
+    refuse_present(*({done, marked(output or path)} - {path}))
     content = load(path, unit="row").to_dict()
     names = [field["name"] for field in content["fields"]]
     for name in accept or []:
@@ -42,14 +44,24 @@ def review(
     content["fields"], stopped = _answered(content["fields"], accept)
     result = Schema.from_dict(content)
     drafts = [column.name for column in result.columns if column.status == "draft"]
-    target = output or (path if drafts else unmarked(path))
-    target = marked(target) if drafts else target
-    result.save(target)
+    target = marked(output or path) if drafts else done
+    result.save(target, overwrite=True)
     left = f"Still to review: {', '.join(drafts)}." if drafts else "Every column is reviewed."
     left = f"\nInterrupted; what you answered is kept. {left}" if stopped else left
     tell(f"{left}\n{target}", {"schema": str(target), "drafts": drafts}, quiet=quiet, as_json=as_json)
     if stopped:
         raise typer.Exit(INTERRUPTED)
+
+
+def refuse_present(*paths: Path) -> None:
+    """Refuse to write a schema over one that is there.
+
+    Raises:
+        OutputError: naming the file.
+    """
+    for path in paths:
+        if path.exists():
+            raise OutputError(f"{path} is there already, perhaps with your corrections; choose another output")
 
 
 def unit_of(text: str, names: list[str] | None = None) -> Any:

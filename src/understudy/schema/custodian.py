@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from understudy.errors import OutputError
+from understudy.page import named
 
 MARK = "CUSTODIAN ONLY: made from the private rows, without noise. Do not share."
 """The first line of every such output."""
@@ -34,9 +34,7 @@ def marked(path: Path) -> Path:
     Raises:
         OutputError: for what names no file.
     """
-    if not path.name:
-        raise OutputError(f"{path} is a folder; give the name of a file")
-    if f".{SUFFIX}" in path.name:
+    if f".{SUFFIX}" in named(path).name:
         return path
     return path.with_name(f"{path.stem}.{SUFFIX}{path.suffix}")
 

@@ -279,15 +279,19 @@ class Schema:
             )
         return load(as_path("schema", path))
 
-    def save(self, path: str | PathLike[str]) -> None:
+    def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the schema; JSON or YAML by the file's ending.
 
+        Args:
+            path: the file.
+            overwrite: replace a file of that name. Its comments, and what was corrected in it by hand, are lost.
+
         Raises:
-            OutputError: when the file cannot be written.
+            OutputError: when the file is there already, or cannot be written.
         """
         from understudy.schema.format.file import save
 
-        save(self, as_path("path", path))
+        save(self, as_path("path", path), overwrite=overwrite)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:

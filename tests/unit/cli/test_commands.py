@@ -392,5 +392,5 @@ def test_warnings_of_other_libraries_are_not_shown(folder, call, monkeypatch):
     ("used", "words"), [(1 - 1e-16, "all used"), (None, "all used"), (0.25, "0.25 used, 0.75 left")]
 )
 def test_a_limit_that_is_used_up_says_so(used, words):
-    limit = {"most": 1.0, "used": used, "text": "epsilon 1"}
+    limit = {"most": 1.0, "used": used, "text": "epsilon 1", "mixed_units": False}
     assert book._words({"dataset": "people", "text": "2 runs", "limit": limit}).endswith(f"limit: epsilon 1; {words}")

@@ -150,7 +150,7 @@ def test_the_folder_of_another_run_is_refused_and_the_difference_named(folder):
     with pytest.raises(errors.OutputError, match="holds another run: it differs in budget"):
         start(folder)
     write(folder)
-    us.Schema.from_domain({"a": 3, "b": 2, "c": 3}).save(folder / "s.yaml")
+    us.Schema.from_domain({"a": 3, "b": 2, "c": 3}).save(folder / "s.yaml", overwrite=True)
     with pytest.raises(errors.OutputError, match="differs in the schema's content"):
         start(folder)
     assert files(folder) == before

@@ -29,7 +29,7 @@ def test_twins(tmp_path, monkeypatch, mechanism):
         monkeypatch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
         (tmp_path / "in").mkdir(exist_ok=True)
         pa_csv.write_csv(frame, tmp_path / "in" / "t.csv")
-        SCHEMA.save(tmp_path / "in" / "s.yaml")
+        SCHEMA.save(tmp_path / "in" / "s.yaml", overwrite=True)
         (tmp_path / "in" / "run.yaml").write_text(
             f"data: t.csv\nschema: s.yaml\nbudget: {{rho: 0.5}}\nmechanism: {mechanism}\nquality: 10%\n"
             "outputs: {rows: [csv, parquet], report: public, seed: 1}\n"

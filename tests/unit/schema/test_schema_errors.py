@@ -267,6 +267,7 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
         (lambda: Schema.load(tmp_path / "latin.yaml"), "save the schema as UTF-8"),
         (lambda: schema.save(tmp_path / "none" / "s.yaml"), "check that the folder exists"),
         (lambda: schema.save("."), "is a folder; give the name of a file"),
+        (lambda: schema.save(tmp_path / "broken.json"), "is there already; choose another name, or say overwrite=True"),
         (lambda: recoding.recode(schema.domain), "give one per code"),
         (lambda: Recoding({"z": np.array([0])}).recode(schema.domain), "recode declared columns only"),
         (lambda: recoding.merged("w"), "ask for one of n"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from understudy.errors import SchemaError
+from understudy.errors import OutputError, SchemaError
 from understudy.notation import LOADER, read_json, read_yaml
 from understudy.page import write_page
 from understudy.schema.custodian import found
@@ -56,14 +56,16 @@ def load(path: Path, *, unit: str | None = None) -> Schema:
         raise SchemaError(f"{path}: {error}" if not str(error).startswith(str(path)) else str(error)) from None
 
 
-def save(schema: Schema, path: Path) -> None:
+def save(schema: Schema, path: Path, *, overwrite: bool = False) -> None:
     """Write a schema completely or not at all; JSON when the file ends so, else YAML.
 
     **Privacy.** While a column is a draft, made from the rows without noise, its owner alone can read the file.
 
     Raises:
-        OutputError: when the file cannot be written.
+        OutputError: when the file cannot be written, or is there already and may not be overwritten.
     """
+    if path.is_file() and not overwrite:
+        raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
     content = to_dict(schema)
     text = json.dumps(content, indent=2, ensure_ascii=False) + "\n" if path.suffix == ".json" else _yaml(content)
     write_page(text, path, private=any(column.status == "draft" for column in schema.columns))
