@@ -147,7 +147,9 @@ class RunJournal:
         self._run, self._book, self._dataset, self._mark, self._limit = run, book, dataset, mark, limit
         self.earlier = None if earlier is None else Earlier(earlier, closed=copied)
         self._writer: PartialWriter | None = None
-        self._spent = self.earlier is not None and self.earlier.spent
+        # killed between the book and the record of its first charge, a run is in the book and has no charge on record
+        booked = mark is not None and not run.rehearsal and book.holds(dataset, mark)
+        self._spent = self.earlier is not None and (self.earlier.spent or booked)
         self._measured = self.earlier is not None and self.earlier.measured
         self._recalled: Any = None
         self._answered = None if mark is None or run.rehearsal else Answered(book.folder, mark)
@@ -157,7 +159,7 @@ class RunJournal:
         if not run.insecure and not run.rehearsal:
             book.check(dataset)
             unit = run.neighbours.describe()
-            if limit != "ignore" and not (mark and book.holds(dataset, mark)):
+            if limit != "ignore" and not booked:
                 _mind_limit(book.passed(dataset, run.budget, unit=unit), refuse=limit == "refuse")
         if output is not None:
             check_output(Path(output))

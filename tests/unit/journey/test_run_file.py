@@ -301,6 +301,27 @@ def test_a_failure_after_spending_says_to_run_again(folder, monkeypatch):
     assert us.Book().spent("t").runs == 1
 
 
+def test_a_run_that_was_killed_right_after_the_book_is_not_lost_when_the_next_attempt_fails(folder):
+    """It is paid for: its record stays, whatever stops an attempt before it asks anything."""
+    original = us.Book.append
+
+    def killed(self, *args, **rest):
+        original(self, *args, **rest)
+        shutil.copytree(folder / "out", folder / "left")
+        raise KeyboardInterrupt
+
+    with mock.patch.object(us.Book, "append", killed), pytest.raises(KeyboardInterrupt):
+        start(folder)
+    shutil.rmtree(folder / "out")
+    (folder / "left").rename(folder / "out")
+    (folder / "t.csv").rename(folder / "later.csv")
+    with pytest.raises(errors.InputError):
+        start(folder)
+    (folder / "later.csv").rename(folder / "t.csv")
+    assert start(folder).status == "made"
+    assert us.Book().spent("t").runs == 1
+
+
 def test_an_attempt_that_cannot_go_on_and_measured_nothing_says_what_is_left_to_do(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(PartialWriter, "measured", lambda *args: 1 / 0)
