@@ -100,7 +100,8 @@ class AIM:
         raw, stages, recoding = self._initialise(table, self._columns(declared), rho, progress)
         table = table.recoded(recoding)
         domain = table.domain
-        weights = _roomy(domain, self._cliques(domain), self._room(declared))
+        known = {r: weight for r, weight in self._cliques(domain).items() if table.askable(r)}
+        weights = _roomy(domain, known, self._room(declared))
         log = RoundLog(weights, stages, keep=self.bounds)
         measurements = all_re_expressed(declared, raw, recoding)
         model = _uniform(domain, total) if not raw else estimate(domain, measurements, total=total)

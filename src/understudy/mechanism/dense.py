@@ -117,12 +117,18 @@ def dense_marginals(
     return chosen
 
 
-def combined(domain: Domain, pairs: Sequence[Clique], *, most_cells: int = 5000) -> list[Clique]:
+def combined(
+    domain: Domain,
+    pairs: Sequence[Clique],
+    *,
+    most_cells: int = 5000,
+    admissible: Callable[[Clique], bool] = lambda clique: True,
+) -> list[Clique]:
     """Cliques to measure instead of the pairs: small tables whose pairs were all chosen are measured as one.
 
     From the largest size down to three, a clique of the graph of pairs is taken when its table has at most
-    `most_cells` cells and it shares at most two columns with all cliques taken before; then the pairs that no clique
-    covers. Among cliques of one size the first in the domain's order is taken.
+    `most_cells` cells, it is `admissible` and shares at most two columns with all cliques taken before; then the pairs
+    that no clique covers. Among cliques of one size the first in the domain's order is taken.
 
     >>> combined(Domain(dict.fromkeys("abcd", 2)), [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")])
     [('a', 'b', 'c'), ('c', 'd')]
@@ -136,8 +142,9 @@ def combined(domain: Domain, pairs: Sequence[Clique], *, most_cells: int = 5000)
     largest = min(len(near), int(math.log2(max(most_cells, 1))))
     for length in range(largest, 2, -1):
         for clique in _cliques(domain, near, length, most_cells, used):
-            taken.append(clique)
-            used |= set(clique)
+            if admissible(clique):
+                taken.append(clique)
+                used |= set(clique)
     covered = {pair for clique in taken for pair in combinations(clique, 2)}
     return [*taken, *(pair for pair in map(domain.canonical, pairs) if pair not in covered)]
 

@@ -103,7 +103,7 @@ class NistMST:
         ones = table.measure(columns, rho=spend - rest, weights=columns)
         recoding = compress(domain, ones, threshold=self.threshold)
         merged = table.recoded(recoding)
-        weights = self._affordable(merged.domain, chosen)
+        weights = self._affordable(merged, chosen)
         progress(Step("measure", 0.5, "marginals chosen from the public table"))
         later = merged.measure(weights, rho=rest, weights=weights) if weights else []
         if chosen and not weights and not table.planned:  # constant columns have no tables: a second look instead
@@ -175,11 +175,13 @@ class NistMST:
             columns[clique] = (columns[clique] ** power + groups.pop(clique) ** power) ** (1 / power)
         return columns, groups
 
-    def _affordable(self, domain: Domain, chosen: dict[Clique, float]) -> dict[Clique, float]:
+    def _affordable(self, merged: PrivateTable, chosen: dict[Clique, float]) -> dict[Clique, float]:
         """Line 5, on the merged domain; forced cliques stay whatever their size, constant columns need no table."""
+        domain = merged.domain
         forced = {clique for clique, _ in self._kept}
         free = [clique for clique in chosen if clique not in forced]
         small = {clique for clique in within(domain, free, int(self.max_cells)) if domain.cells(clique) > 1}
+        small = {clique for clique in small if merged.askable(clique)}
         return {clique: weight for clique, weight in chosen.items() if clique in small or clique in forced}
 
 

@@ -146,7 +146,7 @@ class PrivSyn:
         """The cliques to measure and their weights; a column that no pair names is measured by itself again."""
         domain = view.domain
         named = {column for pair in pairs for column in pair}
-        cliques = combined(domain, pairs, most_cells=self.clique_cells)
+        cliques = combined(domain, pairs, most_cells=self.clique_cells, admissible=view.askable)
         cliques += [(column,) for column in domain if column not in named]
         weights = _spread(view, rho).weights([domain.cells(clique) for clique in cliques])
         return cliques, dict(zip(cliques, weights, strict=True))

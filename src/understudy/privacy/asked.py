@@ -44,6 +44,11 @@ def asked_cliques(cliques: Iterable[Clique], domain: Domain, counted: Domain) ->
     return wanted
 
 
+def can_count(clique: Clique, domain: Domain, counted: Domain) -> bool:
+    """Whether the table of a clique is small enough, after merging codes and before."""
+    return domain.cells(clique) <= LARGEST_TABLE and counted.cells(clique) <= _LARGEST_INDEX
+
+
 def _check_size(clique: Clique, cells: int, most: int) -> None:
     if cells > most:
         raise SettingError(

@@ -23,7 +23,7 @@ from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.privacy.accounting.shares import numbers as _numbers
 from understudy.privacy.accounting.shares import shares as _shares
 from understudy.privacy.accounting.threshold import thresholded
-from understudy.privacy.asked import asked_cliques, asked_marginals
+from understudy.privacy.asked import asked_cliques, asked_marginals, can_count
 from understudy.privacy.counted import Counted
 from understudy.privacy.exact import distance, float_above, float_below, indif, merged, sqrt_above
 from understudy.privacy.noise.integer import Noise, noise_named
@@ -150,6 +150,14 @@ class PrivateTable:
     def planned(self) -> bool:
         """Whether all measurements were fixed in advance, so that nothing else can be asked; public."""
         return self.__plan is not None
+
+    def askable(self, clique: Clique) -> bool:
+        """Whether the table of a clique is small enough to be asked for, in merged codes and as it is counted; public.
+
+        Rows are counted before their codes are merged, by a cell's number of 64 bits: of four columns of 100,000 values
+        there is no table, however few codes are left of them.
+        """
+        return can_count(clique, self.domain, self.__source.domain)
 
     def sigma(self, rho: float) -> float:
         """The standard deviation of the noise on each cell of one marginal measured with this share of the budget."""
