@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -39,17 +40,20 @@ class Rating:
         """The workload, whether it was named or not."""
         return self.workload or "all-2way"
 
-    def tables(self, domain: Domain) -> tuple[dict[Clique, int], int]:
+    def tables(
+        self, domain: Domain, askable: Callable[[Clique], bool] = lambda clique: True
+    ) -> tuple[dict[Clique, int], int]:
         """The tables to compare with whole weights, and how many the workload has.
 
         Chosen from the workload and a fixed seed, never from rows or answers. Where there are too many, they are drawn
-        in proportion to their weights and then count alike; those of very many cells are left out.
+        in proportion to their weights and then count alike; those of very many cells, and those that are not `askable`,
+        are left out.
 
         Raises:
             SettingError: when none is small enough.
         """
         weights = {clique: weight for clique, weight in Workload.parse(self.named, domain).weights.items() if weight}
-        small = {clique: weight for clique, weight in weights.items() if domain.cells(clique) <= _CELLS}
+        small = {r: weight for r, weight in weights.items() if domain.cells(r) <= _CELLS and askable(r)}
         if not small:
             raise SettingError(f"quality: every table of {self.named} has more than {_CELLS} cells; name smaller ones")
         names = list(small)
@@ -74,11 +78,11 @@ def rated(table: PrivateTable, fit: Fit, rating: Rating) -> Quality:
 
     **Privacy.** One call to the gate, against marginals of a model that is made of earlier answers.
     """
-    domain = fit.recoding.recode(table.domain)
-    weights, of = rating.tables(domain)
+    view = table.recoded(fit.recoding)
+    weights, of = rating.tables(view.domain, view.askable)
     cost = float_below(min(rating.cost(table.account.budget.capacity), table.account.remaining))
     against = fit.model.project_many(list(weights))
-    apart = table.recoded(fit.recoding).error(against, weights=weights, rho=cost)
+    apart = view.error(against, weights=weights, rho=cost)
     whole = 2 * max(float(fit.model.total), 1.0)
     return Quality(
         apart.rows / whole, apart.scale / whole, apart.noise, Path(rating.named).name, len(weights), of, rating.share

@@ -11,9 +11,10 @@ import understudy as us
 from understudy import errors, journey
 from understudy.domain import Domain
 from understudy.journey.rehearsal import rehearsal_rows
-from understudy.privacy import PrivateTable
+from understudy.mechanism import mechanism_named
+from understudy.privacy import Budget, PrivateTable
 from understudy.quality import parsed_share
-from understudy.rating import MOST, Rating
+from understudy.rating import MOST, Rating, rated
 from understudy.run import RunJournal
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
@@ -108,6 +109,16 @@ def test_many_tables_are_drawn_the_same_ones_every_time_and_large_ones_left_out(
     assert (weights, of) == Rating(0.1).tables(domain)
     with pytest.raises(errors.SettingError, match="more than 65536 cells"):
         Rating(0.1).tables(Domain({"a": 60_000, "b": 3}))
+
+
+def test_tables_that_cannot_be_counted_are_left_out_once_codes_are_merged(tmp_path):
+    """Four columns of 100,000 values each have no table, however few codes are left: the run was paid for by then."""
+    (tmp_path / "w.yaml").write_text("- [a, b, c, d]\n- [e]\n")
+    sizes = dict.fromkeys("abcd", 100_000) | {"e": 2}
+    table = PrivateTable(CodedSource(sizes, [[0, 0, 0, 0, 1]] * 500), Budget.of(rho=10.0))
+    fit = mechanism_named("mst").fit(table, rho=9.0)
+    assert fit.recoding.recode(table.domain).cells("abcd") < 1 << 16
+    assert rated(table, fit, Rating(0.05, str(tmp_path / "w.yaml"))).tables == 1
 
 
 def test_weights_of_the_workload_count(tmp_path):
