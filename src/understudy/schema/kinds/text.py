@@ -160,6 +160,13 @@ def _decimal_text(cell: Decimal) -> str | None:
 
 def _object_text(cell: Any) -> str | None:
     """One object in the text that its typed form would be read as."""
+    try:
+        return _written(cell)
+    except Exception:  # an object that cannot be written is an empty cell
+        return None
+
+
+def _written(cell: Any) -> str | None:
     if isinstance(cell, np.datetime64):
         cell = cell.astype("M8[us]").item()  # a moment, as frames hold all of these
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
@@ -177,9 +184,6 @@ def _object_text(cell: Any) -> str | None:
         return cell.decode("utf-8", "replace")
     if isinstance(cell, timedelta):
         return repr(cell.total_seconds())
-    try:
-        if isinstance(cell, datetime):
-            return _moment_text(cell)
-        return cell.isoformat() if isinstance(cell, date) else str(cell)
-    except Exception:  # an object that cannot be written is an empty cell
-        return None
+    if isinstance(cell, datetime):
+        return _moment_text(cell)
+    return cell.isoformat() if isinstance(cell, date) else str(cell)
