@@ -78,8 +78,8 @@ class PartialWriter:
             writer._end = _complete(path.read_bytes())
             writer._file = path.open("r+b", buffering=0)
             writer._file.truncate(writer._end)
-            writer._file.seek(writer._end)
-            _write(writer._file, b"\n" * min(reserve_bytes, _LARGEST_RESERVE))
+            writer._file.seek(writer._end - 1)  # the end of the last line, which a crash or an editor may have taken
+            _write(writer._file, b"\n" * (1 + min(reserve_bytes, _LARGEST_RESERVE)))
         except OSError:
             raise OutputError(f"{path} cannot be written any more; nothing was spent now") from None
         return writer

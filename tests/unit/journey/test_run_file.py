@@ -341,6 +341,16 @@ def stopped(folder):
     return interrupted(folder, PrivateTable, "_noisy", after=1)
 
 
+def test_a_record_without_its_last_line_end_is_gone_on_with_and_stays_readable(stopped):
+    record = stopped / "out" / "stand-in.release.partial"
+    record.write_bytes(record.read_bytes().rstrip(b"\n"))
+    kept = read_partial(record).measurements
+    assert len(kept) == 1
+    interrupted(stopped, PrivateTable, "_noisy", after=1)
+    assert read_partial(record).measurements[0].values.tolist() == kept[0].values.tolist()
+    assert start(stopped).status == "resumed"
+
+
 def test_a_copy_of_an_unfinished_run_is_not_answered_a_second_time_for_one_price(stopped):
     shutil.copytree(stopped / "out", stopped / "copy")
     asked = []
