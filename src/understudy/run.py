@@ -152,7 +152,6 @@ class RunJournal:
         self._spent = self.earlier is not None and (self.earlier.spent or booked)
         self._measured = self.earlier is not None and self.earlier.measured
         self._recalled: Any = None
-        self._answered = None if mark is None or run.rehearsal else Answered(book.folder, mark)
         self._answers = 0 if earlier is None else earlier.answers
         footprint = run.mechanism.footprint(widest(run.schema).domain)
         check_memory(footprint.memory_bytes + run.rules_bytes)
@@ -193,6 +192,8 @@ class RunJournal:
             self._writer = PartialWriter.again(self._path, reserve_bytes=self._reserve)
         elif self._writer is None:
             self._writer = PartialWriter(self._path, self._run.to_dict(), reserve_bytes=self._reserve)
+        if self._mark is not None and not self._run.rehearsal and not self._run.insecure:
+            self._writer.count(Answered(self._book.folder, self._mark), self._answers)
         return self._writer
 
     def _write_down(self) -> None:
@@ -222,21 +223,13 @@ class RunJournal:
         self._recalled = None if self.earlier is None else self.earlier.answered(answer)
         if self._recalled is not None:
             return cast(T, self._recalled)
-        self._count()
         if not isinstance(answer, Measurement):
             self._open().answered(encoded(answer))
         return answer
 
-    def _count(self) -> None:
-        """Write down that there is one more answer, before it is on record: a record with fewer is an older copy."""
-        self._answers += 1
-        if self._answered is not None and not self._run.insecure:
-            self._answered.rise_to(self._answers)
-
     def bought(self, schema: Schema) -> None:
         """Write the schema down that was bought: what is measured from now on is coded by it."""
         if self._writer is not None:  # there is none where nothing was left to be asked, and so nothing was charged
-            self._count()
             self._writer.bought(schema.to_dict())
 
     def close(self, *, keep: bool) -> None:

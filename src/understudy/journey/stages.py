@@ -157,7 +157,10 @@ def _rate(file: RunFile, held: Partial, mark: str) -> Rate | None:
             table = PrivateTable(open_source(data, schema), receipt.budget, noise=receipt.noise)
             table.account.pay(receipt.charges)
             if not file.rehearsal:
-                Answered(Book().folder, mark).rise_to(held.answers + 1)
+                known = Answered(Book().folder, mark)
+                known.rise_to(held.answers + 1)()
+                known.settle()
+                known.close()
             named = workload_of(file) if file.content.get("workload") else held.run["rating"]["workload"]
             quality = rated(table, fit, Rating(held.run["rating"]["share"], named))
         return quality, replace(receipt, charges=table.account.charges)

@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from io import FileIO
@@ -27,6 +27,7 @@ from understudy.errors import OutputError, ReleaseError, UnderstudyError
 from understudy.measurement import Measurement
 from understudy.page import OWNER
 from understudy.privacy.accounting.charge import Charge
+from understudy.privacy.records.answered import Answered
 from understudy.release.pack import measurement_data, measurement_from
 from understudy.schema import Recoding
 
@@ -44,6 +45,9 @@ class PartialWriter:
     Raises:
         OutputError: when the file cannot be made, or is there already. Nothing was spent.
     """
+
+    _answered: Answered | None = None
+    _answers = 0
 
     def __init__(self, path: Path, run: Mapping[str, Any], *, reserve_bytes: int = 1 << 16) -> None:
         self.path = path
@@ -84,6 +88,11 @@ class PartialWriter:
             raise OutputError(f"{path} cannot be written any more; nothing was spent now") from None
         return writer
 
+    def count(self, answered: Answered, already: int) -> None:
+        """From now on, write down elsewhere how many answers there are: an older copy of this file has fewer."""
+        if self._answered is None:
+            self._answered, self._answers = answered, already
+
     def charged(self, charges: Sequence[Charge]) -> None:
         """Write charges down.
 
@@ -123,6 +132,8 @@ class PartialWriter:
 
     def close(self, *, keep: bool) -> None:
         """Stop writing; `keep` leaves the file, cut to what was written, for `understudy resume`."""
+        if self._answered is not None:
+            self._answered.close()
         if not self._file.closed:
             with suppress(OSError), self._file:
                 self._file.truncate(self._end)
@@ -138,14 +149,20 @@ class PartialWriter:
 
     def _keep(self, record: Mapping[str, Any]) -> None:
         line = _line(record)
+        self._answers += 1
+        count = None if self._answered is None else self._answered.rise_to(self._answers)
         try:
-            self._put(line)
+            self._put(line, count)
         except OSError:
             self._move(line)
+        if self._answered is not None:
+            self._answered.settle()
 
-    def _put(self, data: bytes) -> None:
-        """Write after the last complete line; what a failed attempt left behind it is written over."""
+    def _put(self, data: bytes, count: Callable[[], None] | None = None) -> None:
+        """Write after the last complete line, right after `count`; what a failed attempt left there is written over."""
         self._file.seek(self._end)
+        if count is not None:
+            count()
         _write(self._file, data)
         os.fsync(self._file.fileno())
         self._end += len(data)

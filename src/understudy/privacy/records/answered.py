@@ -11,6 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from io import FileIO
 from pathlib import Path
 
 from understudy.errors import OutputError
@@ -28,6 +32,7 @@ class Answered:
 
     def __init__(self, folder: Path, run: str) -> None:
         self._path = folder / f"{hashlib.sha256(run.encode()).hexdigest()[:32]}.answered"
+        self._file: FileIO | None = None
 
     @property
     def number(self) -> int:
@@ -43,18 +48,45 @@ class Answered:
         except (OSError, ValueError):
             raise OutputError(f"{self._path} cannot be read; nothing was asked") from None
 
-    def rise_to(self, number: int) -> None:
-        """Write down, durably, that so many answers are given, before the last of them is.
+    def rise_to(self, number: int) -> Callable[[], None]:
+        """What writes down that so many answers are given; to be called right before the last of them is on record.
 
-        Always as many bytes in the same place, so that a disk that fills up later, or a crash, leaves a whole number.
+        A process that is killed in between leaves a record that counts as an older copy. So nothing but the writing is
+        left to the call. It is always as many bytes in the same place: a disk that fills up later leaves a whole
+        number.
 
         Raises:
             OutputError: when it cannot be written; the answer was given to nobody.
         """
+        with self._told():
+            self._file = self._file or FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
+            self._file.seek(0)
+        return partial(self._write, self._file, str(number).zfill(_DIGITS).encode())
+
+    def settle(self) -> None:
+        """Make the number durable, before anyone gets the answer.
+
+        Raises:
+            OutputError: when that fails; the answer was given to nobody.
+        """
+        if self._file is not None:
+            with self._told():
+                os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, file: FileIO, text: bytes) -> None:
+        with self._told():
+            file.write(text)
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
         try:
-            with os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+b", buffering=0) as file:
-                file.write(str(number).zfill(_DIGITS).encode())
-                os.fsync(file.fileno())
+            yield
         except OSError:
             raise OutputError(f"{self._path} cannot be written; the run stops before it gets an answer") from None
 
