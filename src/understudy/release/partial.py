@@ -164,8 +164,12 @@ class PartialWriter:
         if count is not None:
             count()
         _write(self._file, data)
-        os.fsync(self._file.fileno())
-        self._end += len(data)
+        self._end += len(data)  # before what takes time: interrupted there, the line stays
+        try:
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._end -= len(data)
+            raise
 
     def _move(self, line: bytes) -> None:
         """Continue in the folder for temporary files; the old file goes once the new one holds everything.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -349,6 +350,24 @@ def test_a_record_without_its_last_line_end_is_gone_on_with_and_stays_readable(s
     interrupted(stopped, PrivateTable, "_noisy", after=1)
     assert read_partial(record).measurements[0].values.tolist() == kept[0].values.tolist()
     assert start(stopped).status == "resumed"
+
+
+def test_interrupted_while_an_answer_goes_to_disk_the_answer_stays_and_the_run_goes_on(folder):
+    """That is where most of a short run's time goes: the line is written, and the disk is waited for."""
+    original = PartialWriter.measured
+
+    def measured(*args):
+        with mock.patch.object(os, "fsync", side_effect=KeyboardInterrupt):
+            original(*args)
+
+    with mock.patch.object(PartialWriter, "measured", measured), pytest.raises(KeyboardInterrupt):
+        start(folder)
+    kept = read_partial(folder / "out" / "stand-in.release.partial").measurements
+    assert len(kept) == 1
+    assert start(folder).status == "resumed"
+    found = us.Release.load(folder / "out" / "stand-in.release").measurements
+    assert len(found) == 3
+    assert found[0].values.tolist() == kept[0].values.tolist()
 
 
 def test_a_copy_of_an_unfinished_run_is_not_answered_a_second_time_for_one_price(stopped):
