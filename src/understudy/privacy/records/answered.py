@@ -42,11 +42,12 @@ class Answered:
             OutputError: when it cannot be read.
         """
         try:
-            return int(self._path.read_bytes())
+            return int(self._path.read_bytes() or b"0")  # empty: killed before the first answer
         except FileNotFoundError:
             return 0
         except (OSError, ValueError):
-            raise OutputError(f"{self._path} cannot be read; nothing was asked") from None
+            words = f"{self._path} cannot be read; delete it where the run's folder is no copy. Nothing was asked"
+            raise OutputError(words) from None
 
     def rise_to(self, number: int) -> Callable[[], None]:
         """What writes down that so many answers are given; to be called right before the last of them is on record.

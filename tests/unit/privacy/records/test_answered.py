@@ -14,6 +14,14 @@ def test_a_run_of_which_nothing_is_known_was_given_nothing(tmp_path):
     Answered(tmp_path, "it").forget()
 
 
+def test_a_run_that_was_killed_before_its_first_answer_was_given_nothing(tmp_path):
+    one = Answered(tmp_path, "it")
+    one.rise_to(1)
+    one.close()
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == [0]
+    assert one.number == 0
+
+
 def test_the_number_is_kept_by_run_in_one_place_of_one_size(tmp_path):
     one, other = Answered(tmp_path, "it"), Answered(tmp_path, "../../other")
     for number in (1, 2, 11):
