@@ -209,10 +209,34 @@ def test_importing_is_light():
     assert heavy.isdisjoint(loaded)
 
 
-def test_the_command_line_starts_without_the_heavy_parts():
-    code = "import sys, understudy.cli; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
-    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert {"numba", "scipy", "pandas", "polars", "sklearn", "altair", "dp_accounting"}.isdisjoint(loaded)
+def loaded_by(*arguments):
+    """Every module that one command loads."""
+    code = (
+        f"import sys\nfrom understudy.cli import main\nsys.argv = {['understudy', *arguments]!r}\n"
+        "try:\n    main()\nfinally:\n    print(*sorted(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    return set(done.stderr.splitlines()[-1].split())
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], ["synthesize", "-h"], ["schema", "--help"], ["sample", "--wrong"]], ids=str
+)
+def test_help_version_and_wrong_usage_are_answered_without_the_heavy_parts(arguments):
+    loaded = loaded_by(*arguments)
+    assert "understudy.cli.commands" in loaded
+    heavy = {"numpy", "yaml", "pyarrow", "pandas", "numba", "scipy", "duckdb", "cryptography", "rich"}
+    assert heavy.isdisjoint(loaded)
+    assert {"understudy.schema", "understudy.privacy", "understudy.release"}.isdisjoint(loaded)
+
+
+def test_a_schemas_commands_load_nothing_of_noise_and_models(tmp_path):
+    table = tmp_path / "t.csv"
+    table.write_text("sex\nF\nM\n")
+    loaded = loaded_by("schema", "draft", str(table), "-o", str(tmp_path / "t.yaml"), "--unit", "row")
+    assert "understudy.schema.drafting.draft" in loaded
+    others = ("privacy", "model", "mechanism", "release", "planning", "metric")
+    assert {"numba", "duckdb", "cryptography", *(f"understudy.{name}" for name in others)}.isdisjoint(loaded)
 
 
 # -- pages that cannot be wrong --

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understudy.bounds import Bound
 from understudy.cli.console import Json, tell
-from understudy.release import Release
+
+if TYPE_CHECKING:
+    from understudy.bounds import Bound
 
 Confidence = Annotated[float, typer.Option(help="The probability with which it holds.")]
 
@@ -31,6 +32,8 @@ def answer(
 
     understudy answer people.release "sex=F, age=30..40"
     """
+    from understudy.release import Release
+
     found = Release.load(release).answer(query, confidence=confidence, share=share)
     number = "{:.4g}" if share else "{:.0f}"
     lines = [f"{number.format(found.value)} by the model"]
@@ -59,6 +62,8 @@ def bounds(
     is a perfect table, 2 a table that has nothing to do with the true one. Marginals without a bound are counted;
     `--json` lists them, after the others.
     """
+    from understudy.release import Release
+
     found = Release.load(release).bounds(workload, confidence=confidence, simultaneous=simultaneous)
     found = sorted(found, key=lambda bound: math.inf if bound.share is None else -bound.share)
     known = [bound for bound in found if bound.share is not None]

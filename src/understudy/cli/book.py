@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from understudy.cli.console import Json, tell
 from understudy.errors import SettingError
-from understudy.privacy import Book
-from understudy.privacy.records.limit import DELTA, Limit, past_year, units
+
+if TYPE_CHECKING:
+    from understudy.privacy import Book
 
 
 def book(
     dataset: Annotated[str | None, typer.Argument(help="The dataset's name, as given to a run; default: all.")] = None,
     limit_epsilon: Annotated[float | None, typer.Option(help="Set a limit for any 365 days, in epsilon.")] = None,
-    limit_delta: Annotated[float, typer.Option(help="The delta of that limit.")] = DELTA,
+    limit_delta: Annotated[float, typer.Option(help="The delta of that limit.")] = 1e-6,
     limit_rho: Annotated[float | None, typer.Option(help="Set a limit for any 365 days, in rho.")] = None,
     no_limit: Annotated[bool, typer.Option("--no-limit", help="Remove the limit.")] = False,
     as_json: Json = False,
@@ -27,6 +28,9 @@ def book(
 
     understudy book people --limit-epsilon 4
     """
+    from understudy.privacy import Book
+    from understudy.privacy.records.limit import Limit
+
     shelf = Book()
     given = limit_epsilon is not None or limit_rho is not None
     if (given or no_limit) and dataset is None:
@@ -45,6 +49,8 @@ def book(
 
 
 def _page(shelf: Book, dataset: str) -> dict[str, Any]:
+    from understudy.privacy.records.limit import past_year, units
+
     spent, limit = shelf.spent(dataset), shelf.limit(dataset)
     page: dict[str, Any] = {"dataset": dataset, "runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon}
     page |= {"delta": spent.delta, "mixed_units": spent.mixed, "limit": None, "text": str(spent)}

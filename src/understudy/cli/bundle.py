@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from understudy.cli.console import Json, Quiet, progress_shown, tell
-from understudy.release import Release
 
 
 def bundle(
@@ -29,6 +28,7 @@ def bundle(
     understudy bundle people.release -o people-for-analysts --format csv,parquet,sav
     """
     from understudy.bundle import make_bundle
+    from understudy.release import Release
 
     loaded = Release.load(release)
     with progress_shown(quiet=quiet or as_json) as progress:

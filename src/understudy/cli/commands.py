@@ -1,4 +1,7 @@
-"""Every command, in the order in which the help lists them."""
+"""Every command, in the order in which the help lists them.
+
+Commands import what they work with when they run, so that help, wrong usage and small questions are answered at once.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from understudy.cli import (
     bundle,
     demo,
     evaluate,
-    group,
     journey,
     plan,
     reference,
@@ -21,8 +23,20 @@ from understudy.cli import (
     run,
     schema,
 )
+from understudy.cli.guard import Guarded
 
-app = group()
+app = typer.Typer(
+    name="understudy",
+    cls=Guarded,
+    help="Make differentially private stand-ins for sensitive tables.",
+    epilog="Exit codes: 0 done, 2 wrong usage, 3 unusable input or setting, 4 schema, 5 release file, 6 budget, "
+    "7 failed after spending (what was paid for is kept), 8 output cannot be written, 70 our fault, "
+    "130 interrupted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
 def _version(wanted: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,13 +11,10 @@ from understudy.cli.console import Json, Quiet, progress_shown, tell
 from understudy.cli.run import summary
 from understudy.errors import InputError, OutputError
 from understudy.page import write_page
-from understudy.privacy import Book
 from understudy.progress import Progress
-from understudy.release import Release
-from understudy.schema import Schema
-from understudy.schema.custodian import marked
-from understudy.synthesis import synthesize
-from understudy.written import write_rows
+
+if TYPE_CHECKING:
+    from understudy.release import Release
 
 DATASET = "demo-randhie"
 
@@ -35,6 +32,11 @@ def demo(
 
     The table has 20,190 rows of the RAND health insurance experiment.
     """
+    from understudy.privacy import Book
+    from understudy.schema import Schema
+    from understudy.synthesis import synthesize
+    from understudy.written import write_rows
+
     table = _real_table()
     schema = Schema.load(Path(__file__).with_name("randhie.schema.yaml"))
     folder = _new_folder(output)
@@ -69,6 +71,7 @@ def demo(
 def _write_reports(folder: Path, release: Release, table: Any, progress: Progress) -> dict[str, Path]:
     """Both reports: the one that may be published, and the one beside the real rows."""
     from understudy.report import custodian_report, public_report
+    from understudy.schema.custodian import marked
 
     public = folder / "report.html"
     private = marked(public)

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-import yaml
 
 from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, tell
 from understudy.errors import SettingError
 from understudy.page import write_page
-from understudy.schema.custodian import marked
 
 WARNING = (
     "For the custodian only: these scores are computed from real rows and are not differentially private. They may not "
@@ -43,6 +41,7 @@ def evaluate(
     For example: understudy evaluate people.csv rows.csv -s people.schema.yaml -o scores.json
     """
     from understudy.evaluation import evaluate as score
+    from understudy.schema.custodian import marked
 
     path = None if output is None else marked(output)
     if path is not None:
@@ -71,6 +70,8 @@ def parsed_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
     Raises:
         SettingError: for an option that is not written so.
     """
+    import yaml
+
     parsed: dict[str, dict[str, Any]] = {}
     for setting in settings:
         key, mark, value = setting.partition("=")

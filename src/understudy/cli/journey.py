@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from understudy.cli.console import Json, Quiet, progress_shown, tell
-from understudy.journey import Outcome
-from understudy.journey import rehearse as rehearse_run
-from understudy.journey import run as run_file
+
+if TYPE_CHECKING:
+    from understudy.journey import Outcome
 
 _WORDS = {
     "made": "Made from the table",
@@ -39,6 +39,8 @@ def run(
 
     Run again, it does only what is missing: a finished run costs nothing, an interrupted one is never paid twice.
     """
+    from understudy.journey import run as run_file
+
     with progress_shown(quiet=quiet or as_json) as progress:
         outcome = run_file(file, output, quality=quality, rehearse=rehearse, over_limit=over_limit, progress=progress)
     tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
@@ -59,6 +61,8 @@ def rehearse(
     as_json: Json = False,
 ) -> None:
     """Practise the whole journey on rows made from a schema alone. Costs nothing; all it makes is marked."""
+    from understudy.journey import rehearse as rehearse_run
+
     with progress_shown(quiet=quiet or as_json) as progress:
         outcome = rehearse_run(
             schema, output, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows, seed=seed, progress=progress

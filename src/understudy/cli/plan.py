@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from understudy.cli.console import Json, tell
 from understudy.errors import SettingError
-from understudy.planning import Line, Plan
-from understudy.planning import plan as make_plan
-from understudy.schema import Schema
+
+if TYPE_CHECKING:
+    from understudy.planning import Line, Plan
 
 _HEADER = ("mechanism", "error, one column", "error, pair", "pairs", "smallest group", "in a pair", "memory", "time")
 
@@ -35,6 +35,9 @@ def plan(
 
     understudy plan people.schema.yaml --people ~20000 --epsilon 0.5,1,2
     """
+    from understudy.planning import plan as make_plan
+    from understudy.schema import Schema
+
     made = make_plan(
         Schema.load(schema),
         people=None if people is None else _people(people),

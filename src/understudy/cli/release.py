@@ -6,7 +6,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,13 +14,9 @@ from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, 
 from understudy.cli.run import summary
 from understudy.errors import OutputError, SettingError
 from understudy.notice import ManyRows
-from understudy.preflight import check_space
-from understudy.release import Release
-from understudy.release.write import write_chunks, written_file, written_stream
-from understudy.release.write_postgres import shown_place, written_table
-from understudy.schema import Dialect
-from understudy.schema.kinds.column import Dropped
-from understudy.source.sql.place import refuse_password
+
+if TYPE_CHECKING:
+    from understudy.schema import Dialect
 
 
 def sample(
@@ -51,6 +47,13 @@ def sample(
 
     understudy sample people.release --where "sex=F, age=30..40" -n 1000 -o women.csv
     """
+    from understudy.preflight import check_space
+    from understudy.release import Release
+    from understudy.release.write import write_chunks, written_file
+    from understudy.release.write_postgres import shown_place, written_table
+    from understudy.schema.kinds.column import Dropped
+    from understudy.source.sql.place import refuse_password
+
     loaded = Release.load(release)
     if output == "-" and as_json:
         raise SettingError("--json needs --output: rows and JSON cannot share the terminal")
@@ -82,7 +85,10 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Show a release: its receipt, and what was measured how well."""
+    from understudy.release import Release
+
     loaded = Release.load(release)
+    merged = loaded.merged
     measured: list[dict[str, Any]] = [
         {"clique": list(m.clique), "cells": len(m.values), "sigma": m.sigma} for m in loaded.measurements
     ]
@@ -92,12 +98,12 @@ def inspect(
         loaded.receipt.text(),
         "",
         *([] if loaded.quality is None else [f"Workload error: {loaded.quality.text()}."]),
-        *(f"Too rare to tell apart in {column}: {_some(values)}." for column, values in loaded.merged.items()),
+        *(f"Too rare to tell apart in {column}: {_some(values)}." for column, values in merged.items()),
         "Measured:",
         *(f"  {' x '.join(m['clique'])}: {m['cells']} cells, sigma {m['sigma']:.4g}" for m in measured),
     ]
     data = summary(loaded, release) | {"receipt": loaded.receipt.to_dict(), "measured": measured}
-    data["merged"] = loaded.merged
+    data["merged"] = merged
     tell("\n".join(lines), data, as_json=as_json)
 
 
@@ -107,6 +113,8 @@ def _some(values: list[Any]) -> str:
 
 
 def _to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> None:
+    from understudy.release.write import write_chunks, written_stream
+
     try:
         write_chunks(chunks, written_stream(sys.stdout.buffer, dialect), count)
         sys.stdout.flush()

@@ -11,8 +11,6 @@ from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, 
 from understudy.cli.evaluate import WARNING, parsed_settings
 from understudy.errors import SettingError
 from understudy.page import write_page
-from understudy.release import Release
-from understudy.schema.custodian import marked
 
 
 def report(
@@ -35,7 +33,9 @@ def report(
     It works offline, on paper and on a phone. Without --real it holds public information only. With --real it is for
     the custodian only.
     """
+    from understudy.release import Release
     from understudy.report import custodian_report, public_report
+    from understudy.schema.custodian import marked
     from understudy.source import read_table
 
     if real is None and (weight is not None or setting):
@@ -56,6 +56,8 @@ def report(
 
 
 def _public_path(path: Path) -> Path:
+    from understudy.schema.custodian import marked
+
     if marked(path) == path:
         raise SettingError("--output: *.custodian-only.html is for reports with --real; choose another name")
     return path

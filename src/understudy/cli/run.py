@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 
 from understudy.cli.console import Json as Json
 from understudy.cli.console import Quiet as Quiet
 from understudy.cli.console import progress_shown, tell
 from understudy.errors import SettingError
-from understudy.mechanism.registry import mechanism_classes
-from understudy.privacy import Book
-from understudy.release import Release
-from understudy.release.facts import facts
-from understudy.source.sql.place import read_query, refuse_password
-from understudy.synthesis import dataset_name
-from understudy.synthesis import resume as resume_run
-from understudy.synthesis import synthesize as make_release
+
+if TYPE_CHECKING:
+    from understudy.release import Release
 
 
 def synthesize(
@@ -78,6 +72,10 @@ def synthesize(
 
     understudy synthesize 'postgresql://host/db?table=people' -s people.schema.yaml --rho 0.1 -o people.release
     """
+    from understudy.source.sql.place import read_query, refuse_password
+    from understudy.synthesis import dataset_name
+    from understudy.synthesis import synthesize as make_release
+
     refuse_password(data)
     with progress_shown(quiet=quiet or as_json) as progress:
         release = make_release(
@@ -108,6 +106,8 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Finish an interrupted run from what it had measured. Spends nothing and reads no rows."""
+    from understudy.synthesis import resume as resume_run
+
     target = output or partial.with_name(partial.name.removesuffix(".partial"))
     if target == partial:
         raise SettingError("say where the release goes with --output: the file's name does not end in .partial")
@@ -119,6 +119,8 @@ def resume(
 
 def mechanisms(as_json: Json = False) -> None:
     """List the mechanisms and their settings."""
+    from understudy.mechanism.registry import mechanism_classes
+
     rows = {name: _described(chosen) for name, chosen in sorted(mechanism_classes().items())}
     lines = [
         f"{name}: {row['summary']}\n"
@@ -130,10 +132,14 @@ def mechanisms(as_json: Json = False) -> None:
 
 def summary(release: Release, path: Path) -> dict[str, Any]:
     """What a script wants to know about a release and where it is."""
+    from understudy.release.facts import facts
+
     return {"release": str(path), **facts(release)}
 
 
 def _report(release: Release, path: Path, dataset: str, *, quiet: bool, as_json: bool) -> None:
+    from understudy.privacy import Book
+
     data = summary(release, path)
     words = [f"Release: {path}", f"Guarantee: {release.receipt.guarantee()}"]
     if not release.receipt.insecure:
@@ -146,6 +152,8 @@ def _report(release: Release, path: Path, dataset: str, *, quiet: bool, as_json:
 
 
 def _parsed(settings: list[str]) -> dict[str, Any]:
+    import yaml
+
     parsed = {}
     for setting in settings:
         name, mark, value = setting.partition("=")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,8 +12,9 @@ from understudy.cli.console import tell
 from understudy.cli.schema_review import as_yaml, refuse_present, review, unit_of, with_unit
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.page import write_page
-from understudy.schema import Schema
-from understudy.schema.custodian import MARK, found, marked, unmarked
+
+if TYPE_CHECKING:
+    from understudy.schema import Schema
 
 app = typer.Typer(
     name="schema",
@@ -80,9 +81,12 @@ def _draft_of_rows(
     data: Path, output: Path, unit: str | None, header: bool | None, *, quiet: bool, as_json: bool
 ) -> None:
     """A proposal from the rows themselves: marked, because it shows values of theirs."""
+    from understudy.schema import Schema
+    from understudy.schema.custodian import MARK, marked, unmarked
+    from understudy.schema.drafting.draft import draft as propose
+
     path = marked(output)
     refuse_present(path, unmarked(path))
-    from understudy.schema.drafting.draft import draft as propose
 
     table, names, dialect, asides = _whole_table(data, header)
     if not len(table):
@@ -107,7 +111,7 @@ def _draft_of_rows(
 
 def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool) -> None:
     """A schema of names and types alone; nothing in it is private, so it is not marked."""
-    from understudy.schema import Dialect
+    from understudy.schema import Dialect, Schema
     from understudy.schema.drafting.draft_open import header, open_schema, type_of, typed_names
     from understudy.source.sql.column_types import column_types
     from understudy.source.sql.place import home_of, refuse_password
@@ -164,6 +168,7 @@ def check(
     """
     from understudy.cli.schema_report import words
     from understudy.schema.check import check as fit_of
+    from understudy.schema.custodian import found, marked
     from understudy.source.read import read_table
 
     loaded = _complete(found(schema))
@@ -228,6 +233,8 @@ def export(
 
 def _complete(path: Path) -> Schema:
     """A schema with nothing left to be bought; the domain says what is."""
+    from understudy.schema import Schema
+
     loaded = Schema.load(path)
     _ = loaded.domain
     return loaded
@@ -245,7 +252,7 @@ def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, 
     Returns:
         The table, the columns' names, how it is written, and what its owner should know about that.
     """
-    from understudy.schema import Dialect
+    from understudy.schema import Dialect, Schema
     from understudy.schema.drafting.sniff import sniff
     from understudy.schema.kinds.categorical import Categorical
     from understudy.source.office import is_office, office_variables
@@ -325,6 +332,8 @@ def _imported(source: Path, form: str | None) -> Any:
 
 def _annotated(content: dict[str, Any], notes: dict[str, str]) -> str:
     """YAML with the mark on top and each note beside its column; comments go when the draft is reviewed."""
+    from understudy.schema.custodian import MARK
+
     lines = [f"# {MARK}", "fields:"]
     for field in content["fields"]:
         lines.append(f"# {notes[field['name']]}")

@@ -10,9 +10,6 @@ import typer
 from understudy.cli.console import tell
 from understudy.cli.guard import INTERRUPTED
 from understudy.errors import OutputError, SettingError
-from understudy.schema import Schema
-from understudy.schema.custodian import found, marked, unmarked
-from understudy.schema.format.file import load, states_unit
 
 
 def review(
@@ -32,6 +29,10 @@ def review(
     A release refuses a column until it is reviewed. The same can be done in an editor: correct what a column says and
     change `status: draft` to `status: reviewed`. What was answered before an interruption is kept.
     """
+    from understudy.schema import Schema
+    from understudy.schema.custodian import found, marked, unmarked
+    from understudy.schema.format.file import load, states_unit
+
     path = found(schema)
     done = output or unmarked(path)
     refuse_present(*({done, marked(output or path)} - {path}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import understudy as us
 from understudy.cli import app, book, demo, guard, main, run
 from understudy.notice import Notice
+from understudy.privacy.records.limit import Limit
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
 
@@ -322,7 +324,7 @@ def test_the_unforeseen_is_told_by_id_type_and_place(call, monkeypatch, folder, 
     def fail(*args, **kwargs):
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("understudy.cli.release.Release.load", fail)
+    monkeypatch.setattr(us.Release, "load", fail)
     code, out, err = call("inspect", release)
     assert (code, out) == (70, "")
     assert "ZeroDivisionError at " in err
@@ -333,7 +335,7 @@ def test_an_interrupt_claims_nothing_that_it_does_not_know(call, monkeypatch, re
     def stop(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("understudy.cli.release.Release.load", stop)
+    monkeypatch.setattr(us.Release, "load", stop)
     assert call("inspect", release) == (130, "", "error: interrupted.\n")
 
 
@@ -352,14 +354,13 @@ def test_version_and_summaries_that_are_not_cut(call):
         assert "..." not in out.partition("Commands:")[2]
 
 
-@pytest.mark.parametrize(("command", "home"), [("book", "commands"), ("run", "journey")])
-def test_whoever_stops_a_command_while_it_starts_sees_no_traceback(monkeypatch, capsys, command, home):
+def test_whoever_stops_a_command_while_it_starts_sees_no_traceback(monkeypatch, capsys):
     class Stopped:
         def __getattr__(self, name):
             raise KeyboardInterrupt
 
-    monkeypatch.setitem(sys.modules, f"understudy.cli.{home}", Stopped())
-    monkeypatch.setattr(sys, "argv", ["understudy", command])
+    monkeypatch.setitem(sys.modules, "understudy.cli.commands", Stopped())
+    monkeypatch.setattr(sys, "argv", ["understudy", "book"])
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code == 130
@@ -394,3 +395,8 @@ def test_warnings_of_other_libraries_are_not_shown(folder, call, monkeypatch):
 def test_a_limit_that_is_used_up_says_so(used, words):
     limit = {"most": 1.0, "used": used, "text": "epsilon 1", "mixed_units": False}
     assert book._words({"dataset": "people", "text": "2 runs", "limit": limit}).endswith(f"limit: epsilon 1; {words}")
+
+
+def test_the_delta_of_a_limit_is_the_books_own():
+    """Written twice, so that the help needs nothing of the book."""
+    assert inspect.signature(book.book).parameters["limit_delta"].default == Limit.delta
