@@ -74,6 +74,10 @@ def _is_written(release: Release, field: dict[str, Any]) -> bool:
 def _field(field: dict[str, Any]) -> dict[str, Any]:
     ours = field.get("understudy", {})
     written = {key: value for key, value in field.items() if key != "understudy"} | {"name": guarded(field["name"])}
+    if written.get("type") == "duration":  # the standard's durations are written P1DT2H, the file's are seconds
+        written["type"] = "integer"
+        written["title"] = f"{written.get('title', field['name'])} (seconds)"
+        written.pop("constraints", None)
     if tokens := list(ours.get("missing", {})):
         written["missingValues"] = ["", *tokens]
     if "categories" in written:

@@ -83,7 +83,10 @@ def written_as_text(column: Column, name: str | None) -> bool:
 
 
 def layout_of_file(columns: Iterable[Column], dialect: Dialect) -> dict[str, str]:
-    """The columns that only text can write as the table's own files do: missing tokens, patterns, other decimals."""
+    """The columns that only text can write as the table's own files do: missing tokens, patterns, other decimals, lengths.
+
+    Lengths of time, because CSV writers count them in microseconds and everybody else reads seconds.
+    """
     return {
         column.name: "string"
         for column in columns
@@ -91,7 +94,7 @@ def layout_of_file(columns: Iterable[Column], dialect: Dialect) -> dict[str, str
         and (
             column.missing
             or getattr(column, "pattern", None) is not None
-            or column.kind == "boolean"
+            or column.kind in ("boolean", "duration")
             or (column.kind == "number" and (dialect.decimal != "." or dialect.group))
         )
     }

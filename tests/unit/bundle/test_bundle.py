@@ -9,6 +9,7 @@ import re
 import sys
 
 import pandas as pd
+import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pyreadstat
@@ -19,6 +20,7 @@ from understudy.bundle import FORMATS, make_bundle
 from understudy.bundle.codebook import codebook_csv, described
 from understudy.bundle.formulas import guard_table, guarded, is_formula
 from understudy.bundle.office import safe_names
+from understudy.bundle.package import table_schema
 from understudy.errors import OutputError, SettingError
 
 from .conftest import people
@@ -284,3 +286,12 @@ def test_titles_and_names_stay_text_in_every_page(tmp_path):
     for page in made.folder.glob("*.[hm][td]*"):
         assert "<script>alert" not in page.read_text(), page.name
     assert "\n# &lt;script" not in (made.folder / "README.md").read_text()
+
+
+def test_lengths_of_time_are_described_as_the_file_writes_them():
+    field = {"name": "stay", "type": "duration", "constraints": {"minimum": 0, "maximum": "P1D"}}
+    schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    made = us.synthesize(pa.table({"stay": [60, 3600]}), schema, rho=1.0, mechanism="independent", dataset="stays")
+    (told,) = table_schema(made, mark=False)["fields"]
+    assert told == {"name": "stay", "type": "integer", "title": "stay (seconds)"}
+

@@ -18,6 +18,7 @@ from understudy.release import rows as making
 from understudy.release.write import write_chunks, written_file
 from understudy.schema import Dialect, Schema
 from understudy.source import read_table
+from understudy.written import write_rows
 
 SCHEMA = Schema.from_dict(
     {
@@ -167,3 +168,17 @@ def test_what_an_encoding_cannot_write_loses_no_row(tmp_path):
     with written_file(path, Dialect(encoding="windows-1252")) as opened:
         write_chunks([pa.table({"a": ["≥5", "<5"]})], opened, 2)
     assert path.read_text(encoding="windows-1252").splitlines() == ['"a"', '"?5"', '"<5"']
+
+
+def test_lengths_of_time_in_a_csv_file_are_read_as_they_were_made(tmp_path):
+    """In seconds: the writer's own microseconds would be read as a length a million times as long."""
+    field = {"name": "stay", "type": "duration", "constraints": {"minimum": 0, "maximum": 86399}}
+    schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    table = pa.table({"stay": pa.array(["07:30", "P0DT9H", "3600", "23:59:59"] * 50)})
+    made = us.synthesize(table, schema, rho=1000.0, mechanism="independent", dataset="stays")
+    path = tmp_path / "rows.csv"
+    write_rows(made, path, seed=1)
+    lengths = [int(line.strip('"')) for line in path.read_text().splitlines()[1:] if line]
+    assert lengths
+    assert max(lengths) <= 86399
+    assert {length // 864 for length in lengths} >= {3600 // 864, 27000 // 864}  # the bins of 01:00 and 07:30
