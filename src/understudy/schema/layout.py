@@ -83,9 +83,9 @@ def written_as_text(column: Column, name: str | None) -> bool:
 
 
 def layout_of_file(columns: Iterable[Column], dialect: Dialect) -> dict[str, str]:
-    """The columns that only text can write as the table's own files do: missing tokens, patterns, other decimals, lengths.
+    """The columns that only text can write as the table's own files do: missing tokens, patterns, other decimals.
 
-    Lengths of time, because CSV writers count them in microseconds and everybody else reads seconds.
+    And lengths of time: CSV writers count them in microseconds, and everybody reads seconds.
     """
     return {
         column.name: "string"

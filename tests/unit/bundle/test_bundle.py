@@ -294,4 +294,3 @@ def test_lengths_of_time_are_described_as_the_file_writes_them():
     made = us.synthesize(pa.table({"stay": [60, 3600]}), schema, rho=1.0, mechanism="independent", dataset="stays")
     (told,) = table_schema(made, mark=False)["fields"]
     assert told == {"name": "stay", "type": "integer", "title": "stay (seconds)"}
-

@@ -32,6 +32,8 @@ _WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"))
 _DATE_FORMATS = (None, "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
 _SHORT_FORMATS = ("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y")
 _SHORT_DATE = re.compile(r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2}\s*")
+_CLOCK = re.compile(r"\s*([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?\s*")
+_WITH_UNIT = re.compile(r"\s*([€$£]?)\s*[+-]?\d[\d.,']*\s*([^\d\s.,]{0,8})\s*")
 _YEAR_1000 = int(np.datetime64("1000-01-01", "D").astype(np.int64))
 
 
@@ -108,7 +110,7 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
         return {"understudy": {"kind": kind}}, "different in almost every row: an identifier or free text"
     if seen.typed in ("date", "datetime", "duration"):
         return _typed_moment(seen)
-    for shape in (_boolean, _number, _moment):
+    for shape in (_boolean, _number, _moment, _clock, _with_unit):
         proposal = shape(name, seen)
         if proposal is not None:
             return proposal
@@ -148,13 +150,10 @@ def _missing_words(seen: Profile, besides: set[str]) -> dict[str, str | None]:
 
 
 def _number(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
-    words, note = _words_among_numbers(seen)
-    if words is None or seen.numeric == 0 or seen.leading_zeros or seen.long:
-        return None
-    missing: dict[str, str | None] = {word: word.strip() or None for word in sorted(words)}
-    if len(missing) == 1 and not note:
-        missing = dict.fromkeys(missing, None)
     values, counts = seen.values()
+    missing, note = _codes_among(seen, ~np.isnan(seen.numbers), "number", several=len(values) > _FEW_NUMBERS)
+    if missing is None or seen.numeric == 0 or seen.leading_zeros or seen.long:
+        return None
     sentinel = _sentinels(values)
     missing |= {f"{value:g}": f"code {value:g}" for value in sentinel}
     inside = ~np.isin(values, sentinel)
@@ -172,31 +171,32 @@ def _number(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
     return field | _ours(missing=missing, **extras), f"bounds widened to {_plain(low)} and {_plain(high)}{note}"
 
 
-def _words_among_numbers(seen: Profile) -> tuple[set[str] | None, str]:
-    """The words among numbers that may mean "missing", and what to say about them; None where these are no numbers.
+def _codes_among(
+    seen: Profile, valid: NDArray[np.bool_], what: str, *, several: bool
+) -> tuple[dict[str, str | None] | None, str]:
+    """The words among numbers or dates that may mean "missing", and what to say of them; None where there are others.
 
-    Besides the usual ones, a word that is common may be such a code, unless it has a digit (80+, C50) or there are but
-    a few numbers, which may be codes themselves. A few odd cells, such as typing errors, make no column text.
+    Besides the usual ones, a word that is common may be such a code, unless it has a digit (80+, C50; of dates one but
+    0 and 9, as 00.00.0000 has) or there are but a few numbers, which may be codes themselves. A few odd cells, such as
+    typing errors, make no column text.
     """
-    words = {
-        text: int(count)
-        for text, number, count in zip(seen.texts, seen.numbers, seen.counts, strict=True)
-        if number != number
-    }
+    words = {text: int(count) for text, count, good in zip(seen.texts, seen.counts, valid, strict=True) if not good}
     usual = {word for word in words if word.strip().lower() in _MISSING_WORDS}
     common = {word for word in words.keys() - usual if words[word] >= _rare(seen)}
     odd = sum(words[word] for word in words.keys() - usual - common)
-    several = len(seen.values()[0]) > _FEW_NUMBERS
-    if any(re.search(r"\d", word) for word in common) or len(common) > 5 or odd > _ODD_SHARE * seen.filled:
+    digits = r"\d" if what == "number" else "[1-8]"
+    if any(re.search(digits, word) for word in common) or len(common) > 5 or odd > _ODD_SHARE * seen.filled:
         return None, ""
-    if (common or odd) and not (several and seen.numeric > 0.5):
+    if (common or odd) and not (several and 2 * seen.counts[valid].sum() > seen.filled):
         return None, ""
     note = f"; words that were taken for missing codes: {', '.join(sorted(common))}" if common else ""
     if odd:
         note += (
-            f"; {odd} {'cell that is no number counts' if odd == 1 else 'cells that are no numbers count'} as unknown"
+            f"; {odd} {f'cell that is no {what} counts' if odd == 1 else f'cells that are no {what}s count'} as unknown"
         )
-    return usual | common, note
+    codes = sorted(usual | common)
+    alone = len(codes) == 1 and not note
+    return {word: None if alone else word.strip() or None for word in codes}, note
 
 
 def _whole_values(
@@ -251,24 +251,55 @@ def _moment(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
     for pattern in _formats(seen):
         days, valid, has_time = seen.moments(pattern)
         valid = valid & (days >= _YEAR_1000)  # 05.07.15 among years of four digits is no date of the year 15
-        share = seen.counts[valid].sum() / max(seen.filled, 1)
-        if share > 0.98 and valid.any():
+        missing, besides = _codes_among(seen, valid, "date", several=True)
+        if missing is not None and valid.any():
             kind = "datetime" if has_time else "date"
             years = [int(str(np.datetime64(int(day), "D"))[:4]) for day in (days[valid].min(), days[valid].max())]
             limits = {"minimum": f"{years[0]}-01-01", "maximum": f"{years[1]}-12-31"}
             if kind == "datetime":
                 limits = {"minimum": f"{years[0]}-01-01T00:00:00", "maximum": f"{years[1]}-12-31T23:59:59"}
-            missing = _missing_words(seen, set())
             field: dict[str, Any] = {"type": kind} | ({"format": pattern} if pattern else {})
             field["constraints"] = limits | _required(seen, missing).get("constraints", {})
             note = "; two digits are a year from 1969 to 2068" if pattern in _SHORT_FORMATS else ""
-            return field | _ours(missing=missing, bins={"width": "1 month"}), f"bounds widened to whole years{note}"
+            note = f"bounds widened to whole years{note}{besides}"
+            return field | _ours(missing=missing, bins={"width": "1 month"}), note
         if valid.any():
             found[pattern or "%Y-%m-%d"] = valid
-    if len(found) > 1 and seen.counts[np.any(list(found.values()), axis=0)].sum() > 0.98 * seen.filled:
+    if found:
+        short = np.array([_SHORT_DATE.fullmatch(text) is not None for text in seen.texts])
+        found |= {"years of two digits": short} if short.any() else {}
+    if len(found) > 1 and _codes_among(seen, np.any(list(found.values()), axis=0), "date", several=True)[0] is not None:
         ways = ", ".join(found)
         return {"understudy": {"kind": "drop"}}, f"dates written in several ways ({ways}); write them in one to keep it"
     return None
+
+
+def _clock(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
+    """Times of day, as 15:16: lengths of time since midnight."""
+    valid = np.array([_CLOCK.fullmatch(text) is not None for text in seen.texts])
+    missing, besides = _codes_among(seen, valid, "time", several=True)
+    if missing is None or not valid.any():
+        return None
+    limits = {"minimum": 0, "maximum": 86399} | _required(seen, missing).get("constraints", {})
+    resolution = "second" if any(text.count(":") > 1 for text in seen.texts) else "minute"
+    ours = _ours(missing=missing, resolution=resolution, bins={"width": "1 hour"})
+    note = f"times of day, as seconds since midnight, which they are in the stand-in{besides}"
+    return {"type": "duration", "constraints": limits} | ours, note
+
+
+def _with_unit(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
+    """Numbers that nearly all have the same unit, as 850,00 €: no list of values would keep them."""
+    units: dict[str, int] = {}
+    numbers = 0
+    for text, count in zip(seen.texts, seen.counts, strict=True):
+        if (found := _WITH_UNIT.fullmatch(text)) and any(found.groups()):
+            unit = "".join(found.groups())
+            units[unit] = units.get(unit, 0) + int(count)
+            numbers += 1
+    unit = max(units, key=lambda unit: units[unit], default="")
+    if numbers <= _FEW_NUMBERS or units[unit] < 0.9 * seen.filled:
+        return None
+    return {"understudy": {"kind": "drop"}}, f"numbers with a unit ({unit}); write them without it to keep them"
 
 
 def _typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:

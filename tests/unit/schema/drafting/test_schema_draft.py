@@ -260,6 +260,55 @@ def test_dates_in_several_ways_are_said_to_be_so():
     assert "dates written in several ways (%Y-%m-%d, %m/%d/%Y, %d.%m.%Y)" in note
 
 
+DAYS = [(dt.date(2019, 1, 1) + dt.timedelta(days=index % 700)).strftime("%d.%m.%Y") for index in range(2000)]
+
+
+@pytest.mark.parametrize(
+    ("others", "missing"),
+    [
+        (["n/a"] * 200, {"n/a": None}),
+        (["-"] * 100 + ["n/a"] * 100, {"-": "-", "n/a": "n/a"}),
+        (["00.00.0000"] * 50, {"00.00.0000": "00.00.0000"}),
+        (["unbekannt"] * 50 + ["?"] * 50, {"?": "?", "unbekannt": "unbekannt"}),
+    ],
+    ids=["a usual word", "two of them", "a date that is none", "a word of its own"],
+)
+def test_words_for_missing_make_no_dates_text(others, missing):
+    field, note = drafted(DAYS + others)
+    assert (field["type"], field["format"], field["understudy"]["missing"]) == ("date", "%d.%m.%Y", missing)
+    assert note.startswith("bounds widened to whole years")
+
+
+def test_a_few_cells_that_are_no_dates_are_counted():
+    field, note = drafted([*DAYS, "31.02.2020", "soon"])
+    assert field["type"] == "date"
+    assert note == "bounds widened to whole years; 2 cells that are no dates count as unknown"
+
+
+def test_short_years_among_long_ones_are_another_way_to_write_dates():
+    field, note = drafted(DAYS + [day[:6] + day[8:] for day in DAYS[:200]] + ["n/a"] * 100)
+    assert field["understudy"]["kind"] == "drop"
+    assert "dates written in several ways (%d.%m.%Y, years of two digits)" in note
+
+
+def test_times_of_day_are_lengths_since_midnight():
+    times = [f"{minute // 60 % 24:02}:{minute % 60:02}" for minute in range(0, 28800, 7)]
+    field, note = drafted([*times, "8:15", "", "-", "unbekannt"])
+    assert (field["type"], field["constraints"]) == ("duration", {"minimum": 0, "maximum": 86399})
+    assert field["understudy"]["bins"] == {"width": "1 hour"}
+    assert field["understudy"]["resolution"] == "minute"
+    assert note.startswith("times of day, as seconds since midnight")
+    assert drafted(["25:00", "03:99"] * 50)[0]["type"] == "string"
+
+
+def test_numbers_with_a_unit_are_said_to_be_so():
+    field, note = drafted([f"{number},50 €" for number in range(700)] * 2, decimal=",")
+    assert field["understudy"]["kind"] == "drop"
+    assert note == "numbers with a unit (€); write them without it to keep them"
+    assert drafted([f"${number}" for number in range(40)] * 30)[1].startswith("numbers with a unit ($)")
+    assert drafted([f"{number}{letter}" for number in range(5) for letter in "ab"] * 30)[0]["type"] == "string"
+
+
 def test_blanks_around_a_value_make_no_other_value():
     assert drafted(["C50", "C50 ", "I10"] * 50)[0]["categories"] == ["C50", "I10"]
     assert drafted(["C50", "C50 ", "I10"] * 50, trim=False)[0]["categories"] == ["C50", "C50 ", "I10"]
