@@ -247,7 +247,8 @@ def _csv_trouble(file: Path, error: Exception, encoding: str) -> str:
     """What went wrong, told from the reader's error but never in its words."""
     words = str(error)
     if isinstance(error, UnicodeError) or "UTF8" in words:
-        return f"{file}: not written in {encoding}; set `encoding` in the schema's dialect (Excel: windows-1252)"
+        remedy = "set `encoding` in the schema's dialect (Excel: windows-1252), or save it again as UTF-8"
+        return f"{file}: not written in {encoding}; {remedy}"
     if "Expected" in words and "columns" in words:
         words = "a line has more or fewer cells than the header"
         return f"{file}: {words}; mend it, or check `delimiter` and `quote` in the dialect"

@@ -10,9 +10,12 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from understudy.errors import InputError
 from understudy.schema.format.dialect import Dialect
+
+_T = TypeVar("_T")
 
 _PEEK = 1 << 17
 _LINES = 200
@@ -59,8 +62,8 @@ def quote_of(lines: list[str]) -> str:
     return "'" if not double and 2 * single > len(lines) else '"'
 
 
-def beginning(path: Path, read: Callable[[io.BufferedIOBase], bytes]) -> bytes:
-    """The first bytes of a file, compressed or not.
+def beginning(path: Path, read: Callable[[io.BufferedIOBase], _T]) -> _T:
+    """What is read from the beginning of a file, compressed or not.
 
     Raises:
         InputError: when it cannot be read.
@@ -82,9 +85,26 @@ def _start(path: Path) -> tuple[str, str]:
         if start.startswith(mark):
             return _whole_lines(start.decode(encoding, errors="ignore").lstrip("\ufeff"), len(start)), encoding
     try:
-        return _whole_lines(start[: _utf8_end(start)].decode("utf-8"), len(start)), "utf-8"
+        text = start[: _utf8_end(start)].decode("utf-8")
     except UnicodeDecodeError:
         return _whole_lines(start.decode("windows-1252", errors="replace"), len(start)), "windows-1252"
+    if len(start) == _PEEK and not beginning(path, _is_utf8):  # the first umlaut may come late
+        if not text.isascii():
+            raise InputError(f"{path}: begins in UTF-8 and goes on in another encoding; save it again as UTF-8")
+        return _whole_lines(text, len(start)), "windows-1252"
+    return _whole_lines(text, len(start)), "utf-8"
+
+
+def _is_utf8(file: io.BufferedIOBase) -> bool:
+    """Whether a whole file is UTF-8."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        while block := file.read(_PEEK):
+            decoder.decode(block)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _utf8_end(start: bytes) -> int:

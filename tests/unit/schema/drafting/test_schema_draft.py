@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from understudy.errors import InputError
 from understudy.schema import Dialect, Schema
 from understudy.schema.custodian import MARK, OUTPUTS, found, marked, unmarked
 from understudy.schema.drafting.draft import draft, widened
@@ -355,6 +356,18 @@ def test_the_dialect_of_a_file_is_found(tmp_path, content, dialect, names):
     found_dialect, found_names = sniff(path)
     assert found_dialect.model_dump(exclude_defaults=True) == dialect
     assert found_names == names
+
+
+def test_an_encoding_that_shows_late_in_a_file_is_found(tmp_path):
+    lines = "n,town\n" + "".join(f"{number},Ulm\n" for number in range(30_000))
+    path = tmp_path / "t.csv"
+    path.write_bytes((lines + "1,Köln\n").encode("windows-1252"))
+    assert sniff(path)[0].encoding == "windows-1252"
+    path.write_bytes((lines + "1,Köln\n").encode())
+    assert sniff(path)[0].encoding == "utf-8"
+    path.write_bytes("n,Größe\n".encode() + (lines + "1,Köln\n").encode("windows-1252"))
+    with pytest.raises(InputError, match="goes on in another encoding; save it again as UTF-8"):
+        sniff(path)
 
 
 def test_outputs_for_the_custodian_are_marked(tmp_path):
