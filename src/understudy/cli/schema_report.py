@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from understudy.schema.check import ColumnFit, Fit
+import numpy as np
+
+from understudy.schema.check import ColumnFit, Fit, Loss
 from understudy.schema.custodian import MARK
 
 _WIDEST = 40
+_DAY = 86400
 
 
 def words(fit: Fit) -> str:
@@ -37,7 +40,17 @@ def _short(name: str) -> str:
 def _losses(column: ColumnFit) -> list[str]:
     """What the binning alone changes by more than two percent."""
     return [
-        f"{column.name}: the bins alone move the {loss.statistic} from {loss.before:.6g} to {loss.after:.6g}."
+        f"{column.name}: the bins alone move the {loss.statistic} from {_shown(column.kind, loss, loss.before)} to "
+        f"{_shown(column.kind, loss, loss.after)}."
         for loss in column.losses
         if loss.relative > 0.02
     ]
+
+
+def _shown(kind: str, loss: Loss, value: float) -> str:
+    """A value in words: dates as dates, lengths of time with their unit."""
+    if loss.span is not None:
+        return str(np.datetime64(round(value if kind == "date" else value / _DAY), "D"))
+    if kind in ("date", "datetime", "duration"):
+        return f"{value:.6g} seconds" if kind == "duration" else f"{value if kind == 'date' else value / _DAY:.6g} days"
+    return f"{value:.6g}"

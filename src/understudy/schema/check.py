@@ -19,18 +19,27 @@ from understudy.schema.schema import Schema
 
 @dataclass(frozen=True)
 class Loss:
-    """One statistic before and after encoding and decoding, without any noise."""
+    """One statistic before and after encoding and decoding, without any noise.
+
+    Attributes:
+        statistic: its name.
+        before: in the column's own units; of dates days, of moments and durations seconds.
+        after: in the same units.
+        span: of dates and moments the distance between the bounds, because their zero (1970) means nothing.
+    """
 
     statistic: str
     before: float
     after: float
+    span: float | None = None
 
     @property
     def relative(self) -> float:
-        """The difference as a share of the value before (0 when nothing changed)."""
+        """The difference as a share of the value before, or of the span (0 when nothing changed)."""
+        whole = abs(self.before) if self.span is None else self.span
         if self.before == self.after:
             return 0.0
-        return abs(self.after - self.before) / abs(self.before) if self.before else float("inf")
+        return abs(self.after - self.before) / whole if whole else float("inf")
 
 
 @dataclass(frozen=True)
@@ -164,12 +173,13 @@ def _numeric_fit(
     before = units[ordinary].astype(np.float64)
     shown = {part: codes[ordinary] for part, codes in coded.items()}
     decoded, _ = column.units(column.decode_ordinary(shown, rng), schema.dialect)
-    return clipped, _losses(before / column.per_unit, decoded.astype(np.float64) / column.per_unit)
+    span = float(high - low) / column.per_unit if column.kind in ("date", "datetime") else None
+    return clipped, _losses(before / column.per_unit, decoded.astype(np.float64) / column.per_unit, span)
 
 
-def _losses(before: NDArray[np.float64], after: NDArray[np.float64]) -> tuple[Loss, ...]:
-    rows = [Loss("mean", float(before.mean()), float(after.mean()))]
+def _losses(before: NDArray[np.float64], after: NDArray[np.float64], span: float | None) -> tuple[Loss, ...]:
+    rows = [Loss("mean", float(before.mean()), float(after.mean()), span)]
     rows.append(Loss("standard deviation", float(before.std()), float(after.std())))
     for name, share in (("lower quartile", 0.25), ("median", 0.5), ("upper quartile", 0.75)):
-        rows.append(Loss(name, float(np.quantile(before, share)), float(np.quantile(after, share))))
+        rows.append(Loss(name, float(np.quantile(before, share)), float(np.quantile(after, share)), span))
     return tuple(rows)

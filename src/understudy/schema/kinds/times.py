@@ -68,9 +68,10 @@ def _iso_moments(text: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def _unpadded(text: Any) -> Any:
+    """Days and months without their zero; not years, of which 22 is none."""
     import pyarrow.compute as pc
 
-    return pc.replace_substring_regex(text, r"\b0+([0-9])", r"\1")
+    return pc.replace_substring_regex(text, r"\b0([0-9])\b", r"\1")
 
 
 def durations(text: Any, decimal: str = ".", group: str = "") -> tuple[NDArray[np.int64], NDArray[np.bool_]]:

@@ -10,6 +10,7 @@ import pytest
 
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
+from understudy.schema.kinds.times import dates
 
 
 def schema_of(*fields, **ours):
@@ -247,6 +248,13 @@ def test_dates_by_month_and_in_other_formats():
     assert {day.month for day in drawn} == {2}
     assert {day.day for day in drawn} == set(range(1, 30))
     assert all(text.endswith("/02/2020") for text in values(schema, [1] * 5, text=True))
+
+
+def test_years_of_two_digits_are_no_years_of_four():
+    """05.07.22 is not a day of the year 22, which would be moved to the lower bound."""
+    days, valid = dates(pa.array(["05.07.2022", "5.7.2022", "05.07.22", "05.07.0022"]), "%d.%m.%Y")
+    assert valid.tolist() == [True, True, False, True]
+    assert days[0] == days[1]
 
 
 def test_two_digit_years_and_month_names_are_read():
