@@ -12,7 +12,7 @@ from understudy.errors import InputError
 from understudy.schema import Schema
 from understudy.source.memory import check_names
 from understudy.source.sql.errors import engine, our_words
-from understudy.source.sql.place import PARQUET, database
+from understudy.source.sql.place import PARQUET, database, statement
 from understudy.source.sql.temp import PrivateFolder
 
 STEP_ROWS = 1 << 17
@@ -171,9 +171,8 @@ def _kind(kind: Any) -> str | None:
 
 
 def _query_batches(connection: Any, query: str, schema: Schema, place: str) -> Iterator[Any]:
-    asked = query.strip().rstrip(";")
     with our_words(f"{place}: the table or query cannot be used; try it in DuckDB (given files are the table `data`)"):
-        found = connection.sql(asked)
+        found = connection.sql(statement(query))
         names = found.columns
     check_names(names, schema)
     return _batches(connection, found, schema, place)

@@ -140,12 +140,20 @@ def read_query(file: Path) -> str:
         SettingError: when it cannot be read or is empty.
     """
     try:
-        text = file.read_text("utf-8").strip().rstrip(";").rstrip()
+        text = statement(file.read_text("utf-8-sig"))
     except (OSError, ValueError):
         raise SettingError(f"{file}: the query cannot be read; give a text file with one SELECT statement") from None
     if not text:
         raise SettingError(f"{file}: the query is empty; write one SELECT statement")
     return text
+
+
+def statement(query: str) -> str:
+    """A query without what may follow it, semicolons and lines of comment, since it becomes part of another."""
+    lines = query.strip().splitlines()
+    while lines and (not lines[-1].strip("; \t") or lines[-1].lstrip().startswith("--")):
+        lines.pop()
+    return "\n".join(lines).rstrip("; \t")
 
 
 def name_of(data: Any) -> str:
@@ -156,7 +164,8 @@ def name_of(data: Any) -> str:
     home = home_of(text)
     if home in ("postgresql", "duckdb"):
         parts = urlsplit(text)
-        return dict(parse_qsl(parts.query)).get("table") or Path(parts.path).stem or "unnamed"
+        file = parts.netloc + parts.path if home == "duckdb" else parts.path  # duckdb://shop.duckdb is in this folder
+        return dict(parse_qsl(parts.query)).get("table") or Path(file).stem or "unnamed"
     path = Path(text)
     if home == "files" and not path.is_dir():
         path = next((parent for parent in path.parents if not glob.has_magic(str(parent))), path)

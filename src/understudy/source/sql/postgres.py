@@ -20,7 +20,7 @@ from understudy.source.sql.duckdb import quoted
 from understudy.source.sql.engine import Counted, EngineSource, Lookup
 from understudy.source.sql.errors import engine, our_words
 from understudy.source.sql.grammar import Cell, Grammar
-from understudy.source.sql.place import database
+from understudy.source.sql.place import database, statement
 from understudy.source.sql.postgres_grammar import PostgresGrammar
 
 _STEP_TEXTS = 50_000
@@ -63,9 +63,9 @@ class PostgresSnapshot:
             SettingError: when the URL does not say what to read.
         """
         place = database(url, query=query is not None)
-        if place.table is None:
-            return cls(place.address, f"({query})")
-        return cls(place.address, f"(select * from {'.'.join(map(quoted, place.table.split('.')))})")  # noqa: S608
+        if query is not None:
+            return cls(place.address, f"({statement(query)}\n)")
+        return cls(place.address, f"(select * from {'.'.join(map(quoted, (place.table or '').split('.')))})")  # noqa: S608
 
     def coded(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
         """The rows coded by a schema, in temporary tables of a session of their own."""

@@ -97,6 +97,23 @@ def test_names(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
+def test_a_duckdb_file_of_this_folder_gives_its_name() -> None:
+    """Without, every query of every such database was one page of the book, called unnamed."""
+    assert name_of("duckdb://shop.duckdb") == name_of("duckdb:///data/shop.duckdb") == "shop"
+    assert name_of("duckdb://shop.duckdb?table=people") == "people"
+
+
+@pytest.mark.parametrize("end", ["", ";", " ;\n", ";\n-- done", "\n-- one\n;\n\n-- two\n", " -- beside it"])
+def test_what_follows_a_query_does_not_matter(tmp_path: Path, end: str) -> None:
+    pq.write_table(pa.table({"a": [0, 2, 2]}), tmp_path / "t.parquet")
+    file = tmp_path / "q.sql"
+    file.write_text(f"\ufeff-- all of it\nselect *\nfrom data{end}", encoding="utf-8")
+    for query in (read_query(file), file.read_text(encoding="utf-8-sig")):
+        with located(tmp_path, query) as table:
+            ((_, counts),) = open_source(table, SCHEMA).counts([("a",)])
+            assert counts.tolist() == [1, 0, 2]
+
+
 def test_files_of_a_folder(tmp_path: Path) -> None:
     for name in ("b.parquet", "a.pq", "_SUCCESS", ".hidden.parquet", "_metadata.parquet", "notes.md"):
         (tmp_path / name).touch()
