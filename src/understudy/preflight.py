@@ -52,10 +52,9 @@ def check_space(folder: Path, needed_bytes: int) -> None:
         OutputError: naming the folder and how much is needed.
     """
     free = shutil.disk_usage(folder).free
-    if free < needed_bytes + (1 << 20):
-        raise OutputError(
-            f"{folder} has {_mib(free)} MiB free and the run may need {_mib(needed_bytes)} MiB; make room"
-        )
+    wanted = needed_bytes + (1 << 20)
+    if free < wanted:
+        raise OutputError(f"{folder} has {free >> 20} MiB free and up to {_mib(wanted)} MiB may be needed; make room")
 
 
 def find_compiler_cache() -> None:

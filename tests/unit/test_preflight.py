@@ -46,8 +46,11 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
 def test_a_full_disk_is_told_with_what_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: namedtuple("usage", "free")(5 << 20))
     check_space(tmp_path, 3 << 20)
-    with pytest.raises(OutputError, match="5 MiB free and the run may need 40 MiB; make room"):
+    with pytest.raises(OutputError, match="5 MiB free and up to 41 MiB may be needed; make room"):
         check_space(tmp_path, 40 << 20)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: namedtuple("usage", "free")(1 << 19))
+    with pytest.raises(OutputError, match="0 MiB free and up to 2 MiB may be needed"):  # not 1 MiB of 1 MiB
+        check_space(tmp_path, 1)
 
 
 def test_too_little_memory_is_told_with_what_needs_less(monkeypatch):

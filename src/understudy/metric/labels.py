@@ -37,6 +37,15 @@ def _interval(column: Measured, code: int) -> str:
     return f"{unit_text(column, low)} to {unit_text(column, high)}"
 
 
+def axis_ends(column: Coded) -> tuple[str, str] | None:
+    """The least and the greatest value of a column's bins; None for values without an axis."""
+    if not isinstance(column, Measured):
+        return None
+    axis = column.axis
+    last = max(axis.lower.max(), axis.upper.max() - axis.grain)  # a spike may be its own last value
+    return unit_text(column, axis.lower.min()), unit_text(column, last)
+
+
 def unit_text(column: Measured, unit: float | np.generic) -> str:
     """A value in units of the axis as people write it."""
     value = column.from_units(np.asarray([unit])).to_pylist()[0]

@@ -12,7 +12,7 @@ import numpy as np
 
 from understudy.domain import Clique
 from understudy.errors import InputError
-from understudy.metric.labels import code_labels
+from understudy.metric.labels import axis_ends, code_labels
 from understudy.metric.rows import Rows, ordered
 from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload
@@ -163,7 +163,12 @@ def _column(
     return {
         "name": column.name,
         "title": column.title,
-        "chart": svg.distribution(f"Distribution of {column.name}", shown, ordered=in_order),
+        "chart": svg.distribution(
+            f"Distribution of {column.name}",
+            shown,
+            ordered=in_order,
+            ends=axis_ends(column) if shown is ordinary else None,
+        ),
         "special": [bar for bar in special if shown is ordinary and (bar.share > 0.0005 or (bar.real or 0) > 0)],
         "distance": None if truth is None else float(np.abs(share - truth).sum() / 2),
     }

@@ -33,9 +33,18 @@ class Bar:
     real: float | None = None
 
 
-def distribution(title: str, bars: Sequence[Bar], *, ordered: bool) -> Markup:
-    """A column's distribution: bars with labels for a few values, a histogram for many ordered ones."""
-    return _histogram(title, bars) if ordered and len(bars) > 12 else _bars(title, bars)
+def distribution(title: str, bars: Sequence[Bar], *, ordered: bool, ends: tuple[str, str] | None = None) -> Markup:
+    """A column's distribution: bars with labels for a few values, a histogram for many ordered ones.
+
+    Args:
+        title: for readers who cannot see it.
+        bars: the values.
+        ordered: whether they have an order.
+        ends: what stands under the ends of a histogram; by default the labels of its first and last bar.
+    """
+    if ordered and len(bars) > 12:
+        return _histogram(title, bars, ends or (bars[0].label, bars[-1].label))
+    return _bars(title, bars)
 
 
 def percent(share: float) -> str:
@@ -84,7 +93,7 @@ def _bars(title: str, bars: Sequence[Bar]) -> Markup:
     return _svg(title, WIDTH, height, marks)
 
 
-def _histogram(title: str, bars: Sequence[Bar]) -> Markup:
+def _histogram(title: str, bars: Sequence[Bar], ends: tuple[str, str]) -> Markup:
     height, base, left = 132, 108, 4.0
     step = (WIDTH - 2 * left) / len(bars)
     scale = (base - 16) / _top(bars)
@@ -109,8 +118,8 @@ def _histogram(title: str, bars: Sequence[Bar]) -> Markup:
             points += [f"{_n(left + place * step)},{y}", f"{_n(left + (place + 1) * step)},{y}"]
         marks.append(Markup('<polyline class="real" points="{}"/>').format(" ".join(points)))
     marks.append(_line(left, base, WIDTH - left, base, "axis"))
-    marks.append(_text(left, 124, _short(bars[0].label, 22), "start"))
-    marks.append(_text(WIDTH - left, 124, _short(bars[-1].label, 22), "end"))
+    marks.append(_text(left, 124, _short(ends[0], 22), "start"))
+    marks.append(_text(WIDTH - left, 124, _short(ends[1], 22), "end"))
     marks.append(_text(left, 10, f"highest: {percent(max(bar.share for bar in bars))}", "start", "value"))
     return _svg(title, WIDTH, height, marks)
 

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 import understudy as us
 from understudy.cli import app
+from understudy.metric.labels import axis_ends
 from understudy.report import custodian_report, public_report
 from understudy.report.associations import cramers_v
 from understudy.report.public import CAUTION, measured_tables, weak_values
@@ -223,3 +224,22 @@ def test_associations() -> None:
     assert cramers_v(np.array([[50.0, 0], [0, 50]])) == 1.0
     assert cramers_v(np.outer([3.0, 7], [40, 60])) == 0.0
     assert cramers_v(np.array([[5.0, 3.0]])) == 0.0
+
+
+def test_the_ends_of_a_histogram_are_the_bounds_of_the_column() -> None:
+    """Not the first and the last bin, which do not fit there: 2022-01-01 to 2022-01…"""
+    born = {"name": "born", "type": "date", "constraints": {"minimum": "2022-01-01", "maximum": "2023-12-31"}}
+    fields = [
+        born | {"understudy": {"bins": {"width": "1 month"}}},
+        {"name": "pay", "type": "number", "constraints": {"minimum": 0, "maximum": 900}, "understudy": {"spikes": [0]}},
+        {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 110}},
+    ]
+    schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    found = [axis_ends(column) for column in schema.coded]
+    assert found == [("2022-01-01", "2023-12-31"), ("0", "900"), ("0", "110")]
+    table = pd.DataFrame({"born": ["2022-05-05"] * 9, "pay": 3.0, "age": 30})
+    release = us.synthesize(table, schema, rho=1.0, mechanism="independent", dataset="ends")
+    charts = re.findall(r"<svg.*?</svg>", public_report(release), re.DOTALL)
+    drawn = next(chart for chart in charts if "Distribution of born" in chart)
+    assert ">2022-01-01</text>" in drawn
+    assert ">2023-12-31</text>" in drawn
