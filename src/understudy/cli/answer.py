@@ -14,6 +14,9 @@ from understudy.cli.console import Json, tell
 if TYPE_CHECKING:
     from understudy.bounds import Bound
 
+_NOTHING = 2.0
+"""The distance of two tables that have nothing in common, as a share of the rows; a bound may lie above."""
+
 Confidence = Annotated[float, typer.Option(help="The probability with which it holds.")]
 
 
@@ -76,4 +79,5 @@ def bounds(
 
 def _line(bound: Bound) -> str:
     source = "measured" if bound.source == "measured" else "from a selection"
-    return f"{' x '.join(bound.clique)}: {bound.share:.3g} ({source})"
+    told = "2 or more, which says nothing" if (bound.share or 0.0) >= _NOTHING else f"{bound.share:.3g}"
+    return f"{' x '.join(bound.clique)}: {told} ({source})"

@@ -243,3 +243,14 @@ def test_the_ends_of_a_histogram_are_the_bounds_of_the_column() -> None:
     drawn = next(chart for chart in charts if "Distribution of born" in chart)
     assert ">2022-01-01</text>" in drawn
     assert ">2023-12-31</text>" in drawn
+
+
+@pytest.mark.parametrize(
+    ("keep", "words"),
+    [("ab", "Of all 1 pairs of columns, 1 has such a bound.</p>"), ("abc", "such a bound; for the others nothing was")],
+)
+def test_others_are_told_of_only_where_there_are_some(keep: str, words: str) -> None:
+    schema = us.Schema.from_domain(dict.fromkeys(keep, 2))
+    rows = pd.DataFrame({name: [0, 1] * 50 for name in keep})
+    release = us.synthesize(rows, schema, rho=10.0, mechanism="mst", keep=[("a", "b")], dataset="pairs")
+    assert words in public_report(release)
