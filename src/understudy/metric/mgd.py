@@ -86,6 +86,7 @@ def _targets(
     else:
         cliques = []
         for way in settings.ways:
+            at_least("mgd.ways", way, 1)
             fitting = [c for c in some_ways(sizes, way, 10_000, rng)[0] if _cells(c, sizes) <= settings.cells]
             if len(fitting) > settings.most:
                 fitting = [fitting[place] for place in np.sort(rng.choice(len(fitting), settings.most, replace=False))]

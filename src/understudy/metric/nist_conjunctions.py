@@ -48,6 +48,7 @@ def nist_conjunctions(
     fulfilled.
     """
     at_least("nist_conjunctions.draws", settings.draws, 1)
+    at_least("nist_conjunctions.rows", settings.rows, 1)
     if not 0 < settings.chance <= 1:
         raise SettingError("nist_conjunctions.chance must lie above 0 and at most be 1; correct it")
     notes: tuple[str, ...] = ()

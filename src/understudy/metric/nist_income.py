@@ -129,7 +129,10 @@ def _wages(
     table: Rows, group: str, binary: str, amount: Measured, sides: tuple[int, int], below: float | None
 ) -> Wages:
     amounts = table.units[amount.name]
-    limit = np.inf if below is None else float(amount.unit_of(below, "below"))
+    try:
+        limit = np.inf if below is None else float(amount.unit_of(below, "below"))
+    except ValueError:
+        raise SettingError(f"nist_income.below must be a value that column {amount.name!r} may have") from None
     used = ~np.isnan(amounts) & (np.nan_to_num(amounts, nan=np.inf) < limit)
     codes = table.codes[binary].astype(np.int64)
     side = np.where(codes == sides[0], 0, np.where(codes == sides[1], 1, 2))

@@ -42,6 +42,7 @@ def range_queries(
     """
     domain = require_same(real, synthetic)
     at_least("range_queries.queries", settings.queries, 1)
+    at_least("range_queries.ways", min(settings.ways, default=0), 1)
     names = [column.name for column in schema.coded if ordered(column)]
     ranged = bool(names)
     names = names or [column.name for column in schema.coded]

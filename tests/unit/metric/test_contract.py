@@ -1,5 +1,7 @@
 """What every metric promises: perfect for equal tables, worse with more noise, the same with the same seed."""
 
+from contextlib import suppress
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -161,6 +163,32 @@ def test_bad_settings(metrics: list[str], settings: dict[str, Any], words: str, 
     table = Rows.of(real.head(50), people)
     with pytest.raises(SettingError, match=words):
         measure(table, table, people, metrics, settings)
+
+
+WRONG = [-1, 0, 1.5, "x", [], None, {"a": 1}, float("nan"), True, [None]]
+
+
+@pytest.mark.parametrize("name", [*METRICS])
+def test_settings_of_a_wrong_kind_are_refused_by_name(name: str, real: Any, people: Any) -> None:
+    """Whatever is given, a metric runs with it or says which setting is wrong; nothing else."""
+    table = Rows.of(real.head(30), people)
+    quick = {"rows": 20, "draws": 2, "queries": 2, "permutations": 1, "models": ["logistic"], "most": 2, "ways": [1]}
+    known = {field.name for field in fields(METRICS[name].settings)}
+    base = SETTINGS.get(name, {}) | {key: value for key, value in quick.items() if key in known}
+    if name == "ml_efficacy":
+        base["models"] = ["tree"]
+    for setting in known:
+        for value in WRONG:
+            with suppress(SettingError, SchemaError):
+                measure(table, table, people, [name], {name: base | {setting: value}})
+
+
+def test_one_value_stands_for_a_list_of_one(real: Any, people: Any) -> None:
+    table = Rows.of(real.head(50), people)
+    one, listed = (measure(table, table, people, ["workload"], {"workload": {"ways": w}}) for w in (2, [np.int64(2)]))
+    assert one == listed
+    with pytest.raises(SettingError, match=r"workload.ways: give a whole number, or several as \[A, B\]"):
+        measure(table, table, people, ["workload"], {"workload": {"ways": "x"}})
 
 
 def test_sampling_is_reported(real: Any, people: Any) -> None:
