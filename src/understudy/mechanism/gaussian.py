@@ -11,7 +11,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.generate import check_generator, generated
-from understudy.mechanism.protocol import Fit, Footprint
+from understudy.mechanism.protocol import Fit, Footprint, check_numbers
 from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
@@ -45,6 +45,7 @@ class Gaussian:
     generator: str = "pgm"
 
     def __post_init__(self) -> None:
+        check_numbers(max_mib=self.max_mib, max_cells=self.max_cells)
         if not (self.max_mib > 0 and self.max_cells >= 1):
             raise SettingError("gaussian: max_mib must be positive, max_cells at least 1")
         check_generator(self.generator)

@@ -18,7 +18,7 @@ from understudy.measurement import Measurement
 from understudy.mechanism.compress import compress
 from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.mst import check_kept, tree_footprint
-from understudy.mechanism.protocol import Fit, Footprint, one_way
+from understudy.mechanism.protocol import Fit, Footprint, check_numbers, one_way
 from understudy.mechanism.public_cliques import public_cliques, within
 from understudy.mechanism.spanning_tree import Keep, Kept, kept_cliques
 from understudy.model import JunctionTree
@@ -69,9 +69,7 @@ class NistMST:
         if self.calibration not in ("tight", "paper"):
             raise SettingError("calibration: use 'tight', or 'paper' for equation 5.1")
         check_generator(self.generator)
-        for name, value in (("error", self.error), ("threshold", self.threshold), ("max_cells", self.max_cells)):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise SettingError(f"{name}: give a number of at least 0")
+        check_numbers(error=self.error, threshold=self.threshold, max_cells=self.max_cells)
 
     def prepared(self, schema: Schema) -> NistMST:
         """The same mechanism with its marginals chosen and without the public table.

@@ -16,7 +16,7 @@ from understudy.measurement import Measurement
 from understudy.mechanism.compress import compress
 from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
 from understudy.mechanism.generate import check_generator, generated
-from understudy.mechanism.protocol import Fit, Footprint, one_way
+from understudy.mechanism.protocol import Fit, Footprint, check_numbers, one_way
 from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
@@ -57,14 +57,15 @@ class PrivSyn:
     limit_mib: float = 80.0
 
     def __post_init__(self) -> None:
+        check_numbers(one_way_share=self.one_way_share, dependence_share=self.dependence_share)
+        check_numbers(threshold=self.threshold, least_gain=self.least_gain, limit_mib=self.limit_mib)
+        check_numbers(clique_cells=self.clique_cells, pair_cells=self.pair_cells, most_cells=self.most_cells)
         shares = (self.one_way_share, self.dependence_share)
         if not (min(shares) > 0 and sum(shares) < 1):
             raise SettingError(
                 "one_way_share and dependence_share must be positive and leave something for the cliques"
             )
         check_generator(self.generator)
-        if not (self.threshold >= 0 and self.least_gain >= 0):
-            raise SettingError("threshold and least_gain must not be negative")
         if min(self.clique_cells, self.pair_cells, self.most_cells) < 1 or not self.limit_mib > 0:
             raise SettingError("clique_cells, pair_cells, most_cells and limit_mib must be positive")
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.model.protocol import Model
 from understudy.privacy import PrivateTable
@@ -93,6 +96,17 @@ class Mechanism(Protocol):
     def footprint(self, domain: Domain) -> Footprint:
         """What a run will need, before anything is spent."""
         ...
+
+
+def check_numbers(**settings: Any) -> None:
+    """Refuse settings that are no finite numbers of at least 0.
+
+    Raises:
+        SettingError: naming the setting.
+    """
+    for name, value in settings.items():
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < math.inf:  # type: ignore[operator]
+            raise SettingError(f"{name}: give a number of at least 0")
 
 
 def one_way(domain: Domain) -> list[Clique]:

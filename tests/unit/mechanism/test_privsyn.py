@@ -217,6 +217,21 @@ def test_settings_out_of_range_are_named(settings: dict) -> None:
         mechanism_named("privsyn", **settings)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "setting"),
+    [
+        *(("privsyn", name) for name in ("one_way_share", "dependence_share", "threshold", "least_gain", "limit_mib")),
+        *(("privsyn", name) for name in ("clique_cells", "pair_cells", "most_cells")),
+        ("gaussian", "max_mib"),
+        ("gaussian", "max_cells"),
+    ],
+)
+@pytest.mark.parametrize("value", ["x", None, [1], {"a": 1}, float("inf")], ids=str)
+def test_settings_of_a_wrong_kind_are_named(mechanism: str, setting: str, value: object) -> None:
+    with pytest.raises(SettingError, match=f"{setting}: give a number of at least 0"):
+        mechanism_named(mechanism, **{setting: value})
+
+
 def test_the_footprint_is_bounded_by_the_most_cells() -> None:
     wide = Domain({f"c{i}": 900 for i in range(100)})
     assert PrivSyn().footprint(wide).memory_bytes < 3 * 2**30
