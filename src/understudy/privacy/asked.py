@@ -20,13 +20,16 @@ _LARGEST_INDEX = (1 << 63) - 1
 """Before codes are merged, a cell has a number of 64 bits; a table of more cells is refused before it is paid."""
 
 
-def asked_cliques(cliques: Iterable[Clique], domain: Domain, counted: Domain) -> list[Clique]:
+def asked_cliques(
+    cliques: Iterable[Clique], domain: Domain, counted: Domain, known: dict[Clique, tuple[Clique, frozenset[str]]]
+) -> list[Clique]:
     """The cliques as tuples, each set of columns once.
 
     Args:
         cliques: what was given.
         domain: the columns after merging codes.
         counted: the same before, as the source counts them.
+        known: cliques that were found right before, added to: a mechanism asks about the same ones again and again.
 
     Raises:
         SettingError, SchemaError: for what is no list of cliques, unknown columns, repeats, and tables too large.
@@ -35,13 +38,18 @@ def asked_cliques(cliques: Iterable[Clique], domain: Domain, counted: Domain) ->
         given = list(cliques)
     except TypeError:
         raise SettingError("give a list of cliques, such as [('sex', 'age')]") from None
-    wanted = [domain.check(clique) for clique in given]
-    if len({frozenset(clique) for clique in wanted}) != len(wanted):
+    try:
+        found = [known[clique] for clique in given]
+    except (KeyError, TypeError):
+        found = [(clique, frozenset(clique)) for clique in map(domain.check, given)]
+    if len({columns for _, columns in found}) != len(found):
         raise SettingError("the same set of columns is named twice in one call; name it once")
-    for clique in wanted:
-        _check_size(clique, domain.cells(clique), LARGEST_TABLE)
-        _check_size(clique, counted.cells(clique), _LARGEST_INDEX)
-    return wanted
+    for clique, columns in found:
+        if clique not in known:
+            _check_size(clique, domain.cells(clique), LARGEST_TABLE)
+            _check_size(clique, counted.cells(clique), _LARGEST_INDEX)
+            known[clique] = clique, columns
+    return [clique for clique, _ in found]
 
 
 def can_count(clique: Clique, domain: Domain, counted: Domain) -> bool:

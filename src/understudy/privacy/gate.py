@@ -77,6 +77,7 @@ class PrivateTable:
         self.__recoding = Recoding.identity()
         self.__distances = Distances()
         self.__counted = Counted()
+        self.__asked: dict[Clique, tuple[Clique, frozenset[str]]] = {}
         self.__plan = None if plan is None else dict(plan)
         self.__domain = source.domain
         self.__neighbours = Neighbours(source.unit.column, source.unit.max_rows, source.rows_public is not None)
@@ -125,6 +126,7 @@ class PrivateTable:
         view.__recoding = recoding
         view.__distances = Distances()
         view.__counted = Counted()
+        view.__asked = {}
         view.__domain = recoding.recode(self.__source.domain)
         return view
 
@@ -230,7 +232,7 @@ class PrivateTable:
         sensitivity = self.neighbours.score(Fraction(1 if weight is None else max(weight)))
         self._refuse_if_planned()
         pure = self.__account.budget.pure
-        charge = exponential(tuple(wanted), sensitivity, share=self.__account.share(rho), pure=pure)
+        charge = exponential(wanted, sensitivity, share=self.__account.share(rho), pure=pure)
         self._pay([charge])
         keep = not isinstance(against, FixedMarginals)
         for clique, counts in self._counts(list(given), keep=keep):
@@ -331,7 +333,7 @@ class PrivateTable:
         return self._released(apart(distances, weights, int(self._draw(charge, 1)[0]), charge))
 
     def _checked(self, cliques: Iterable[Clique]) -> list[Clique]:
-        return asked_cliques(cliques, self.domain, self.__source.domain)
+        return asked_cliques(cliques, self.domain, self.__source.domain, self.__asked)
 
     def _pay(self, charges: Sequence[Charge]) -> None:
         self.__account.pay(charges)

@@ -69,7 +69,7 @@ def test_each_choice_costs_its_part_and_has_the_papers_epsilon():
     charges = table.account.charges
     assert [charge.scale for charge in charges] == pytest.approx([0.0534042] * 14, rel=1e-6)
     assert float(table.account.spent) == pytest.approx(rho, rel=1e-12)
-    candidates = [len(charge.about) for charge in charges]
+    candidates = [charge.candidates[0] for charge in charges]
     assert candidates[0] == 105
     assert candidates == sorted(candidates, reverse=True)
 

@@ -297,3 +297,27 @@ def test_the_table_tells_nothing_of_its_rows_and_cannot_be_copied():
 def test_what_the_guarantee_rests_on_cannot_be_changed(name):
     with pytest.raises(AttributeError):
         setattr(table(), name, None)
+
+
+def test_what_was_asked_before_is_checked_again():
+    """Cliques that were found right are remembered, by their columns in this table and no other."""
+    private = table()
+    first = private.measure([("a", "b"), ("b",)], rho=0.01)
+    assert [m.clique for m in private.measure([("b",), ["a", "b"]], rho=0.01)] == [("b",), ("a", "b")]
+    for repeated in ([("a", "b"), ("b", "a")], [("b",), ("b",)], [("a", "b"), ("b", "a"), ("c",)]):
+        with pytest.raises(SettingError, match="named twice"):
+            private.measure(repeated, rho=0.01)
+    merged = private.recoded(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 1])}))
+    assert len(merged.measure([("a", "b")], rho=0.01)[0].values) == 4 < len(first[0].values)
+
+    class Other(tuple):
+        """Says that it is the columns a and b, and is b and c."""
+
+        def __eq__(self, other):
+            return other == ("a", "b")
+
+        def __hash__(self):
+            return hash(("a", "b"))
+
+    assert private.measure([Other(("b", "c"))], rho=0.01)[0].clique in (("a", "b"), ("b", "c"))
+    assert type(private.measure([Other(("b", "c"))], rho=0.01)[0].clique) is tuple

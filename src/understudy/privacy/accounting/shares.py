@@ -36,7 +36,8 @@ def numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float])
     """
     if not isinstance(given, Mapping):
         raise SettingError(f"give a {what} by clique, such as {{('sex', 'age'): 2}}")
-    found = [_float(given.get(clique)) for clique in cliques]
+    values = [given.get(clique) for clique in cliques]
+    found = [value if type(value) is float else _float(value) for value in values]
     for clique, number in zip(cliques, found, strict=True):
         if not math.isfinite(number):
             raise SettingError(f"{clique} needs a finite {what}; give one for every clique")

@@ -40,6 +40,15 @@ def test_a_selection_costs_an_eighth_of_epsilon_squared(share):
     assert pure.epsilon == Fraction(pure.scale) <= share
 
 
+def test_a_selection_tells_its_candidates_apart_without_naming_them():
+    lists = [[("a", "b")], [("b", "a")], [("a",), ("b",)], [("a", "b"), ("c",)], [("c",), ("a", "b")], [('a","b',)]]
+    charges = [exponential(several, Fraction(2), share=Fraction(1, 3), pure=False) for several in lists]
+    assert [charge.candidates[0] for charge in charges] == [len(several) for several in lists]
+    assert len({charge.candidates[1] for charge in charges}) == len(lists)
+    assert charges[0].to_dict()["about"] == []
+    assert charges[0] != charges[1]
+
+
 @pytest.mark.parametrize("share", [Fraction(1, 10**300), Fraction(1, 10**700), Fraction(1, 2**110)])
 @pytest.mark.parametrize("kind", [gaussian, laplace])
 def test_noise_that_would_not_fit_is_refused_before_it_is_paid(kind, share):
