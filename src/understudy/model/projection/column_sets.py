@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 Vector: TypeAlias = NDArray[np.float64]
 _FIRST_BLOCK = 2**12  # cells
+_MOST_SETS = 2**17  # of columns that are remembered
 
 
 class Columns:
@@ -36,8 +38,16 @@ class Columns:
         return tuple([self.sizes[i] for i in self.bits[mask]])
 
 
+@lru_cache(4)
+def columns_of(sizes: tuple[int, ...]) -> Columns:
+    """Columns of these sizes: the same for all models of one domain, which are asked about the same sets."""
+    return Columns(sizes)
+
+
 class _Bits(dict[int, tuple[int, ...]]):
     def __missing__(self, mask: int) -> tuple[int, ...]:
+        if len(self) > _MOST_SETS:
+            self.clear()
         found = self[mask] = tuple([i for i in range(mask.bit_length()) if mask >> i & 1])
         return found
 
@@ -48,6 +58,8 @@ class _Cells(dict[int, int]):
         self._columns = columns
 
     def __missing__(self, mask: int) -> int:
+        if len(self) > _MOST_SETS:
+            self.clear()
         found = self[mask] = math.prod(self._columns.shape(mask))
         return found
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from understudy.domain import Clique
 from understudy.model.junction_tree import ordered_columns
-from understudy.model.projection.column_sets import Columns, Room, Sums, Vector
+from understudy.model.projection.column_sets import Room, Sums, Vector, columns_of
 from understudy.model.projection.contraction import Contraction, Operand
 from understudy.model.propagate import Propagation
 
@@ -50,7 +50,7 @@ class Projector:
         tree = propagation.tree
         names = ordered_columns(tree.domain)
         self._bit = {column: 1 << i for i, column in enumerate(names)}
-        self._domain, self._columns = tree.domain, Columns(tree.domain.shape(names))
+        self._domain, self._columns = tree.domain, columns_of(tree.domain.shape(names))
         self._masks = [self._mask(clique) for clique in tree.cliques]
         self._separators = [self._masks[i] & self._masks[p] if p >= 0 else 0 for i, p in enumerate(tree.parents)]
         self._children: list[list[int]] = [[] for _ in tree.cliques]
