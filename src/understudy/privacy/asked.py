@@ -46,23 +46,24 @@ def asked_cliques(
         raise SettingError("the same set of columns is named twice in one call; name it once")
     for clique, columns in found:
         if clique not in known:
-            _check_size(clique, domain.cells(clique), LARGEST_TABLE)
-            _check_size(clique, counted.cells(clique), _LARGEST_INDEX)
+            if too_large := _beyond(clique, domain, counted):
+                raise SettingError(
+                    f"the table of {clique} has {too_large[0]} cells, more than {too_large[1]}: use fewer columns, or "
+                    "coarser ones; nothing was spent"
+                )
             known[clique] = clique, columns
     return [clique for clique, _ in found]
 
 
 def can_count(clique: Clique, domain: Domain, counted: Domain) -> bool:
     """Whether the table of a clique is small enough, after merging codes and before."""
-    return domain.cells(clique) <= LARGEST_TABLE and counted.cells(clique) <= _LARGEST_INDEX
+    return _beyond(clique, domain, counted) is None
 
 
-def _check_size(clique: Clique, cells: int, most: int) -> None:
-    if cells > most:
-        raise SettingError(
-            f"the table of {clique} has {cells} cells, more than {most}: use fewer columns, or coarser ones; "
-            "nothing was spent"
-        )
+def _beyond(clique: Clique, domain: Domain, counted: Domain) -> tuple[int, int] | None:
+    """How many cells a table that is too large has, and how many it may have."""
+    sizes = (domain.cells(clique), LARGEST_TABLE), (counted.cells(clique), _LARGEST_INDEX)
+    return next((size for size in sizes if size[0] > size[1]), None)
 
 
 def asked_marginals(

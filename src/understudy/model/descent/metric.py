@@ -80,7 +80,6 @@ def metric_at(problem: Problem, x: Vector, weights: Weights, directions: int, *,
     found = _shortened(problem, x, weights, directions, expected, leap) if directions else None
     if found is None:
         found = _plain(weights, _largest_eigenvalue(problem, x, weights, enough), expected, leap)
-    problem.answers(x)
     return found
 
 
@@ -98,7 +97,6 @@ def _shortened(
     eigenvalues, errors, vectors, rows = _stiffest(problem, x, weights, places, directions + _MORE_STEPS)
     settled = errors <= _SETTLED * eigenvalues
     if not settled[-1:].any():
-        problem.answers(x)
         return None
     largest = float(eigenvalues[-1])
     found = settled & (eigenvalues > _SHORTEST * max(largest, expected, leap / _FURTHEST))
@@ -162,6 +160,7 @@ def _stiffest(
                 diagonal.append(float(parallel[-1]))
         size = math.sqrt(np.sum(mine * image**2))
         eigenpairs = _eigenpairs(diagonal, beside, size)
+    problem.answers(x)
     eigenvalues, errors, vectors = eigenpairs
     elsewhere = np.sqrt(np.square(outside) @ vectors**2) if outside else errors
     return eigenvalues, np.hypot(errors, elsewhere), vectors, rows[: len(diagonal)]
@@ -200,6 +199,7 @@ def _largest_eigenvalue(problem: Problem, x: Vector, weights: Weights, enough: f
         eigenvalues, errors, _ = _eigenpairs(diagonal, beside, size)
         if errors[-1] <= enough * eigenvalues[-1]:
             break
+    problem.answers(x)
     return float(eigenvalues[-1])
 
 
