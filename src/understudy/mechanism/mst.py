@@ -19,7 +19,7 @@ from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
 from understudy.mechanism.generate import check_generator, generated
-from understudy.mechanism.protocol import Fit, Footprint, one_way
+from understudy.mechanism.protocol import Fit, Footprint, check_numbers, one_way
 from understudy.mechanism.spanning_tree import (
     RULED_MIB,
     IndependentPairs,
@@ -73,9 +73,8 @@ class MST:
     def __post_init__(self) -> None:
         object.__setattr__(self, "keep", kept_cliques(self.keep))
         object.__setattr__(self, "split", _checked_split(self.split))
-        for name in ("threshold", "penalty", "size_power"):
-            _check(name, getattr(self, name), at_least=0)
-        _check("max_cells", self.max_cells, at_least=4)
+        check_numbers(threshold=self.threshold, penalty=self.penalty, size_power=self.size_power)
+        check_numbers(at_least=4, max_cells=self.max_cells)
         check_generator(self.generator)
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
@@ -205,8 +204,3 @@ def _checked_split(split: Any) -> tuple[float, ...]:
     if not numbers or not all(isinstance(part, int | float) and 0 < part < math.inf for part in split):
         raise SettingError("split: give three positive parts of the budget, such as [0.35, 0.1, 0.55]")
     return tuple(float(part / math.fsum(split)) for part in split)
-
-
-def _check(name: str, value: Any, *, at_least: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not at_least <= value < math.inf:
-        raise SettingError(f"{name}: give a number of at least {at_least}")

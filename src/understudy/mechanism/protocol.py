@@ -98,15 +98,15 @@ class Mechanism(Protocol):
         ...
 
 
-def check_numbers(**settings: Any) -> None:
-    """Refuse settings that are no finite numbers of at least 0.
+def check_numbers(*, at_least: int = 0, **settings: Any) -> None:
+    """Refuse settings that are no finite numbers of at least so much.
 
     Raises:
         SettingError: naming the setting.
     """
     for name, value in settings.items():
-        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value < math.inf:  # type: ignore[operator]
-            raise SettingError(f"{name}: give a number of at least 0")
+        if isinstance(value, bool) or not isinstance(value, Real) or not at_least <= value < math.inf:  # type: ignore[operator]
+            raise SettingError(f"{name}: give a number of at least {at_least}")
 
 
 def one_way(domain: Domain) -> list[Clique]:
