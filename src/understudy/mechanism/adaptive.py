@@ -27,8 +27,9 @@ def within(
     if len(domain) * domain.cells() * 8 / 2**20 <= limit_mib:
         return dict(weights)
     tree = JunctionTree.of(domain, measured)
-    sizes = tree.size_mib_with(list(weights))
-    small = sizes <= max(limit_mib, tree.size_mib, sizes.min())
+    enough = max(limit_mib, tree.size_mib)
+    sizes = tree.size_mib_with(list(weights), enough_mib=enough)
+    small = sizes <= max(enough, sizes.min())
     return {clique: weight for (clique, weight), fits in zip(weights.items(), small, strict=True) if fits}
 
 

@@ -89,10 +89,11 @@ class JunctionTree:
         fitting = [i for i, mine in enumerate(self.cliques) if wanted <= set(mine)]
         return min(fitting, key=lambda i: self.domain.cells(self.cliques[i]), default=None)
 
-    def size_mib_with(self, candidates: Sequence[Clique]) -> NDArray[np.float64]:
+    def size_mib_with(self, candidates: Sequence[Clique], *, enough_mib: float = 0.0) -> NDArray[np.float64]:
         """How large the tree would be with each candidate added to the cliques it was made of, one at a time.
 
-        The same search as `of`, so the figures are those that building each tree would give.
+        The same search as `of`, so the figures are those that building each tree would give; but a tree of at most
+        `enough_mib` may turn out smaller, since there the search ends early.
         """
         columns = ordered_columns(self.domain)
         place = {column: i for i, column in enumerate(columns)}
@@ -100,7 +101,8 @@ class JunctionTree:
         graph = self._graph.tolist()
         added = [_added(graph, member) for member in members]
         different = dict(zip(added, members, strict=True))
-        cells, _ = _search(self._graph, _sizes(self.domain, columns), list(different.values()), float(self.cells))
+        sizes_of = _sizes(self.domain, columns)
+        cells, _ = _search(self._graph, sizes_of, list(different.values()), float(self.cells), enough_mib / _MIB)
         sizes = dict(zip(different, cells.tolist(), strict=True))
         return np.array([sizes[edges] for edges in added]) * _MIB
 
@@ -130,7 +132,7 @@ def _added(graph: list[list[int]], members: list[int]) -> frozenset[tuple[int, i
 
 
 def _search(
-    graph: NDArray[np.uint8], sizes: NDArray[np.float64], members: list[list[int]], base: float
+    graph: NDArray[np.uint8], sizes: NDArray[np.float64], members: list[list[int]], base: float, enough: float = 0.0
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Cells of the tree with each candidate; and the last tree's cliques, as rows of column membership."""
     from understudy.model.kernels.elimination import cells_with, packed, scratch_for, unpacked
@@ -140,7 +142,7 @@ def _search(
     out, scratch = np.ones(len(members)), scratch_for(len(graph))
     if len(graph) == 0:
         return out, np.zeros((1, 0), bool)
-    cells_with(packed(graph), sizes, _RESTARTS, base, starts, flat, out, *scratch)
+    cells_with(packed(graph), sizes, _RESTARTS, base, enough, starts, flat, out, *scratch)
     cliques, kept = unpacked(scratch[2][2]), scratch[3][2].astype(bool)
     np.fill_diagonal(cliques, True)
     return out, cliques[kept]

@@ -71,6 +71,21 @@ def test_preview_of_more_columns_than_a_machine_word_has_bits():
     assert tree.size_mib_with([]).shape == (0,)
 
 
+def test_a_limit_ends_the_search_and_changes_no_decision():
+    rng = np.random.default_rng(7)
+    domain = Domain({f"c{i}": int(rng.integers(2, 9)) for i in range(12)})
+    cliques = [tuple(rng.permutation(domain.columns)[:2]) for _ in range(20)]
+    candidates = list(itertools.combinations(domain.columns, 3))
+    tree = JunctionTree.of(domain, cliques)
+    exact = tree.size_mib_with(candidates)
+    limit = float(np.median(exact))
+    found = tree.size_mib_with(candidates, enough_mib=limit)
+    np.testing.assert_array_equal(found <= limit, exact <= limit)
+    np.testing.assert_array_equal(found[exact > limit], exact[exact > limit])
+    assert (found >= exact).all()
+    assert (found > exact).any()  # the search did end early
+
+
 def test_graphs_survive_packing():
     from understudy.model.kernels.elimination import packed, unpacked
 

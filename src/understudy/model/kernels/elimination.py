@@ -175,8 +175,12 @@ def _cells(sizes: Any, order: Any, cliques: Any, kept: Any, place: Any, degree: 
 
 
 @njit(cache=True)
-def _search(core: Any, sizes: Any, restarts: int, state: Any, boards: Any, lists: Any, scratch: Any) -> Any:
+def _search(
+    core: Any, sizes: Any, restarts: int, enough: float, state: Any, boards: Any, lists: Any, scratch: Any
+) -> Any:
     """The smallest tree of three heuristics and randomised restarts: its cells; its cliques in the boards.
+
+    The search ends at the first tree of at most `enough` cells.
 
     A vertex whose neighbours are joined already costs nothing to eliminate, so those go first and every heuristic
     works on what remains: the part of the graph with loops.
@@ -197,7 +201,7 @@ def _search(core: Any, sizes: Any, restarts: int, state: Any, boards: Any, lists
             best = cells
             best_cliques[:] = cliques
             best_kept[:] = kept
-        if start == sizes.size:
+        if start == sizes.size or best <= enough:
             break
     return best
 
@@ -208,6 +212,7 @@ def cells_with(
     sizes: Any,
     restarts: int,
     base: float,
+    enough: float,
     starts: Any,
     members: Any,
     out: Any,
@@ -219,7 +224,8 @@ def cells_with(
 ) -> None:
     """The tree's cells after joining each candidate, whose columns are `members[starts[i]:starts[i + 1]]`.
 
-    A candidate that adds no edge gets `base`, unless that is negative. The cliques of the last tree searched for
+    A candidate that adds no edge gets `base`, unless that is negative. Trees of at most `enough` cells are not searched
+    further. The cliques of the last tree searched for
     remain in `boards[2]`, marked by `lists[2]`. The last five arguments are scratch (see `scratch_for`).
     """
     for c in range(out.size):
@@ -231,7 +237,7 @@ def cells_with(
                 if u != v and not core[u, v // _WORD] & _bit(v):
                     core[u, v // _WORD] |= _bit(v)
                     changed = True
-        out[c] = _search(core, sizes, restarts, state, boards, lists, scratch) if changed else base
+        out[c] = _search(core, sizes, restarts, enough, state, boards, lists, scratch) if changed else base
 
 
 def packed(graph: NDArray[np.uint8]) -> NDArray[np.uint64]:

@@ -36,9 +36,10 @@ class _Leaf(NamedTuple):
 class Projector:
     """Marginals, adding up to a total, of the distribution that a propagation was last called with.
 
-    A query inside one tree clique is a sum of that clique's table. Any other one is a product of conditional tables
-    over the smallest subtree that has all its columns, each first reduced to the columns that matter, multiplied in
-    the order that takes the least work. Sums and products are remembered, so that queries share them.
+    A query inside one tree clique is a sum of that clique's table. One whose columns lie in parts of the tree that
+    share none is the product of its marginals in these parts. Any other one is a product of conditional tables over the
+    smallest subtree that has all its columns, each first reduced to the columns that matter, multiplied in the order
+    that takes the least work. Sums and products are remembered, so that queries share them.
 
     Args:
         propagation: after a call of its `marginals`.
@@ -58,7 +59,9 @@ class Projector:
         for i in range(len(tree.cliques) - 1, 0, -1):
             self._children[tree.parents[i]].insert(0, i)
             self._below[tree.parents[i]] |= self._below[i]
-        self._by_size = sorted((self._columns.cells[mask], i) for i, mask in enumerate(self._masks))
+        by_size = sorted(range(len(self._masks)), key=lambda i: (self._columns.cells[self._masks[i]], i))
+        self._holders = [[i for i in by_size if self._masks[i] >> bit & 1] for bit in range(len(names))]
+        self._parts = self._connected()
         self._clear()
 
     def many(self, cliques: Sequence[Clique]) -> dict[Clique, Vector]:
@@ -73,12 +76,16 @@ class Projector:
         large = min(_LARGE, max(_SMALL, tree // 32)) if crowded else tree
         if crowded:
             self._forget(tree // 4)
-        inside, across = self._split(masks.values())
+        apart = {mask: parts for mask in masks.values() if len(parts := self._apart(mask)) > 1}
+        wanted = {mask for mask in masks.values() if mask not in apart}.union(*apart.values())
+        inside, across = self._split(wanted)
         bundles = self._bundles(across)
         leaves = {joint: self._leaves(joint) for joint in bundles}
         found = self._reduce(inside, {leaf for several, _ in leaves.values() for leaf in several}, large)
         for whole in self._products(leaves, large):
             found |= self._members(whole, bundles[whole.mask])
+        for mask, parts in apart.items():
+            found[mask] = self._independent([found[part] for part in parts])
         self._forget(2 * tree)
         shaped: dict[Clique, Vector] = {}
         given: set[int] = set()
@@ -114,12 +121,40 @@ class Projector:
             self._clear()
         self._contraction.tidy()
 
+    def _connected(self) -> list[int]:
+        """For each column, all columns of its part of the tree: what cliques join that have a column in common."""
+        parts = list(self._masks)
+        for i in range(len(parts) - 1, 0, -1):  # children come after their parents
+            if self._separators[i]:
+                parts[self._propagation.tree.parents[i]] |= parts[i]
+        for i in range(1, len(parts)):
+            if self._separators[i]:
+                parts[i] = parts[self._propagation.tree.parents[i]]
+        return [parts[holders[0]] for holders in self._holders]
+
+    def _apart(self, mask: int) -> list[int]:
+        """A set of columns, divided by the parts of the tree."""
+        found = []
+        while mask:
+            part = self._parts[mask.bit_length() - 1]
+            found.append(mask & part)
+            mask &= ~part
+        return found[::-1]
+
+    def _independent(self, parts: list[_Found]) -> _Found:
+        """The product of marginals of columns that have nothing to do with one another."""
+        bits, table = parts[0]
+        for more, factor in parts[1:]:
+            bits, table = bits + more, np.multiply.outer(table, factor / self._total)
+        return bits, table
+
     def _split(self, masks: Iterable[int]) -> tuple[list[_Leaf], list[int]]:
         """Queries inside a tree clique, the smallest there is; and the others."""
         inside: list[_Leaf] = []
         across: list[int] = []
-        for mask in dict.fromkeys(masks):
-            for _, position in self._by_size:
+        for mask in masks:
+            holders = min((self._holders[bit] for bit in self._columns.bits[mask]), key=len, default=[0])
+            for position in holders:
                 if mask & self._masks[position] == mask:
                     inside.append(_Leaf(position, mask, True))
                     break

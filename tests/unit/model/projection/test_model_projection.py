@@ -211,3 +211,30 @@ def test_tables_belong_to_the_caller():
     one, two = model.project_many(queries[2:4]).values()
     one[...] = -1.0
     assert (two >= 0.0).all()
+
+
+def test_columns_in_different_parts_of_the_tree_are_independent():
+    domain = Domain({"a": 2, "b": 3, "c": 4, "d": 5, "e": 2, "f": 3, "one": 1})
+    rng = np.random.default_rng(4)
+    cliques = [("a", "b"), ("b", "c"), ("d",), ("e", "f")]  # three parts, the first of two tree cliques
+    potentials = {clique: rng.normal(size=domain.shape(clique)) for clique in cliques}
+    model = GraphicalModel(domain, potentials, total=50.0)
+    dense = np.ones(domain.shape(domain))
+    for clique, values in potentials.items():
+        kept = [domain[column] if column in clique else 1 for column in domain]
+        dense = dense * np.exp(values).reshape(kept)
+    dense *= 50.0 / dense.sum()
+    asked = [c for k in range(5) for c in itertools.permutations(domain, k)]
+    for clique, found in model.project_many(asked).items():
+        lost = tuple(i for i, column in enumerate(domain) if column not in clique)
+        summed = dense.sum(axis=lost)
+        rest = [column for column in domain if column in clique]
+        np.testing.assert_allclose(found, summed.transpose([rest.index(c) for c in clique]), rtol=1e-12)
+
+
+def test_no_product_is_planned_for_columns_in_different_parts(monkeypatch):
+    domain = Domain({f"c{i}": 3 for i in range(40)})
+    model = GraphicalModel(domain, {(c,): np.arange(3.0) for c in domain}, total=10.0)
+    monkeypatch.setattr(marginals.Contraction, "plan", None)
+    found = model.project_many(list(itertools.combinations(domain, 2)))
+    assert len(found) == 780
