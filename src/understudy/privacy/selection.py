@@ -1,8 +1,9 @@
 """The exact exponential mechanism: a private choice that no rounding has touched.
 
 **Privacy.** With rate = epsilon / (2 Delta), for scores that move by at most Delta between neighbouring tables, the
-choice is epsilon-DP and epsilon^2/8-zCDP. That holds for the law below and no other, hence integers throughout: weights
-are enclosed in wide fixed point, and a uniform number is extended bit by bit until the enclosures prove where it falls.
+choice is epsilon-DP and epsilon^2/8-zCDP. That holds for the law below and no other: weights are enclosed between two
+integers, and a uniform number is extended bit by bit until the enclosures prove where it falls. The first ones are made
+with machine numbers, whose rounding IEEE 754 bounds; what they leave open is decided in wide fixed point.
 """
 
 from __future__ import annotations
@@ -12,9 +13,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import accumulate
 
+import numpy as np
+from numpy.typing import NDArray
+
 from understudy.errors import SettingError
 from understudy.privacy.fixed_point import exp_neg
 from understudy.privacy.noise.randomness import Stream, stream
+
+_PLACES = 44
+_MANY = 1 << 18  # weights of 44 places whose sum has 62
 
 
 def exponential_mechanism(scores: Sequence[int], rate: Fraction) -> int:
@@ -44,16 +51,41 @@ def invert(gaps: Sequence[int], rate: Fraction, source: Stream, width: int = 64)
     `width` is how many bits of U are drawn first. Tests take few, so that the undecided case is common.
     """
     first = source.bits(width)
+    if rate and len(gaps) < _MANY:
+        index = _fallen(np.cumsum(_short_weights(gaps, rate)).tolist(), 3, first, width)
+        if index is not None:
+            return index
     while True:
-        places = width + len(gaps).bit_length() + 16
-        weights, error = _weights(gaps, rate, places)
-        lower = list(accumulate(weights))
-        slack = error * len(gaps)  # lower[i] <= true sum <= lower[i] + slack
-        low, high = first * lower[-1] >> width, ((first + 1) * (lower[-1] + slack) >> width) + 1
-        index = min(bisect_left(lower, high), len(lower) - 1)  # U < 1 is always below the last sum
-        if index == 0 or lower[index - 1] + slack <= low:
+        weights, error = _weights(gaps, rate, width + len(gaps).bit_length() + 16)
+        index = _fallen(list(accumulate(weights)), error, first, width)
+        if index is not None:
             return index
         first, width = first << 64 | source.bits(64), width + 64
+
+
+def _fallen(lower: list[int], error: int, first: int, width: int) -> int | None:
+    """Where U falls, of which `first` holds the first bits, as far as sums of enclosed weights prove it."""
+    slack = error * len(lower)  # lower[i] <= true sum <= lower[i] + slack
+    low, high = first * lower[-1] >> width, ((first + 1) * (lower[-1] + slack) >> width) + 1
+    index = min(bisect_left(lower, high), len(lower) - 1)  # U < 1 is always below the last sum
+    return index if index == 0 or lower[index - 1] + slack <= low else None
+
+
+def _short_weights(gaps: Sequence[int], rate: Fraction) -> NDArray[np.int64]:
+    """Lower bounds w of exp(-rate gap) 2^44 for each gap, with exp(-rate gap) 2^44 <= w + 3: for a quick decision.
+
+    Gaps lose their last bits, which are worth at most 2^-48 of a weight. Then as `_by_digits`, in machine numbers: the
+    entries of at most eight tables are rounded (2^-53 of each) and so are their products. Together that is below 2^-46,
+    a quarter of a unit; a whole unit is allowed for, on either side.
+    """
+    lost = max(0, (rate.denominator >> 48).bit_length() - rate.numerator.bit_length() - 1)  # rate 2^lost <= 2^-48
+    most = -(-_PLACES * rate.denominator // rate.numerator)  # from there on exp(-rate gap) < 2^-44
+    short = np.array([min(gap, most) >> lost for gap in gaps], np.int64)
+    found = np.ones(len(short))
+    for low in range(0, int(short.max()).bit_length(), 8):
+        unit, _ = exp_neg(rate * (1 << low + lost), 96)
+        found *= np.ldexp(np.array(_powers(unit, 256, 96), np.float64), -96)[short >> low & 255]
+    return np.maximum(np.floor(np.ldexp(found, _PLACES)).astype(np.int64) - 1, 0)
 
 
 def _weights(gaps: Sequence[int], rate: Fraction, places: int) -> tuple[list[int], int]:

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from understudy.errors import SettingError
+from understudy.privacy import selection
 from understudy.privacy.fixed_point import below_exp_neg
 from understudy.privacy.noise.randomness import stream
-from understudy.privacy.selection import _weights, exponential_mechanism, invert
+from understudy.privacy.selection import _short_weights, _weights, exponential_mechanism, invert
 
 
 class Fixed:
@@ -69,6 +70,39 @@ def test_weights_are_enclosed(rate: Fraction) -> None:
                 x = rate * gap
                 exact = (-Decimal(x.numerator) / Decimal(x.denominator)).exp() * 2**places
                 assert weight <= exact <= weight + error
+
+
+@pytest.mark.parametrize(
+    "rate",
+    [Fraction(10**9), Fraction(5), Fraction(1, 3), Fraction(1, 10**6), Fraction(3**40, 2**150), Fraction(7, 3**200)],
+)
+def test_quick_weights_are_enclosed(rate: Fraction) -> None:
+    rng = np.random.default_rng(0)
+    reach = 45 * rate.denominator // rate.numerator  # beyond it a weight is below 2^-60
+    shares = [int(share * 2**40) for share in rng.random(3000)]
+    gaps = [0, 1, 255, 256, reach, 2 * reach, 1 << 400, *(reach * share >> 40 for share in shares)]
+    with localcontext() as context:
+        context.prec = 60
+        for gap, weight in zip(gaps, _short_weights(gaps, rate).tolist(), strict=True):
+            x = rate * gap
+            exact = (-Decimal(x.numerator) / Decimal(x.denominator)).exp() * 2**44
+            assert weight <= exact <= weight + 3
+
+
+def test_quick_weights_decide_as_wide_ones_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(1)
+    gaps = [int(gap) << 70 for gap in rng.integers(0, 10**6, 5000)]
+    numbers = [int.from_bytes(rng.bytes(80), "big") for _ in range(200)]
+
+    def chosen() -> list[int]:
+        return [invert(gaps, Fraction(1, 10**5 << 70), Fixed(number, 640)) for number in numbers]  # type: ignore[arg-type]
+
+    quick = chosen()
+    monkeypatch.setattr(selection, "_MANY", 0)
+    assert chosen() == quick
+    monkeypatch.setattr(selection, "_MANY", 1 << 18)
+    monkeypatch.setattr(selection, "_weights", None)  # nearly always the quick ones are enough
+    assert chosen()[:20] == quick[:20]
 
 
 def test_bad_arguments() -> None:
