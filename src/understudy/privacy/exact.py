@@ -108,11 +108,11 @@ def dyadic(marginal: ArrayLike, cells: int, clique: Clique) -> NDArray[np.int64]
     return np.rint(flat * 2.0**BITS).astype(np.int64)  # a power of two: the product is exact
 
 
-def distance(counts: NDArray[np.integer[Any]], given: NDArray[np.int64]) -> Fraction:
-    """The L1 distance between exact counts and a marginal in units of 2^-16, exactly, in rows."""
+def distance(counts: NDArray[np.integer[Any]], given: NDArray[np.int64]) -> int:
+    """The L1 distance between exact counts and a marginal in units of 2^-16 rows: exactly, in the same units."""
     apart = np.left_shift(counts, BITS, dtype=np.int64)
     np.subtract(apart, given, out=apart)
-    return Fraction(int(np.abs(apart, out=apart).sum()), 1 << BITS)
+    return int(np.abs(apart, out=apart).sum())
 
 
 def indif(counts: NDArray[np.int64], shape: tuple[int, ...]) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.domain import Clique
+from understudy.privacy.exact import BITS
 
 
 class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):
@@ -33,35 +33,37 @@ class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):
 
 
 class Distances:
-    """Exact L1 distances between the rows and fixed marginals, in rows; held by the gate alone.
+    """Exact L1 distances between the rows and fixed marginals, in units of 2^-16 rows; held by the gate alone.
 
     **Privacy.** Exact, hence private. A distance that is remembered is one that would be counted again: a score against
     some public marginal, of the same sensitivity, whatever a caller did to its marginals in between.
     """
 
     def __init__(self) -> None:
-        self._known: WeakKeyDictionary[FixedMarginals, dict[Clique, Fraction]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[FixedMarginals, dict[Clique, int]] = WeakKeyDictionary()
 
     def __repr__(self) -> str:
         return "Distances()"
 
-    def of(self, against: Mapping[Clique, ArrayLike]) -> dict[Clique, Fraction]:
+    def of(self, against: Mapping[Clique, ArrayLike]) -> dict[Clique, int]:
         """The distances known for these marginals, to be added to; a fresh dict unless they are fixed."""
         return self._known.setdefault(against, {}) if isinstance(against, FixedMarginals) else {}
 
 
 def whole_scores(
-    distances: Sequence[Fraction], weights: Sequence[float] | None, offsets: Sequence[float] | None
+    distances: Sequence[int], weights: Sequence[float] | None, offsets: Sequence[float] | None
 ) -> tuple[list[int], int]:
     """Scores ``weight * (distance - offset)`` as whole numbers, and how many of them make one row.
+
+    Distances are in units of 2^-16 rows, weights and offsets in rows.
 
     Exact: a float stands for its binary value. Fractions are never reduced, which would cost most of a selection's time
     where there are thousands of candidates.
 
-    >>> whole_scores([Fraction(3), Fraction(1)], [0.5, 2.0], [1.0, 0.0])
-    ([2, 4], 2)
+    >>> whole_scores([3 << 16, 1 << 16], [0.5, 2.0], [1.0, 0.0])
+    ([131072, 262144], 131072)
     """
-    scores, unit = _whole([(d.numerator, d.denominator) for d in distances])
+    scores, unit = list(distances), 1 << BITS
     if offsets is not None:
         less, fine = _whole([offset.as_integer_ratio() for offset in offsets])
         common = math.lcm(unit, fine)

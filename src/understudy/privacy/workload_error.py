@@ -31,9 +31,9 @@ def error_charge(weights: Mapping[Clique, int], marginal_l1: int, share: Fractio
     return gaussian("quality", tuple(weights), reach**2, share=share)
 
 
-def apart(distances: Mapping[Clique, Fraction], weights: Mapping[Clique, int], noise: int, charge: Charge) -> Apart:
-    """The noisy weighted mean, in rows: whole numbers are added, and only the sum becomes a float."""
-    exact = sum((weights[clique] * value for clique, value in distances.items()), Fraction(0)) * (1 << BITS)
+def apart(distances: Mapping[Clique, int], weights: Mapping[Clique, int], noise: int, charge: Charge) -> Apart:
+    """The noisy weighted mean, in rows, of distances in units of 2^-16: only their sum becomes a float."""
+    exact = sum(weights[clique] * value for clique, value in distances.items())
     unit = sum(weights.values()) << BITS
-    value = float(Fraction(int(exact) + noise, unit))
+    value = float(Fraction(exact + noise, unit))
     return Apart(value, charge.scale / unit, "gaussian" if charge.noise == "gaussian" else "laplace")
