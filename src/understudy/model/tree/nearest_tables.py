@@ -16,13 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
+from understudy.model.tree.newton import Array, Coupling, End
 from understudy.model.tree.noisy_tables import Table
 
-Array = NDArray[np.float64]
-
 _CLOSE = 1e-5  # standard deviations: how far apart margins of two tables may stay
-_MOST_STEPS, _MOST_INNER, _MOST_HALVINGS = 50, 100, 20
-_SINGULAR = 1e-10
+_MOST_STEPS, _MOST_HALVINGS = 50, 20
 _GAIN = 1e-6  # of the loss: steps that gain less are not worth their while, estimation does the rest
 _ROUGH = 0.1  # the first steps need not be solved closely
 _EMPTY_PART = 1e-7  # of the loss: what the cells that come out empty may cost together
@@ -58,23 +56,13 @@ def nearest_tables(domain: Domain, tables: Mapping[Clique, Table], total: float)
 
 
 @dataclass(frozen=True)
-class _End:
-    """One side of a link: the margin of a table that shall be equal to another's, or to the total."""
-
-    prices: slice
-    shape: tuple[int, ...]
-    summed: tuple[int, ...]
-    sign: float
-
-
-@dataclass(frozen=True)
 class _Part:
     """A table in the problem: its cells are what is nearest when breaking a link has a price."""
 
     table: Table
     bounded: bool
     barred: NDArray[np.bool_] | None
-    ends: list[_End]
+    ends: list[End]
 
     @cached_property
     def spread(self) -> Array:
@@ -132,10 +120,11 @@ def _prices(parts: list[_Part], aims: Array) -> tuple[Array, float]:
     be negative.
     """
     spreads = [part.spread for part in parts]
-    whole = _sums(parts, spreads, len(aims), 2)
-    whole[whole == 0.0] = 1.0
+    diagonal = _sums(parts, spreads, len(aims), 2)
+    whole = np.where(diagonal == 0.0, 1.0, diagonal)
+    coupling = Coupling([(part.table.values.shape, part.ends) for part in parts])
     broken = _sums(parts, [part.values for part in parts], len(aims)) - aims
-    prices = _newton(parts, spreads, whole, broken, _ROUGH / max(1.0, _far(broken, whole)))
+    prices = coupling.step(spreads, diagonal, whole, broken, _ROUGH / max(1.0, _far(broken, whole)))
     cells = [part.cells(prices) for part in parts]
     worth = _worth(parts, cells, prices, aims)
     for _ in range(_MOST_STEPS):
@@ -144,7 +133,8 @@ def _prices(parts: list[_Part], aims: Array) -> tuple[Array, float]:
         if far <= _CLOSE:
             break
         active = [part.active(table) for part, table in zip(parts, cells, strict=True)]
-        move = _newton(parts, active, whole, broken, _ROUGH * min(1.0, 10.0 * far))
+        diagonal = _sums(parts, active, len(aims), 2)
+        move = coupling.step(active, diagonal, whole, broken, _ROUGH * min(1.0, 10.0 * far))
         for size in 0.5 ** np.arange(_MOST_HALVINGS):
             trial = prices + size * move
             cells = [part.cells(trial) for part in parts]
@@ -177,33 +167,6 @@ def _sums(parts: list[_Part], cells: list[Array], links: int, power: int = 1) ->
     return out
 
 
-def _newton(parts: list[_Part], active: list[Array], whole: Array, broken: Array, tolerance: float) -> Array:
-    """The step to where the links would hold if each cell moved as it does now: conjugate gradients.
-
-    A link none of whose cells moves is taken for one whose cells all do.
-    """
-    diagonal = _sums(parts, active, len(broken), 2)
-    more = np.where(diagonal > _SINGULAR * whole, _SINGULAR * whole, whole)
-    diagonal += more
-    move, residual = np.zeros(len(broken)), broken.copy()
-    direction = scaled = residual / diagonal
-    size = float(residual @ scaled)
-    enough = tolerance**2 * size
-    for _ in range(_MOST_INNER):
-        if size <= enough:
-            break
-        image = more * direction
-        for part, spread in zip(parts, active, strict=True):
-            part.add_margins(spread * part.pull(direction), image)
-        step = size / float(direction @ image)
-        move += step * direction
-        residual -= step * image
-        scaled = residual / diagonal
-        size, before = float(residual @ scaled), size
-        direction = scaled + size / before * direction
-    return move
-
-
 def _linked(domain: Domain, tables: Mapping[Clique, Table], total: float) -> tuple[dict[Clique, _Part], Array]:
     """The tables with the links between them, and what each link should come to: 0, or the total."""
     largest = [clique for clique in tables if not any(set(clique) < set(other) for other in tables)]
@@ -216,7 +179,7 @@ def _linked(domain: Domain, tables: Mapping[Clique, Table], total: float) -> tup
         for clique, sign in zip(ends, (1.0, -1.0), strict=False):
             shape = tuple(domain[column] if column in onto else 1 for column in clique)
             summed = tuple(axis for axis, column in enumerate(clique) if column not in onto)
-            parts[clique].ends.append(_End(where, shape, summed, sign))
+            parts[clique].ends.append(End(where, shape, summed, sign))
     return parts, np.concatenate(aims) if aims else np.zeros(0)
 
 
