@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
-from understudy.privacy.exact import dyadic
+from understudy.privacy.exact import batches, dyadic
 from understudy.privacy.scores import FixedMarginals
 
 LARGEST_TABLE = 1 << 28
@@ -67,18 +67,23 @@ def _beyond(clique: Clique, domain: Domain, counted: Domain) -> tuple[int, int] 
 
 
 def asked_marginals(
-    cliques: Iterable[Clique], against: Mapping[Clique, ArrayLike], domain: Domain
+    cliques: Sequence[Clique], against: Mapping[Clique, ArrayLike], domain: Domain
 ) -> dict[Clique, Callable[[], NDArray[np.int64]]]:
     """How to get each public marginal in whole units. All are checked now; fixed ones are not all held at once.
 
     Raises:
         SettingError: for a clique that has none, and one that does not fit its clique.
     """
-    given: dict[Clique, Callable[[], NDArray[np.int64]]] = {}
     for clique in cliques:
         if not isinstance(against, Mapping) or clique not in against:
             raise SettingError(f"against: there is no marginal of {clique} to compare with; give one per candidate")
-        make = partial(lambda c: dyadic(against[c], domain.cells(c), c), clique)
-        made = make()
-        given[clique] = make if isinstance(against, FixedMarginals) else partial(np.asarray, made)
+
+    def made(several: Sequence[Clique]) -> list[NDArray[np.int64]]:
+        return dyadic([(clique, domain.cells(clique), against[clique]) for clique in several])
+
+    given: dict[Clique, Callable[[], NDArray[np.int64]]] = {}
+    for batch in batches(cliques, domain.cells):
+        for clique, table in zip(batch, made(batch), strict=True):
+            again = partial(lambda one: made([one])[0], clique)
+            given[clique] = again if isinstance(against, FixedMarginals) else partial(np.asarray, table)
     return given

@@ -25,10 +25,10 @@ from understudy.privacy.accounting.shares import shares as _shares
 from understudy.privacy.accounting.threshold import thresholded
 from understudy.privacy.asked import asked_cliques, asked_marginals, can_count
 from understudy.privacy.counted import Counted
-from understudy.privacy.exact import distance, float_above, float_below, indif, merged, sqrt_above
+from understudy.privacy.exact import float_above, float_below, indif, merged, sqrt_above
 from understudy.privacy.noise.integer import Noise, noise_named
 from understudy.privacy.records.journal import Forgetful, Journal
-from understudy.privacy.scores import Distances, FixedMarginals, whole_scores
+from understudy.privacy.scores import Distances, FixedMarginals, distances_of, whole_scores
 from understudy.privacy.selection import exponential_mechanism
 from understudy.privacy.workload_error import apart, error_charge
 from understudy.quality import Apart
@@ -235,8 +235,7 @@ class PrivateTable:
         charge = exponential(wanted, sensitivity, share=self.__account.share(rho), pure=pure)
         self._pay([charge])
         keep = not isinstance(against, FixedMarginals)
-        for clique, counts in self._counts(list(given), keep=keep):
-            distances[clique] = distance(counts, given[clique]())
+        distances.update(distances_of(self._counts(list(given), keep=keep), given))
         scores, unit = whole_scores([distances[clique] for clique in wanted], weight, offset)
         chosen = exponential_mechanism(scores, Fraction(charge.scale) / (2 * sensitivity * unit))
         return self._released(wanted[chosen])
@@ -329,7 +328,7 @@ class PrivateTable:
         weights = {clique: as_whole(f"the weight of {clique}", weight, least=1) for clique, weight in named}
         charge = error_charge(weights, self.neighbours.marginal_l1, share, pure=self.__account.budget.pure)
         self._pay([charge])
-        distances = {clique: distance(counts, given[clique]()) for clique, counts in self._counts(wanted)}
+        distances = dict(distances_of(self._counts(wanted), given))
         return self._released(apart(distances, weights, int(self._draw(charge, 1)[0]), charge))
 
     def _checked(self, cliques: Iterable[Clique]) -> list[Clique]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.domain import Clique
-from understudy.privacy.exact import BITS
+from understudy.privacy.exact import BITS, batches, distances
 
 
 class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):
@@ -48,6 +49,15 @@ class Distances:
     def of(self, against: Mapping[Clique, ArrayLike]) -> dict[Clique, int]:
         """The distances known for these marginals, to be added to; a fresh dict unless they are fixed."""
         return self._known.setdefault(against, {}) if isinstance(against, FixedMarginals) else {}
+
+
+def distances_of(
+    counted: Iterable[tuple[Clique, NDArray[np.integer[Any]]]], given: Mapping[Clique, Callable[[], NDArray[np.int64]]]
+) -> Iterator[tuple[Clique, int]]:
+    """Each clique with the exact L1 distance of its counts from what is given, in units of 2^-16 rows."""
+    for batch in batches(counted, lambda one: len(one[1])):
+        cliques = [clique for clique, _ in batch]
+        yield from zip(cliques, distances([c for _, c in batch], [given[c]() for c in cliques]), strict=True)
 
 
 def whole_scores(
