@@ -84,8 +84,12 @@ class Projector:
         found = self._reduce(inside, {leaf for several, _ in leaves.values() for leaf in several}, large)
         for whole in self._products(leaves, large):
             found |= self._members(whole, bundles[whole.mask])
-        for mask, parts in apart.items():
-            found[mask] = self._independent([found[part] for part in parts])
+        shares = {part: found[part][1] / self._total for _, *others in apart.values() for part in others}
+        for mask, (first, *others) in apart.items():
+            bits, table = found[first]
+            for part in others:  # columns that have nothing to do with one another
+                bits, table = bits + found[part][0], np.multiply.outer(table, shares[part])
+            found[mask] = bits, table
         self._forget(2 * tree)
         shaped: dict[Clique, Vector] = {}
         given: set[int] = set()
@@ -140,13 +144,6 @@ class Projector:
             found.append(mask & part)
             mask &= ~part
         return found[::-1]
-
-    def _independent(self, parts: list[_Found]) -> _Found:
-        """The product of marginals of columns that have nothing to do with one another."""
-        bits, table = parts[0]
-        for more, factor in parts[1:]:
-            bits, table = bits + more, np.multiply.outer(table, factor / self._total)
-        return bits, table
 
     def _split(self, masks: Iterable[int]) -> tuple[list[_Leaf], list[int]]:
         """Queries inside a tree clique, the smallest there is; and the others."""
