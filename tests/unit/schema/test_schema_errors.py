@@ -96,6 +96,7 @@ FIELDS = [
     (word("a", missing={"a": "refused"}), "'a' is both a category and a `missing` token; remove one"),
     (OK | {"trueValues": []}, "each need at least one text; add one"),
     (OK | {"trueValues": ["x"], "falseValues": ["x"]}, "'x' means both true and false; remove it"),
+    (OK | {"understudy": {"missing": {"0": None}}}, "'0' is both a truth value and a `missing` token; remove one"),
     (word(on_unknown="null") | {"constraints": {"required": True}}, "needs a nullable column; remove `required`"),
     (word(missing={"?": None}) | {"constraints": {"required": True}}, "name the reason instead"),
     ({"name": "x", "understudy": {"kind": "id", "pattern": "##-##"}}, 'exactly one run of "#"'),

@@ -267,3 +267,103 @@ def test_a_long_missing_code_beside_categories_is_written_where_the_type_holds_i
     schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
     made = schema.decode({"x": np.array([0, 1, 2])}, np.random.default_rng(0))
     assert made["x"].to_pylist() == [1, None, 9007199254740993]
+
+
+FINE = Decimal("0.00001")
+DECIMALS = {
+    "values": ({"type": "number", "categories": [7, 14, 0.7]}, [0, 1, 2]),
+    "values of text": ({"type": "string", "categories": ["7", "14", "0.7"]}, [0, 1, 2]),
+    "missing and spikes": (
+        {
+            "type": "number",
+            "constraints": {"minimum": 0, "maximum": 20},
+            "understudy": {"bins": 2, "missing": {"7": "refused", "0.7": "lost"}, "spikes": [14]},
+        },
+        [4, 2, 3],
+    ),
+    "bins": (
+        {
+            "type": "number",
+            "constraints": {"minimum": 0, "maximum": 20},
+            "understudy": {"bins": {"edges": [0, 0.7, 7, 14, 20]}},
+        },
+        [2, 3, 1],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", DECIMALS)
+@pytest.mark.parametrize("made", [pa.table, pl.DataFrame, pd.DataFrame])
+def test_a_cell_with_more_decimals_changes_no_other(case, made):
+    """Pyarrow and polars give a column of decimals the scale that its longest cell needs."""
+    field, codes = DECIMALS[case]
+    schema = Schema.from_dict({"fields": [{"name": "x", **field}], "understudy": {"privacy_unit": "row"}})
+    cells = [Decimal("7"), Decimal("14"), Decimal("0.7")]
+    assert schema.encode(made({"x": cells})).codes["x"].tolist() == codes
+    for digits in range(1, 30):
+        more = [*cells, Decimal(1).scaleb(-digits)]
+        assert schema.encode(made({"x": more})).codes["x"].tolist()[:3] == codes
+
+
+MISSING = {"-9": "refused", "09": "lost", "2,5": None, "2020-03-01": "never", "true": "odd"}
+
+
+@pytest.mark.parametrize("kind", CELLS)
+@pytest.mark.parametrize("mark", [".", ","])
+def test_an_odd_cell_changes_no_shape_that_means_missing(kind, mark):
+    cells = [*CELLS[kind], *{"whole numbers": [-9, 9], "numbers": [-9.0, 9.0]}.get(kind, [])]
+    beside = pd.Series([*cells, "?"], dtype=object)
+    shape, dialect = Shape(name="x", missing=MISSING), Dialect(decimal=mark)
+    found, among = (
+        shape.encode(arrow_columns(pd.DataFrame({"x": column}), ["x"], mark)[0]["x"], dialect)["x"].tolist()
+        for column in (cells, beside)
+    )
+    assert found == among[:-1]
+    assert found.count(shape.empty_code) == sum(cell in (-9, 9) for cell in cells) + {
+        "numbers": mark == ",",
+        "truth": 1,
+        "dates": 1,
+        "lengths": mark == ",",
+        "text": 2,
+    }.get(kind, 0)
+
+
+@pytest.mark.parametrize("token", ["9999999999999999", "99999999999999999999", "-9999999999999999"])
+def test_a_long_code_for_missing_is_found_in_whole_numbers_as_in_floats(token):
+    """An empty cell makes floats of pandas' whole numbers."""
+    field = {"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 9}}
+    schema = Schema.from_dict(
+        {"fields": [field | {"understudy": {"missing": {token: "refused"}}}], "understudy": {"privacy_unit": "row"}}
+    )
+    cells = [3, 9999999999999999, -9999999999999999, 2**62]
+    alone, beside = pd.DataFrame({"x": cells}), pd.DataFrame({"x": [*cells, None]})
+    assert (alone["x"].dtype, beside["x"].dtype) == ("int64", "float64")
+    assert schema.encode(alone).codes["x"].tolist() == schema.encode(beside).codes["x"].tolist()[:-1]
+
+
+@pytest.mark.parametrize("missing", [{"9": "refused", "09": "lost"}, {"09": "refused", "9": "lost"}])
+@pytest.mark.parametrize("mark", [".", ","])
+def test_two_codes_for_missing_of_one_number_are_told_apart_alike(missing, mark):
+    missing = missing | {f"9{mark}0": "never"}
+    field = {"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 5}}
+    content = {"privacy_unit": "row", "dialect": {"decimal": mark, "delimiter": ";"}}
+    schema = Schema.from_dict({"fields": [field | {"understudy": {"missing": missing}}], "understudy": content})
+    column = schema.coded[0]
+    wanted = [3, column.reason_code(missing["9"])]
+    for cells in ([3, 9], [3.0, 9.0], [3, 9, "?"], [3, 9.0, "?"], ["3", "9"]):
+        assert schema.encode(pd.DataFrame({"x": cells})).codes["x"].tolist()[:2] == wanted
+
+
+def test_truth_that_is_declared_missing_is_so_in_every_type():
+    field = {"name": "x", "type": "boolean", "trueValues": ["Y"], "falseValues": ["N"]}
+    field["understudy"] = {"missing": {"true": "refused"}}
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    for cells in ([True, False], [True, False, None], [True, False, "?"]):
+        assert schema.encode(pd.DataFrame({"x": cells})).codes["x"].tolist()[:2] == [2, 0]
+
+
+def test_a_missing_token_that_is_a_truth_value_is_refused_before_rows_are_read():
+    """It was found out in the middle of a run, and only where a cell made words of the column."""
+    field = {"name": "x", "type": "boolean", "understudy": {"missing": {"0": "refused"}}}
+    with pytest.raises(SchemaError, match="both a truth value and a `missing` token"):
+        Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.errors import SchemaError
 from understudy.schema.format.dialect import Dialect
@@ -21,7 +22,7 @@ from understudy.schema.kinds.categorical import Categorical, as_text
 from understudy.schema.kinds.coded import plain_text
 from understudy.schema.kinds.column import Column
 from understudy.schema.kinds.table import Codes, Entry
-from understudy.schema.kinds.text import exact_number, exact_numbers, numbers, objects_as_text
+from understudy.schema.kinds.text import exact_number, exact_numbers, floats, numbers, objects_as_text
 from understudy.schema.kinds.times import dates, datetimes
 
 Buy: TypeAlias = Literal["type", "bounds", "bins", "values"]
@@ -106,30 +107,38 @@ class Shape(Categorical):
         import pyarrow.compute as pc
 
         trimmed = pc.utf8_trim_whitespace(text)
-        values = numbers(trimmed, dialect.decimal, dialect.group)
+        values, moments = numbers(trimmed, dialect.decimal, dialect.group), datetimes(trimmed, None)
         zeros = np.asarray(pc.fill_null(pc.match_substring_regex(trimmed, r"^[+-]?0[0-9]"), False))
         number = np.isfinite(values) & ~zeros
         whole = number & (np.where(number, values, 0.5) == np.rint(np.where(number, values, 0.5)))
-        day, moment = dates(trimmed, "%Y-%m-%d")[1], datetimes(trimmed, None)[1]
+        day, moment = dates(trimmed, "%Y-%m-%d")[1], moments[1]
         codes = np.select([whole, number, day & ~number, moment & ~number], [0, 1, 2, 3], 4).astype(np.int32)
-        empty = pc.fill_null(pc.is_in(trimmed, value_set=_texts(["", *self.missing])), True)
-        codes[np.asarray(empty)] = self.empty_code
+        empty = np.asarray(pc.fill_null(pc.is_in(trimmed, value_set=_texts(["", *self.missing])), True))
+        said, when = self._said(dialect)
+        codes[empty | np.isin(values, said) | (moment & np.isin(moments[0], when))] = self.empty_code
         return {self.name: codes}
+
+    def _said(self, dialect: Dialect) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The numbers and the moments that missing tokens write: found however a cell writes or types them."""
+        tokens = _texts(list(self.missing))
+        said = [numbers(tokens, how.decimal, how.group) for how in (Dialect(), dialect)]
+        moments, valid = datetimes(tokens, None)
+        return np.concatenate(said), moments[valid]
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
         """The shape of cells whose type is known already; of other types, that of their text."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        if pa.types.is_floating(cells.type) or pa.types.is_decimal(cells.type):
-            values = np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan")))
+        kinds = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal
+        if any(fits(cells.type) for fits in kinds):
+            values = floats(cells)
             codes = np.select([~np.isfinite(values), values == np.rint(values)], [4, 0], 1).astype(np.int32)
+            codes[np.isin(values, self._said(dialect)[0])] = self.empty_code
+        elif not self.missing and (pa.types.is_date(cells.type) or pa.types.is_timestamp(cells.type)):
+            codes = np.full(len(cells), 2 if pa.types.is_date(cells.type) else 3, np.int32)
         else:
-            kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_date, pa.types.is_timestamp)
-            code = next((i for i, fits in enumerate(kinds) if fits(cells.type)), None)
-            if code is None:
-                return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
-            codes = np.full(len(cells), code, np.int32)
+            return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
         codes[np.asarray(pc.is_null(cells, nan_is_null=True))] = self.empty_code
         return {self.name: codes}
 

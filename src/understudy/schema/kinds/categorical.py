@@ -20,6 +20,7 @@ from understudy.schema.kinds.text import (
     NOT_A_NUMBER,
     exact_number,
     exact_numbers,
+    floats,
     listed,
     moments_as_text,
     objects_as_text,
@@ -239,6 +240,9 @@ class Boolean(Coded):
         both = set(self.true_values) & set(self.false_values)
         if both:
             raise ValueError(f"{sorted(both)[0]!r} means both true and false; remove it from one of the two lists")
+        if said := {*self.true_values, *self.false_values} & set(self.missing):
+            words = f"{sorted(said)[0]!r} is both a truth value and a `missing` token"
+            raise ValueError(f"{words}; remove one, or list `trueValues` and `falseValues` without it")
         _ = self.generalisations
         return self
 
@@ -279,13 +283,13 @@ class Boolean(Coded):
         return np.where(codes < 0, codes, np.asarray(table, np.int32)[np.maximum(codes, 0)]).astype(np.int32)
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of booleans; numbers count by their text ("1", "0")."""
+        """Codes of booleans, as the words that stand for them beside an odd cell; numbers by their text ("1", "0")."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         if pa.types.is_boolean(cells.type):
-            codes = np.asarray(pc.fill_null(cells.cast(pa.int8()), -2)).astype(np.int32)
-            return {self.name: np.where(codes == -2, np.int32(self.empty_code), codes)}
+            codes = self.encode_text(pa.array(["false", "true", None], pa.string()), dialect)[self.name]
+            return {self.name: codes[np.asarray(pc.fill_null(cells.cast(pa.int8()), 2))]}
         codes = self._texts.encode_typed(cells, dialect)[self.name]
         return {self.name: self._folded(codes)}
 
@@ -343,11 +347,10 @@ def _moments(text: Any) -> list[int | None]:
 def _numbers(cells: Any) -> list[int | float]:
     """The numbers of an arrow array without nulls; whole numbers too long for floating point are themselves."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     if pa.types.is_integer(cells.type):
         return list(np.asarray(cells).tolist())
-    found: list[int | float] = np.asarray(pc.cast(cells, pa.float64(), safe=False)).tolist()
+    found: list[int | float] = floats(cells).tolist()
     if not pa.types.is_decimal(cells.type):
         return found
     long = (place for place, number in enumerate(found) if abs(number) >= EXACT)

@@ -283,7 +283,7 @@ class Measured(Coded):
             fits = valid & (units >= self.bounds[0]) & (units <= self.bounds[1])
         if not fits.all():
             codes[~fits] = self.unknown_code
-        for token, unit in (*self._token_units, *self._tokens_with_mark(dialect)):
+        for token, unit in (*self._tokens_with_mark(dialect), *self._token_units):
             codes[valid & (units == unit)] = self.tokens()[token]  # what is no value is no code for missing either
         return {self.name: codes}
 
@@ -300,10 +300,13 @@ class Measured(Coded):
 
     @cached_property
     def _token_units(self) -> list[tuple[str, Any]]:
-        """Missing tokens that are values of the axis, so that -9 is found however it is typed or written."""
+        """Missing tokens that are values of the axis, so that -9 is found however it is typed or written.
+
+        Of two that write one number, "9" and "09", the short one goes last: so numbers are written beside an odd cell.
+        """
         import pyarrow as pa
 
-        tokens = list(self.missing)
+        tokens = sorted(self.missing, key=lambda token: (-len(token), token))
         if not tokens:
             return []
         units, valid = self.units_of_text(pa.array(tokens, pa.string()), Dialect())

@@ -15,9 +15,7 @@ from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.heaps import Heaps
 from understudy.schema.kinds.measured import Measured, refuse_many
 from understudy.schema.kinds.table import Codes, Entry
-from understudy.schema.kinds.text import numbers
-
-_LARGEST = float(1 << 53)
+from understudy.schema.kinds.text import EXACT, floats, numbers
 
 
 class Numeric(Measured):
@@ -101,7 +99,7 @@ class Numeric(Measured):
         unit = round(value * self._factor)
         if abs(unit - value * self._factor) > 1e-6:
             raise ValueError(f"`{key}` has more decimals than the column; round it, or declare `decimals`")
-        if abs(unit) > _LARGEST:
+        if abs(unit) > EXACT:
             raise ValueError(f"`{key}` is beyond 2**53; use `kind: id` or `drop` for such numbers")
         return int(unit)
 
@@ -126,10 +124,10 @@ class Numeric(Measured):
         if pa.types.is_integer(kind) and self.grain and self._factor == 1 and kind != pa.uint64():
             filled = pc.fill_null(cells, 0) if cells.null_count else cells
             whole = np.asarray(filled).astype(np.int64, copy=False)
+            whole = np.clip(whole, -EXACT, EXACT)  # as floats are: a longer code for missing is found in both, or none
             return whole, np.asarray(pc.is_valid(cells))  # an empty cell is no 0, and no round number either
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            floats = pc.cast(cells, pa.float64(), safe=False)
-            return self._units(np.asarray(pc.fill_null(floats, float("nan")) if cells.null_count else floats))
+            return self._units(floats(cells))
         return None
 
     def _units(self, values: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -139,7 +137,7 @@ class Numeric(Measured):
             return values, valid
         with np.errstate(over="ignore"):  # a warning would tell of a cell's content, and stop runs that forbid them
             units = values * self._factor
-        return np.rint(np.clip(units, -_LARGEST, _LARGEST)).astype(np.int64), valid
+        return np.rint(np.clip(units, -EXACT, EXACT)).astype(np.int64), valid
 
     def from_units(self, units: NDArray[Any]) -> Any:
         """Whole numbers, or floats with the declared decimals."""

@@ -40,6 +40,19 @@ def numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.float6
     return np.asarray(pc.fill_null(parsed, float("nan")), dtype=np.float64)
 
 
+def floats(cells: Any) -> NDArray[np.float64]:
+    """Cells of a type of numbers as floating point; NaN where there is none.
+
+    Decimals go by their digits. Arrow's own cast is off by a last place that depends on the scale (7.00000 becomes
+    7.000000000000001), and the scale of a column is as long as its longest cell needs: one cell would move the others.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.cast(cells, pa.string()) if pa.types.is_decimal(cells.type) else cells
+    return np.asarray(pc.fill_null(pc.cast(plain, pa.float64(), safe=False), float("nan")), dtype=np.float64)
+
+
 def exact_numbers(text: Any, decimal: str = ".", group: str = "") -> list[int | float]:
     """The same, where whole numbers too long for floating point are what their digits say."""
     found: list[int | float] = numbers(text, decimal, group).tolist()

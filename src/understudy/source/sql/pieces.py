@@ -21,7 +21,7 @@ from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.categorical import Boolean, Categorical
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.measured import Measured
-from understudy.schema.kinds.text import EXACT
+from understudy.schema.kinds.text import EXACT, floats
 
 MOST = 512
 """A column of more steps than this is looked up in a table instead."""
@@ -102,11 +102,10 @@ def _number(text: str) -> float:
 def _moves(column: Coded, kind: Any) -> Callable[[Any], NDArray[Any]] | None:
     """Cells in the units of the axis, growing with the cell; None where a cell of that type is coded by its text."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
     number = any(fits(kind) for fits in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
     if isinstance(column, Categorical | Boolean):
-        return (lambda cells: np.asarray(pc.cast(cells, pa.float64(), safe=False))) if number else None
+        return floats if number else None
     if (
         not isinstance(column, Measured)
         or column.kind == "duration"
