@@ -12,7 +12,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 import pytest
 
-from understudy.schema import PrivacyUnit
+from understudy.schema import PrivacyUnit, Schema
 from understudy.schema.discovery.discover import Words
 from understudy.source import MemorySource, open_source
 from understudy.source.sql.located import Located
@@ -160,6 +160,27 @@ def test_spark(
     for column in wanted_words:
         assert found[column] == wanted_words[column], column
     table.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("odd", ["4DFC6C6C6572", "7A7AFC", "00", "EDA080"])
+def test_one_text_that_is_none_moves_the_counts_of_spark_by_one(spark: Any, odd: str) -> None:
+    """Bytes that are no text come to Python with the mark that other rows may hold since an earlier mishap."""
+    field = {"name": "x", "type": "string", "categories": ["a", "M\ufffdller"]}
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    rows = " union all ".join(f"select '{text}' as x" for text in ["M\ufffdller", "zz\ufffd", "\ufffd", "a"] * 3)
+
+    def counts(query: str) -> Any:
+        table = Located(spark.sql(query))
+        ((_, found),) = table.coded(schema).counts([("x",)])
+        table.close()
+        return found
+
+    before = counts(rows)
+    assert before.sum() == 12
+    for more in (odd, f"{odd}FC"):
+        after = counts(f"{rows} union all select cast(unhex('{more}') as string)")
+        assert abs(after - before).sum() == 1
 
 
 @pytest.fixture(scope="session")

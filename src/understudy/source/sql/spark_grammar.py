@@ -41,13 +41,19 @@ class SparkGrammar:
         return f"({cell.sql} is null or isnan({cell.sql}))" if str(cell.kind) == "double" else f"{cell.sql} is null"
 
     def text(self, cell: Cell) -> str:
-        """The text that arrow would write, compared byte by byte."""
+        """The text that arrow would write, compared byte by byte.
+
+        **Privacy.** Spark holds whatever bytes a file calls text. Those that are none have one mark here as in Python:
+        else two texts that Spark tells apart would come back as one, and a join would count rows twice.
+        """
         plain = f"cast({self.ordered(cell) if str(cell.kind) == 'double' else cell.sql} as string)"
         if str(cell.kind).startswith("timestamp"):
             zone = " || 'Z'" if cell.kind.tz else ""
             plain = f"date_format({_utc(cell)}, 'yyyy-MM-dd HH:mm:ss.SSSSSS'){zone}"
         elif cell.own == "binary":
             plain = f"lower(hex({cell.sql}))"
+        elif cell.kind is None:
+            plain = f"make_valid_utf8({plain})"
         return f"collate(case when {self.is_null(cell)} then null else {plain} end, 'UTF8_BINARY')"
 
     def unit(self, cell: Cell) -> str:
