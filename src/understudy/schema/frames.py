@@ -171,5 +171,13 @@ def _arrow(series: Any, decimal: str) -> Any:
         return objects_as_text(listed(series) if given is series else list(given), decimal)
     if isinstance(series, pa.ChunkedArray):
         series = series.unify_dictionaries() if pa.types.is_dictionary(series.type) else series
-        series = series.combine_chunks() if series.num_chunks != 1 else series.chunk(0)
+        series = _wide(series).combine_chunks() if series.num_chunks != 1 else series.chunk(0)
     return readable(series)
+
+
+def _wide(pieces: Any) -> Any:
+    """Pieces of text with room for more than 2 GiB together, at which arrow's short kind of text ends."""
+    import pyarrow as pa
+
+    wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(pieces.type)
+    return pieces if wide is None else pieces.cast(wide)

@@ -7,6 +7,7 @@ import pytest
 
 from understudy.errors import SchemaError
 from understudy.schema import Schema
+from understudy.schema.frames import arrow_columns
 
 SCHEMA = Schema.from_dict(
     {"fields": [{"name": "x", "type": "string", "categories": ["a"]}], "understudy": {"privacy_unit": "row"}}
@@ -27,3 +28,11 @@ def test_lists_and_structures_are_refused_by_name(name):
         with pytest.raises(SchemaError, match=r"column 'x' of the table holds lists or structures.*`kind: drop`"):
             SCHEMA.encode(frame)
     assert not Schema.encode(SCHEMA, pa.table({"x": ["a"], "unread": NESTED[name]})).codes["x"].any()
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string()])
+def test_pieces_of_text_are_joined_where_more_than_2_gib_have_room(kind):
+    pieces = pa.chunked_array([pa.array(["a", None], kind), pa.array([], kind), pa.array(["b"], kind)])
+    cells, rows = arrow_columns(pa.table({"x": pieces}), ["x"])
+    assert str(cells["x"].type).startswith("large_")
+    assert (cells["x"].to_pylist(), rows) == (pieces.to_pylist(), 3)
