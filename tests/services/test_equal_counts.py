@@ -183,6 +183,30 @@ def test_one_text_that_is_none_moves_the_counts_of_spark_by_one(spark: Any, odd:
         assert abs(after - before).sum() == 1
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
+def test_moments_of_spark_are_written_in_no_zone_and_none_fails(spark: Any, zone: str) -> None:
+    """02:30 of a day in March is no time in Berlin, and the far ends of time are a few hours further in every zone."""
+    moments = ["2020-03-29 02:30:00", "2020-03-29 03:30:00", "2020-03-29 03:30:00.5"]
+    named = Schema.from_dict({"fields": [{"name": "x", "categories": moments}], "understudy": {"privacy_unit": "row"}})
+    zoned = Schema.from_dict(
+        {"fields": [{"name": "x", "categories": [f"{m}Z" for m in moments]}], "understudy": {"privacy_unit": "row"}}
+    )
+    micros = [1585449000000000, 1585452600000000, 1585452600500000, 2**63 - 1, -(2**63)]
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        plain = spark.sql(" union all ".join(f"select timestamp_micros({micro}) as x" for micro in micros))
+        bare = spark.sql(" union all ".join(f"select timestamp_ntz'{moment}' as x" for moment in moments))
+        for frame, schema, wanted in ((plain, zoned, [1, 1, 1, 0, 2]), (bare, named, [1, 1, 1, 0, 0])):
+            table = Located(frame)
+            ((_, found),) = table.coded(schema).counts([("x",)])
+            table.close()
+            assert found.tolist() == wanted
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
 @pytest.fixture(scope="session")
 def words(messy_schema: Any) -> Any:
     """Columns whose values are being bought."""

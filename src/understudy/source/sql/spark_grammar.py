@@ -49,7 +49,7 @@ class SparkGrammar:
         plain = f"cast({self.ordered(cell) if str(cell.kind) == 'double' else cell.sql} as string)"
         if str(cell.kind).startswith("timestamp"):
             zone = " || 'Z'" if cell.kind.tz else ""
-            plain = f"date_format({_utc(cell)}, 'yyyy-MM-dd HH:mm:ss.SSSSSS'){zone}"
+            plain = f"{_moment(cell)}{zone}"
         elif cell.own == "binary":
             plain = f"lower(hex({cell.sql}))"
         elif cell.kind is None:
@@ -81,5 +81,12 @@ class SparkGrammar:
         return f"select clique, cell, count(*) as n from ({stacked}) group by clique, cell"  # noqa: S608
 
 
-def _utc(cell: Cell) -> str:
-    return f"to_utc_timestamp({cell.sql}, current_timezone())" if cell.kind.tz else cell.sql
+def _moment(cell: Cell) -> str:
+    """A moment with six digits of a second, in UTC where it has a zone.
+
+    Not by `date_format` or `to_utc_timestamp`: they go through the session's zone, in which an hour of spring does not
+    exist, and overflow at the far ends of time.
+    """
+    plain = f"timestampadd(microsecond, unix_micros({cell.sql}), {_EPOCH})" if cell.kind.tz else cell.sql
+    text = f"cast({plain} as string)"
+    return f"(split_part({text}, '.', 1) || '.' || rpad(split_part({text}, '.', 2), 6, '0'))"
