@@ -67,7 +67,7 @@ def epsilon_of(rho: Number, delta: Number, *, spent_delta: Number = 0) -> float:
     target = _log(total - spent)
     if target == -math.inf or math.isinf(number):
         return math.inf
-    upper = number + 2 * math.sqrt(number * -target) + 1
+    upper = (number + 2 * math.sqrt(number * -target) + 1) * (1 + 2.0**-20)  # a rho of 1e40 swallows what is added
     if _best_log_delta(number, 0.0) <= target:
         return 0.0
     # the complement of a falling predicate: the edge's other side is the answer

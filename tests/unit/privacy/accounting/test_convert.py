@@ -98,6 +98,12 @@ def test_edges() -> None:
     assert epsilon_of(1e-12, 0.5) == 0
 
 
+@pytest.mark.parametrize("rho", [1e15, 1e31, 1e40, 1e100, 1e300])
+def test_an_epsilon_beyond_all_use_is_still_one_that_holds(rho: float) -> None:
+    """The larger rho is, the less of what comes on top of it a float can tell."""
+    assert delta_of(rho, epsilon_of(rho, 1e-9)) <= 1e-9 * (1 + 1e-9)
+
+
 def test_spent_delta_is_taken_off() -> None:
     assert epsilon_of(0.1, 2e-6, spent_delta=1e-6) == pytest.approx(epsilon_of(0.1, 1e-6), rel=1e-9)
     assert epsilon_of(0.1, 1e-6, spent_delta=1e-6) == math.inf
