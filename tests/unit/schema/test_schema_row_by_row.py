@@ -305,6 +305,16 @@ def test_a_cell_with_more_decimals_changes_no_other(case, made):
         assert schema.encode(made({"x": more})).codes["x"].tolist()[:3] == codes
 
 
+@pytest.mark.parametrize("case", DECIMALS)
+@pytest.mark.parametrize("kind", [pa.decimal32(5, 1), pa.decimal64(10, 5), pa.decimal128(38, 9), pa.decimal256(60, 9)])
+def test_decimals_of_every_width_are_coded_alike(case, kind):
+    field, codes = DECIMALS[case]
+    schema = Schema.from_dict({"fields": [{"name": "x", **field}], "understudy": {"privacy_unit": "row"}})
+    cells = pa.array([Decimal("7"), Decimal("14"), Decimal("0.7")]).cast(kind)
+    assert schema.encode(pa.table({"x": cells})).codes["x"].tolist() == codes
+    assert schema.encode(pa.table({"x": cells.cast(pa.string()).dictionary_encode()})).codes["x"].tolist() == codes
+
+
 MISSING = {"-9": "refused", "09": "lost", "2,5": None, "2020-03-01": "never", "true": "odd"}
 
 

@@ -114,6 +114,8 @@ def readable(cells: Any) -> Any:
     if pa.types.is_dictionary(kind):
         words = readable(cells.dictionary)
         return cells if words is cells.dictionary else pa.DictionaryArray.from_arrays(cells.indices, words)
+    if pa.types.is_decimal(kind) and kind.bit_width < 128:  # arrow has few kernels for the short ones
+        return cells.cast(pa.decimal128(kind.precision, kind.scale))
     plain = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
     if kind not in plain:
         return cells
