@@ -19,7 +19,7 @@ import hashlib
 import math
 import secrets
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from typing import Any
@@ -114,9 +114,10 @@ def _canonical(value: Any) -> str | None:
 
 
 def _value_text(value: Any) -> str | None:
-    if isinstance(value, np.datetime64):
-        value = value.astype("M8[us]")
+    if isinstance(value, np.datetime64 | np.timedelta64):
+        value = value.astype("M8[us]" if isinstance(value, np.datetime64) else "m8[us]")
     value = value.item() if isinstance(value, np.generic) else value
+    value = float(value) if isinstance(value, np.longdouble) else value
     value = value.real if isinstance(value, complex) and not value.imag else value
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return None
@@ -129,6 +130,8 @@ def _value_text(value: Any) -> str | None:
     if isinstance(value, datetime):  # as typed columns hold it: in UTC, without nanoseconds
         moment = value if value.tzinfo is None else value.astimezone(UTC)
         value = datetime.combine(moment.date(), moment.time())
+    if isinstance(value, timedelta):  # pandas' own kind writes itself in other words
+        value = timedelta(value.days, value.seconds, value.microseconds)
     text = str(value).strip(" ")
     return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") or None
 

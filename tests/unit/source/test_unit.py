@@ -123,7 +123,14 @@ def test_no_unit_decides_how_another_is_written(series: Any) -> None:
         assert texts(series(one, other)) == [alone[str(one)], alone[str(other)]], (one, other)
 
 
-@pytest.mark.parametrize("cells", [[1, 2], [1.5], [True], [np.datetime64("2020-01-02")], [_MOMENT], ["x"]], ids=str)
+_NUMPY = [np.timedelta64(90, "s")], [np.timedelta64(90_000_000_000, "ns")], [np.longdouble("0.7")], [np.complex64(1.5)]
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [[1, 2], [1.5], [True], [np.datetime64("2020-01-02")], [_MOMENT], ["x"], [pd.Timedelta(90, "s")], *_NUMPY],
+    ids=str,
+)
 def test_a_unit_that_makes_the_column_objects_changes_no_other(cells: list[Any]) -> None:
     for odd in ("?", 2**70, 1 + 0j, None):
         assert texts(pd.Series([*cells, odd]))[:-1] == texts(pd.Series(cells)), odd

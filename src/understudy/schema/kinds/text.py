@@ -93,7 +93,7 @@ def objects_as_text(cells: list[Any], decimal: str = ".") -> Any:
 
     texts = [cell if type(cell) is str else _object_text(cell) for cell in cells]
     if decimal != ".":
-        marked = float, complex, np.floating, Decimal, timedelta
+        marked = float, complex, np.inexact, Decimal, timedelta, np.timedelta64
         pairs = zip(cells, texts, strict=True)
         texts = [text and text.replace(".", decimal) if isinstance(cell, marked) else text for cell, text in pairs]
     try:
@@ -184,11 +184,13 @@ def _object_text(cell: Any) -> str | None:
 def _written(cell: Any) -> str | None:
     if isinstance(cell, np.datetime64):
         cell = cell.astype("M8[us]").item()  # a moment, as frames hold all of these
+    if isinstance(cell, np.timedelta64):
+        cell = cell.astype("m8[us]").item()
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(cell, bool | np.bool_):
         return "true" if cell else "false"
-    if isinstance(cell, complex) and not cell.imag:  # one among numbers makes all of them so
+    if isinstance(cell, complex | np.complexfloating) and not cell.imag:  # one among numbers makes all of them so
         cell = cell.real
     if isinstance(cell, float | np.floating):
         number = float(cell)
