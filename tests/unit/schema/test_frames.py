@@ -36,3 +36,13 @@ def test_pieces_of_text_are_joined_where_more_than_2_gib_have_room(kind):
     cells, rows = arrow_columns(pa.table({"x": pieces}), ["x"])
     assert str(cells["x"].type).startswith("large_")
     assert (cells["x"].to_pylist(), rows) == (pieces.to_pylist(), 3)
+
+
+@pytest.mark.parametrize(("kind", "values"), [(pa.int8(), 128), (pa.uint8(), 256), (pa.int32(), 300)])
+def test_a_dictionary_may_use_all_the_numbers_of_its_index(kind, values):
+    words = [f"v{place}" for place in range(values)]
+    field = {"name": "x", "type": "string", "categories": words}
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    cells = pa.DictionaryArray.from_arrays(pa.array([*range(values), None], kind), pa.array(words))
+    codes = schema.encode(pa.table({"x": cells})).codes["x"].tolist()
+    assert codes == [*range(values), schema.coded[0].null_code]

@@ -138,10 +138,11 @@ class Coded(Column):
         return self.encode_typed(cells, dialect)
 
     def _by_dictionary(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
+        import pyarrow as pa
         import pyarrow.compute as pc
 
         distinct = cells.dictionary
-        index = np.asarray(pc.fill_null(cells.indices, len(distinct)))
+        index = np.asarray(pc.fill_null(cells.indices.cast(pa.int64()), len(distinct)))  # one place more than it knows
         text = _is_text(distinct.type)
         tables = self.encode_text(plain_text(distinct), dialect) if text else self.encode_typed(distinct, dialect)
         null = self.codes_of_null()
