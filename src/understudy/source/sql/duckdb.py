@@ -130,6 +130,9 @@ def _read(connection: Any, files: list[Path], schema: Schema) -> Any:
         escapechar=dialect.quote,
         encoding=dialect.encoding,
         all_varchar=True,
+        comment="",  # by itself the engine guesses from all rows whether those that begin with "#" are any
+        skiprows=0,
+        strict_mode=True,
         union_by_name=True,  # by place, a file with its columns in another order would have other units
         max_line_size=_LONGEST,  # one long cell is a cell
         buffer_size=_LONGEST,  # by itself the engine would take sixteen times as much

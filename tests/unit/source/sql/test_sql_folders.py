@@ -127,3 +127,12 @@ def test_a_query_reads_columns_by_their_names_in_every_csv_file(tmp_path):
     assert (
         counts_of(place, schema, query="select * from data").tolist() == counts_of(place, schema).tolist() == [3, 0, 0]
     )
+
+
+def test_a_query_takes_no_row_of_a_csv_file_for_a_comment(tmp_path):
+    """The engine would guess it from the other rows: this one was read alone, and left out beside the first."""
+    place, schema = str(tmp_path / "rows.csv"), schema_of({"type": "string", "categories": ["a", "#"]})
+    for first, counts in (("", [0, 1, 0, 0]), ('a,"""--",-9\n', [1, 1, 0, 0]), (',"""--",-9\n', [0, 1, 1, 0])):
+        (tmp_path / "rows.csv").write_text(f'x,y,z\n{first}#,"""",--\n')
+        assert counts_of(place, schema, query="select * from data").tolist() == counts
+        assert counts_of(place, schema).tolist() == counts
