@@ -111,7 +111,7 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
     if seen.typed in ("date", "datetime", "duration"):
         return _typed_moment(seen)
     for shape in (_boolean, _number, _moment, _clock, _with_unit):
-        proposal = shape(name, seen)
+        proposal = shape(seen)
         if proposal is not None:
             return proposal
     return _values(seen)
@@ -131,7 +131,7 @@ def _like_keys(seen: Profile) -> bool:
     return one_length and all(re.search(r"\d", text) and not re.search(r"\s", text) for text in seen.texts)
 
 
-def _boolean(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
+def _boolean(seen: Profile) -> tuple[dict[str, Any], str] | None:
     if seen.typed == "boolean":
         return {"type": "boolean"} | _required(seen, {}), "true or false"
     texts = [text for text in seen.texts if text.strip().lower() not in _MISSING_WORDS - {"n"}]
@@ -149,7 +149,7 @@ def _missing_words(seen: Profile, besides: set[str]) -> dict[str, str | None]:
     return {text: None for text in seen.texts if text not in besides and text.strip().lower() in _MISSING_WORDS}
 
 
-def _number(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
+def _number(seen: Profile) -> tuple[dict[str, Any], str] | None:
     values, counts = seen.values()
     missing, note = _codes_among(seen, ~np.isnan(seen.numbers), "number", several=len(values) > _FEW_NUMBERS)
     if missing is None or seen.numeric == 0 or seen.leading_zeros or seen.long:
@@ -246,7 +246,7 @@ def _formats(seen: Profile) -> tuple[str | None, ...]:
     return _SHORT_FORMATS if first and all(map(_SHORT_DATE.fullmatch, first)) else _DATE_FORMATS
 
 
-def _moment(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
+def _moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
     found: dict[str, NDArray[np.bool_]] = {}
     for pattern in _formats(seen):
         days, valid, has_time = seen.moments(pattern)
@@ -274,7 +274,7 @@ def _moment(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
     return None
 
 
-def _clock(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
+def _clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
     """Times of day, as 15:16: lengths of time since midnight."""
     valid = np.array([_CLOCK.fullmatch(text) is not None for text in seen.texts])
     missing, besides = _codes_among(seen, valid, "time", several=True)
@@ -287,7 +287,7 @@ def _clock(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
     return {"type": "duration", "constraints": limits} | ours, note
 
 
-def _with_unit(name: str, seen: Profile) -> tuple[dict[str, Any], str] | None:
+def _with_unit(seen: Profile) -> tuple[dict[str, Any], str] | None:
     """Numbers that nearly all have the same unit, as 850,00 €: no list of values would keep them."""
     units: dict[str, int] = {}
     numbers = 0
