@@ -81,14 +81,14 @@ def _field(field: dict[str, Any]) -> dict[str, Any]:
     if tokens := list(ours.get("missing", {})):
         written["missingValues"] = ["", *tokens]
     if "categories" in written:
-        written["categories"] = [_category(entry, field) for entry in written["categories"]]
+        written["categories"] = [_category(entry) for entry in written["categories"]]
         written["categories"] += _other(ours, written)
     return written
 
 
-def _category(entry: Any, field: dict[str, Any]) -> Any:
+def _category(entry: Any) -> Any:
     if isinstance(entry, dict):
-        return entry | {"value": _category(entry["value"], field)}
+        return entry | {"value": _category(entry["value"])}
     return guarded(entry) if isinstance(entry, str) else entry
 
 
