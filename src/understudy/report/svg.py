@@ -196,26 +196,22 @@ def graph(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) ->
     return _svg(title, 2 * middle_x, 2 * middle_y, marks)
 
 
-def scale(title: str, value: float, halves: float | None, independent: float | None, best: float) -> Markup:
+def scale(title: str, value: float, halves: float, independent: float, best: float) -> Markup:
     """One score between the references: the best value at the left end of the line."""
-    given = [x for x in (value, halves, independent, best) if x is not None]
-    far = max(given, key=lambda x: abs(x - best))
-    span = abs(far - best) or 1.0
+    span = max(abs(x - best) for x in (value, halves, independent)) or 1.0
     left, right, y = 10.0, 290.0, 18.0
 
     def place(x: float) -> float:
-        return left + (right - left) * min(abs(x - best) / span, 1.0)
+        return left + (right - left) * (abs(x - best) / span)
 
-    marks = [_line(left, y, right, y, "axis"), _line(left, y - 5, left, y + 5, "axis")]
-    if independent is not None:
-        x = place(independent)
-        marks.append(Markup('<path class="reference" d="M{} {} l6 10 h-12 z"/>').format(_n(x), _n(y - 6)))
-    if halves is not None:
-        x = place(halves)
-        marks.append(
-            Markup('<rect class="reference" x="{}" y="{}" width="9" height="9"/>').format(_n(x - 4.5), _n(y - 4.5))
-        )
-    marks.append(Markup('<circle class="dot" cx="{}" cy="{}" r="6.5"/>').format(_n(place(value)), _n(y)))
+    square = _n(place(halves) - 4.5), _n(y - 4.5)
+    marks = [
+        _line(left, y, right, y, "axis"),
+        _line(left, y - 5, left, y + 5, "axis"),
+        Markup('<path class="reference" d="M{} {} l6 10 h-12 z"/>').format(_n(place(independent)), _n(y - 6)),
+        Markup('<rect class="reference" x="{}" y="{}" width="9" height="9"/>').format(*square),
+        Markup('<circle class="dot" cx="{}" cy="{}" r="6.5"/>').format(_n(place(value)), _n(y)),
+    ]
     return _svg(title, 300, 36, marks)
 
 
