@@ -57,9 +57,7 @@ def conditional_error(counts: Counts, shape: tuple[int, ...]) -> float:
     return float((np.abs(cells - explained).sum() + n - explained.sum()) / n)
 
 
-def public_cliques(
-    public: Source, *, keep: Sequence[Clique] = (), error: float = 0.1, triples: bool = True
-) -> list[Clique]:
+def public_cliques(public: Source, *, keep: Sequence[Clique] = (), error: float = 0.1) -> list[Clique]:
     """The pairs and triples that Algorithm 5 selects, without the forced cliques themselves.
 
     **Privacy.** Reads the public table alone: the result is public, and nothing is charged.
@@ -68,14 +66,12 @@ def public_cliques(
         public: the public table, coded by the private table's schema.
         keep: forced cliques; their columns are connected first (line 1).
         error: triples that the tree explains better than this are not added (line 4).
-        triples: whether to add triples at all.
     """
     domain = public.domain
     tree = public_tree(public, keep)
     chosen = [*tree]
-    if triples:
-        for i, j, k in _triangles(public, tree, error):
-            chosen += [domain.canonical((j, k)), domain.canonical((i, j, k))]
+    for i, j, k in _triangles(public, tree, error):
+        chosen += [domain.canonical((j, k)), domain.canonical((i, j, k))]
     forced = {frozenset(clique) for clique in keep}
     return [clique for clique in dict.fromkeys(chosen) if frozenset(clique) not in forced]
 

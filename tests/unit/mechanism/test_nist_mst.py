@@ -116,8 +116,7 @@ def test_triples_that_the_tree_does_not_explain_are_added():
     assert min(errors.values()) >= 0.1
     for triple in triples:
         assert sum(set(pair) < set(triple) for pair in chosen if len(pair) == 2) == 3
-    assert not [clique for clique in public_cliques(public, error=1.99) if len(clique) == 3]
-    assert public_cliques(public, triples=False) == public_tree(public)
+    assert public_cliques(public, error=1.99) == public_tree(public)
 
 
 def test_forced_cliques_come_first_in_the_tree_and_are_not_listed_twice():
