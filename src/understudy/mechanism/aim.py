@@ -18,7 +18,7 @@ from understudy.measurement import Measurement
 from understudy.mechanism.adaptive import RoundLog, expected_noise, moved, rows_guess, within
 from understudy.mechanism.compress import all_re_expressed, compress
 from understudy.mechanism.generate import check_generator, generated
-from understudy.mechanism.protocol import Fit, Footprint
+from understudy.mechanism.protocol import Fit, Footprint, check_numbers
 from understudy.model import GraphicalModel, estimate
 from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
@@ -80,10 +80,9 @@ class AIM:
     generator: str = "pgm"
 
     def __post_init__(self) -> None:
-        for name in ("max_mib", "rounds", "measured", "first", "look", "precise", "threshold", "fewest", "max_cells"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-                raise SettingError(f"aim: {name} must be a number of at least 0")
+        check_numbers(max_mib=self.max_mib, rounds=self.rounds, measured=self.measured, max_cells=self.max_cells)
+        check_numbers(first=self.first, look=self.look, precise=self.precise)
+        check_numbers(threshold=self.threshold, fewest=self.fewest)
         if not 0 < self.measured < 1:
             raise SettingError("aim: measured is the part of a round's budget for measuring, between 0 and 1")
         if not self.first + self.look <= 0.9 or (self.look and not self.first):
