@@ -1,7 +1,7 @@
 """`mst`: a spanning tree of dependent pairs, chosen privately (Algorithm 2 of "Winning the NIST Contest", in general).
 
-Four of its numbers differ from the paper's, because they lower the error at no cost; `paper_settings` has the others.
-The guide says what each one bought.
+What differs from the paper lowers the error at no cost; `paper_settings` undoes it, and docs/decisions/mst.md says what
+each change bought.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class MST:
 
 
 def paper_settings() -> dict[str, Any]:
-    """The settings of the paper: thirds of the budget, equal noise, scores without a penalty."""
+    """The settings of the paper: thirds of the budget, equal noise, plain scores."""
     return {"split": (1 / 3, 1 / 3, 1 / 3), "penalty": 0.0, "size_power": 0.0}
 
 
