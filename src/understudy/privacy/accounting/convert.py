@@ -43,28 +43,20 @@ def rho_of(epsilon: Number, delta: Number) -> float:
     return _edge(lambda rho: _best_log_delta(rho, bound) <= target, bound + 1 if bound < 1e300 else bound)
 
 
-def epsilon_of(rho: Number, delta: Number, *, spent_delta: Number = 0) -> float:
+def epsilon_of(rho: Number, delta: Number) -> float:
     """The smallest epsilon (to one part in 10^12) for which every rho-zCDP mechanism is (epsilon, delta)-DP.
 
-    Args:
-        rho: the zCDP parameter.
-        delta: the delta of the claim.
-        spent_delta: the delta already used by approximate zCDP, (spent_delta)-approximately rho-zCDP; the conversion
-            has the rest, delta - spent_delta. Infinite if nothing is left, or for delta = 0, unless rho = 0.
+    Infinite for delta = 0, unless rho = 0.
 
     >>> round(epsilon_of(0.1, 1e-6), 8)
     2.14193893
 
     Raises:
-        SettingError: unless rho >= 0 and 0 <= spent_delta <= delta < 1.
+        SettingError: unless rho >= 0 and 0 <= delta < 1.
     """
-    total, spent = _delta(delta), _delta(spent_delta, "spent_delta")
-    if spent > total:
-        raise SettingError(f"spent_delta must not exceed delta, but {float(spent):g} > {float(total):g}")
-    number = _rho(rho)
+    target, number = _log(_delta(delta)), _rho(rho)
     if number == 0:
         return 0.0
-    target = _log(total - spent)
     if target == -math.inf or math.isinf(number):
         return math.inf
     upper = (number + 2 * math.sqrt(number * -target) + 1) * (1 + 2.0**-20)  # a rho of 1e40 swallows what is added
@@ -138,9 +130,9 @@ def _rho(value: Number) -> float:
     return number if number >= value else math.nextafter(number, math.inf)
 
 
-def _delta(value: Number, name: str = "delta") -> Fraction:
+def _delta(value: Number) -> Fraction:
     if not 0 <= value < 1:
-        raise SettingError(f"{name} must be at least 0 and below 1, not {value}")
+        raise SettingError(f"delta must be at least 0 and below 1, not {value}")
     return Fraction(value)
 
 

@@ -104,16 +104,6 @@ def test_an_epsilon_beyond_all_use_is_still_one_that_holds(rho: float) -> None:
     assert delta_of(rho, epsilon_of(rho, 1e-9)) <= 1e-9 * (1 + 1e-9)
 
 
-def test_spent_delta_is_taken_off() -> None:
-    assert epsilon_of(0.1, 2e-6, spent_delta=1e-6) == pytest.approx(epsilon_of(0.1, 1e-6), rel=1e-9)
-    assert epsilon_of(0.1, 1e-6, spent_delta=1e-6) == math.inf
-    assert epsilon_of(0, 1e-6, spent_delta=1e-6) == 0
-    with pytest.raises(SettingError, match="spent_delta"):
-        epsilon_of(0.1, 1e-6, spent_delta=2e-6)
-    with pytest.raises(SettingError, match="spent_delta"):
-        epsilon_of(0.1, 1e-6, spent_delta=-1e-9)
-
-
 def test_rationals_are_rounded_the_safe_way() -> None:
     rho = Fraction(0.1) + Fraction(1, 10**40)
     assert epsilon_of(rho, 1e-6) >= epsilon_of(math.nextafter(0.1, 1), 1e-6)
