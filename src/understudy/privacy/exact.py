@@ -28,6 +28,8 @@ _BATCH = 1 << 20
 _LARGEST = 2.0**44
 """Given tables of more rows than this could overflow the scaled int64 sums, and a wrapped sum has no sensitivity."""
 
+_DIGITS = 6
+
 
 def float_below(value: Fraction) -> float:
     """The largest finite float that is not above `value`."""
@@ -69,8 +71,8 @@ def _root(square: Fraction) -> tuple[int, Fraction]:
     return math.isqrt(scaled.numerator // scaled.denominator), Fraction(2) ** -shift
 
 
-def upwards(value: float, digits: int = 6) -> str:
-    """A bound in so many digits, never smaller than it is.
+def upwards(value: float) -> str:
+    """A bound in six digits, never smaller than it is.
 
     >>> upwards(1.0), upwards(0.12345671), upwards(1e-9)
     ('1', '0.123457', '1e-09')
@@ -79,8 +81,8 @@ def upwards(value: float, digits: int = 6) -> str:
         return f"{value:g}"
     exact = Decimal(value)
     shortest = Decimal(repr(value))
-    exact = shortest if shortest.as_tuple().digits.__len__() <= digits else exact
-    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - digits), ROUND_CEILING)):.{digits}g}"
+    exact = shortest if len(shortest.as_tuple().digits) <= _DIGITS else exact
+    return f"{float(exact.quantize(Decimal(1).scaleb(exact.adjusted() + 1 - _DIGITS), ROUND_CEILING)):.{_DIGITS}g}"
 
 
 def fraction_of(text: str) -> Fraction:
