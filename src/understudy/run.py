@@ -34,7 +34,7 @@ from understudy.privacy.accounting.charge import Charge
 from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.privacy.accounting.plan import can_plan, certified_plan
 from understudy.privacy.noise.randomness import is_insecure
-from understudy.privacy.purchase import widest
+from understudy.privacy.purchase import narrowest
 from understudy.privacy.records.answered import Answered
 from understudy.rating import Rating
 from understudy.release import Partial
@@ -73,7 +73,7 @@ class Run:
         # a plan fixes all measurements in advance: a question about their result is none of them
         self.plan, self.budget = (None, budget) if rating else _planned(mechanism, schema, budget, self.neighbours)
         self.insecure = is_insecure()
-        self.rules_bytes = check_rules(widest(schema))
+        self.rules_bytes = check_rules(narrowest(schema))
 
     def look(self) -> bool:
         """Whether any noise so far was seeded: once in test mode, always marked."""
@@ -153,7 +153,7 @@ class RunJournal:
         self._measured = self.earlier is not None and self.earlier.measured
         self._recalled: Any = None
         self._answers = 0 if earlier is None else earlier.answers
-        footprint = run.mechanism.footprint(widest(run.schema).domain)
+        footprint = run.mechanism.footprint(narrowest(run.schema).domain)
         check_memory(footprint.memory_bytes + run.rules_bytes)
         if not run.insecure and not run.rehearsal:
             book.check(dataset)
@@ -300,7 +300,7 @@ def prepared(
     """
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     schema.require_reviewed()
-    if not widest(schema).domain:
+    if not narrowest(schema).domain:
         raise SettingError("the schema has no column to synthesise; declare at least one")
     rows = None if rows is None else as_whole("rows", rows, least=1)
     _check_kinds(mechanism)
@@ -324,7 +324,7 @@ def prepared(
         )
     if rating is not None:
         rating = replace(rating, workload=rating.workload or getattr(chosen, "workload", None) or "all-2way")
-        rating.tables(widest(schema).domain)
+        rating.tables(narrowest(schema).domain)
         if schema.open and discovery_share + rating.share >= 1:
             raise SettingError("quality and discovery_share leave nothing for the mechanism; give one of them less")
     return Run(schema, budget, chosen, noise, rows, _frame_kind(data), public, discovery_share, rating)

@@ -65,13 +65,13 @@ def purchase_budget(
     return Budget.of(epsilon=epsilon, delta=delta, rho=rho, purchase_delta=float(delta) * DELTA_SHARE)
 
 
-def widest(schema: Schema, most: int = MOST[-1]) -> Schema:
-    """The schema if everything turned out with `most` codes: what a run is checked by before it spends anything."""
-    return replace(schema, columns=tuple(_trial(column, most) for column in schema.columns)) if schema.open else schema
+def narrowest(schema: Schema) -> Schema:
+    """The schema if everything turned out with the fewest codes of `MOST`: what is checked before anything is spent."""
+    return replace(schema, columns=tuple(map(_trial, schema.columns))) if schema.open else schema
 
 
-def _trial(column: Column, most: int) -> Column:
-    return column_of(filled(column.field, **trial(column.field, most)), 0) if isinstance(column, Open) else column
+def _trial(column: Column) -> Column:
+    return column_of(filled(column.field, **trial(column.field, MOST[-1])), 0) if isinstance(column, Open) else column
 
 
 class Unread:
@@ -109,7 +109,7 @@ class Shop:
         """Buy everything that is open, and give the complete schema back.
 
         Args:
-            fits: whether a run with this schema fits in memory; with `widest(schema)` it does.
+            fits: whether a run with this schema fits in memory; with `narrowest(schema)` it does.
 
         Raises:
             BudgetExceeded: before a row is read for it.

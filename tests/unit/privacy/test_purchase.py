@@ -13,7 +13,7 @@ import understudy as us
 from understudy.errors import BudgetExceeded, SchemaError, SettingError
 from understudy.privacy import Book, Budget, PrivateTable, Receipt
 from understudy.privacy.accounting.charge import PURCHASES, Charge
-from understudy.privacy.purchase import MOST, Shop, Unread, completed, purchase_budget, widest
+from understudy.privacy.purchase import MOST, Shop, Unread, completed, narrowest, purchase_budget
 from understudy.schema import PrivacyUnit, Schema
 from understudy.schema.format.fields import column_of
 from understudy.source import MemorySource
@@ -209,11 +209,11 @@ def test_a_public_table_and_a_planned_run_need_a_declared_schema(tmp_path, monke
 # -- memory --
 
 
-def test_the_widest_schema_is_what_a_run_is_checked_by():
-    wide = widest(schema())
-    assert wide.domain["n"] >= MOST[-1]
-    assert wide.domain["w"] >= MOST[-1]
-    assert widest(wide) is wide
+def test_the_narrowest_schema_is_what_a_run_is_checked_by():
+    narrow = narrowest(schema())
+    assert narrow.domain["n"] >= MOST[-1]
+    assert narrow.domain["w"] >= MOST[-1]
+    assert narrowest(narrow) is narrow
 
 
 def test_codes_are_joined_until_they_fit():
