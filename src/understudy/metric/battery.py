@@ -10,7 +10,7 @@ import numpy as np
 
 from understudy.errors import SettingError
 from understudy.metric.protocol import Score
-from understudy.metric.registry import METRICS, metric_named, metrics_known, settings_of
+from understudy.metric.registry import METRICS, metric_named, settings_of
 from understudy.metric.rows import Rows
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Schema
@@ -28,10 +28,8 @@ def chosen_metrics(metrics: Sequence[str] | None, settings: Given) -> list[str]:
     for name in settings:
         metric_named(name)
     if metrics is None:
-        given = {name for name in settings if name in metrics_known()}
-        return [name for name, metric in METRICS.items() if not metric.needs or name in given] + [
-            name for name in settings if name not in METRICS
-        ]
+        ours = [name for name, metric in METRICS.items() if not metric.needs or name in settings]
+        return ours + [name for name in settings if name not in METRICS]
     names = list(dict.fromkeys([metrics] if isinstance(metrics, str) else metrics))
     for name in names:
         metric_named(name)
@@ -69,10 +67,11 @@ def measure(
     """
     settings = settings or {}
     names = chosen_metrics(metrics, settings)
-    ready = [(metric_named(name), settings_of(metric_named(name), dict(settings.get(name, {})))) for name in names]
+    chosen = {name: metric_named(name) for name in names}
+    ready = [(metric, settings_of(metric, dict(settings.get(name, {})))) for name, metric in chosen.items()]
     scores = []
-    for place, (metric, chosen) in enumerate(ready):
+    for place, (metric, given) in enumerate(ready):
         progress(Step("evaluate", place / len(ready), metric.title))
         rng = np.random.default_rng([seed, zlib.crc32(metric.name.encode())])
-        scores.append(metric.measure(real, synthetic, schema, chosen, rng))
+        scores.append(metric.measure(real, synthetic, schema, given, rng))
     return scores

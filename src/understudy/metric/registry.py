@@ -62,7 +62,7 @@ def metric_named(name: str) -> Metric:
     Raises:
         SettingError: for an unknown name, listing the known ones.
     """
-    known = metrics_known()
+    known = METRICS if name in METRICS else metrics_known()  # asking installed packages takes time
     if name not in known:
         raise SettingError(f"metric {name!r} is unknown; the choices are {', '.join(known)}")
     return known[name]

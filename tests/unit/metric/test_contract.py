@@ -1,6 +1,5 @@
 """What every metric promises: perfect for equal tables, worse with more noise, the same with the same seed."""
 
-from contextlib import suppress
 from dataclasses import fields
 from typing import Any
 
@@ -170,17 +169,21 @@ WRONG = [-1, 0, 1.5, "x", [], None, {"a": 1}, float("nan"), True, [None]]
 
 @pytest.mark.parametrize("name", [*METRICS])
 def test_settings_of_a_wrong_kind_are_refused_by_name(name: str, real: Any, people: Any) -> None:
-    """Whatever is given, a metric runs with it or says which setting is wrong; nothing else."""
+    """Whatever is given, a metric runs with it, or says which setting is wrong, or at least whose; nothing else."""
     table = Rows.of(real.head(30), people)
     quick = {"rows": 20, "draws": 2, "queries": 2, "permutations": 1, "models": ["logistic"], "most": 2, "ways": [1]}
     known = {field.name for field in fields(METRICS[name].settings)}
     base = SETTINGS.get(name, {}) | {key: value for key, value in quick.items() if key in known}
     if name == "ml_efficacy":
         base["models"] = ["tree"]
+    said = []
     for setting in known:
         for value in WRONG:
-            with suppress(SettingError, SchemaError):
+            try:
                 measure(table, table, people, [name], {name: base | {setting: value}})
+            except (SettingError, SchemaError) as error:
+                said.append((setting, str(error)))
+    assert all(setting in words or words.startswith(f"{name}:") for setting, words in said)
 
 
 def test_one_value_stands_for_a_list_of_one(real: Any, people: Any) -> None:
