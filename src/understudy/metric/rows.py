@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SchemaError
-from understudy.schema import Schema
+from understudy.schema import Dialect, Schema
 from understudy.schema.frames import arrow_columns
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.measured import Measured
@@ -42,7 +42,7 @@ class Rows:
             frame: a pandas or polars frame or a pyarrow table.
             schema: what is public about its columns.
             what: what the table is called in an error.
-            partial: whether columns may be missing (two of the NIST scores have a rule for them).
+            partial: whether columns may be missing (the scores of NIST 2018 have a rule for them).
 
         Raises:
             SchemaError: when a column is missing.
@@ -60,7 +60,7 @@ class Rows:
             raise InputError(f"the {what} has no row that fits the schema; give at least one row")
         keep = slice(None) if encoded.keep.all() else encoded.keep
         codes = {name: array[keep] for name, array in encoded.codes.items()}
-        units = {c.name: _units(c, cells[c.name], schema)[keep] for c in measured}
+        units = {c.name: _units(c, cells[c.name], schema.dialect)[keep] for c in measured}
         for column in measured:
             units[column.name][codes[column.name] >= column.ordinary] = np.nan
         return cls(schema, codes, units)
@@ -138,16 +138,8 @@ def _present(frame: Any, schema: Schema) -> Schema:
     return schema if len(kept) == len(schema.columns) else replace(schema, columns=kept)
 
 
-def _units(column: Measured, cells: Any, schema: Schema) -> NDArray[np.float64]:
+def _units(column: Measured, cells: Any, dialect: Dialect) -> NDArray[np.float64]:
     """A numeric column in units of its axis, clipped into its bounds as encoding does."""
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(cells.type):
-        cells = cells.cast(cells.type.value_type)
-    text = pa.types.is_string(cells.type) or pa.types.is_large_string(cells.type) or pa.types.is_string_view(cells.type)
-    found = None if text else column.units_of_typed(cells)
-    if found is None:
-        found = column.units_of_text(cells.cast(pa.string()), schema.dialect)
-    units = np.asarray(found[0], dtype=np.float64)
-    valid = np.asarray(found[1], np.bool_) & ~np.asarray(cells.is_null(nan_is_null=True))
-    return np.where(valid, np.clip(units, float(column.bounds[0]), float(column.bounds[1])), np.nan)
+    units, valid = column.units(cells, dialect)
+    clipped = np.clip(units.astype(np.float64), float(column.bounds[0]), float(column.bounds[1]))
+    return np.where(valid, clipped, np.nan)

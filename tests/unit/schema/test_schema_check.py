@@ -56,6 +56,15 @@ def test_units_and_rules(fit):
     assert list(fit.broken.values()) == [1]
 
 
+def test_numbers_that_a_frame_holds_as_categories_are_numbers_whatever_marks_the_file_has():
+    dose = {"name": "dose", "type": "number", "constraints": {"minimum": 0, "maximum": 9}}
+    ours = {"privacy_unit": "row", "dialect": {"delimiter": ";", "decimal": ",", "group": "."}}
+    frame = pd.DataFrame({"dose": pd.Categorical([1.5, 2.5, 2.5])})
+    (found,) = check(Schema.from_dict({"fields": [dose], "understudy": ours}), frame).columns
+    assert found.clipped == 0
+    assert [loss.before for loss in found.losses if loss.statistic == "median"] == [2.5]
+
+
 def test_the_loss_of_the_bins_is_measured():
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"pid": "p", "age": rng.integers(0, 50, 4000), "word": "a", "code": 1})

@@ -117,9 +117,11 @@ class Measured(Coded):
         """Any arrow column in units of the axis, and which cells are values of it."""
         import pyarrow as pa
 
-        converted = self.units_of_typed(cells) if not pa.types.is_dictionary(cells.type) else None
-        text = plain_text(as_text(cells, dialect.decimal)) if converted is None else None
-        return self.units_of_text(text, dialect) if converted is None else converted
+        cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
+        converted = self.units_of_typed(cells)
+        if converted is None:
+            return self.units_of_text(plain_text(as_text(cells, dialect.decimal)), dialect)
+        return converted
 
     @cached_property
     def bounds(self) -> tuple[Any, Any]:
