@@ -58,11 +58,6 @@ class Stacked:
     synthetic: NDArray[np.bool_]
     notes: tuple[str, ...] = ()
 
-    @property
-    def share(self) -> float:
-        """The share of synthetic rows, called c."""
-        return float(self.synthetic.mean())
-
     def take(self, index: NDArray[np.int64]) -> Stacked:
         """Some of the rows."""
         return Stacked(self.terms[index], self.features[index], self.synthetic[index])
