@@ -68,10 +68,10 @@ def noise_used_twice(patch):
 def composition_forgotten(patch):
     patch.setattr(gate, "_shares", lambda cliques, weights, share, *, squared: dict.fromkeys(cliques, share))
     patch.setattr(
-        Account,
-        "_cost",
-        lambda account, charges: max(
-            ((c.epsilon or Fraction(0)) if account.budget.pure else c.rho for c in charges), default=Fraction(0)
+        Budget,
+        "cost",
+        lambda budget, charges: max(
+            ((c.epsilon or Fraction(0)) if budget.pure else c.rho for c in charges), default=Fraction(0)
         ),
     )
 

@@ -61,6 +61,5 @@ def _paid(measurements: Sequence[Measurement], receipt: Receipt) -> list[Stage]:
     paid: dict[Clique, list[float]] = {}
     for charge in receipt.charges:
         if charge.what == "measure":
-            cost = (charge.epsilon or 0) if receipt.budget.pure else charge.rho
-            paid.setdefault(charge.about[0], []).append(min(1.0, float(cost / capacity)))
+            paid.setdefault(charge.about[0], []).append(min(1.0, float(receipt.budget.cost([charge]) / capacity)))
     return [Stage([m], paid[m.clique].pop(0)) for m in measurements if paid.get(m.clique)]

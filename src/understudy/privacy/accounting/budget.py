@@ -115,6 +115,12 @@ class Budget:
         """What mechanisms divide among their steps: epsilon of a pure budget, rho of any other."""
         return self.epsilon if self.pure and self.epsilon is not None else self.rho
 
+    def cost(self, charges: Iterable[Charge]) -> Fraction:
+        """What charges come to, in the same currency."""
+        if self.pure:
+            return sum((charge.epsilon or Fraction(0) for charge in charges), Fraction(0))
+        return sum((charge.rho for charge in charges), Fraction(0))
+
     def certified(self, rho: Fraction) -> Budget:
         """The same guarantee for a batch fixed in advance whose exact curve was computed; its charges sum to `rho`.
 
@@ -169,17 +175,12 @@ class Account:
     @property
     def spent(self) -> Fraction:
         """What the charges sum to, in the budget's own currency."""
-        return self._cost(self._charges)
+        return self.budget.cost(self._charges)
 
     @property
     def remaining(self) -> Fraction:
         """What is left, in the budget's own currency."""
         return self.budget.capacity - self.spent
-
-    def _cost(self, charges: Iterable[Charge]) -> Fraction:
-        if self.budget.pure:
-            return sum((charge.epsilon or Fraction(0) for charge in charges), Fraction(0))
-        return sum((charge.rho for charge in charges), Fraction(0))
 
     def share(self, amount: float | Fraction) -> Fraction:
         """The exact amount that a call may spend when it asks for `amount`.
@@ -212,7 +213,7 @@ class Account:
         if self.budget.pure and any(charge.epsilon is None or charge.delta for charge in charges):
             raise BudgetExceeded("a pure-DP budget (delta = 0) cannot pay for this noise; give a delta above 0")
         with self._lock:
-            if self._cost(charges) > self.remaining:
+            if self.budget.cost(charges) > self.remaining:
                 raise BudgetExceeded("these charges would pass the budget; nothing was read")
             if sum((charge.delta for charge in (*self._charges, *charges)), Fraction(0)) > self.budget.purchase_delta:
                 raise BudgetExceeded("these charges would pass the delta set aside for purchases; nothing was read")

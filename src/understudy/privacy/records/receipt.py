@@ -105,11 +105,8 @@ class Receipt:
         paid = [charge for charge in self.charges if charge.what == "quality"]
         if not paid:
             return []
-        cost = sum(
-            ((charge.epsilon or Fraction(0)) if self.budget.pure else charge.rho for charge in paid), Fraction(0)
-        )
-        name = "epsilon" if self.budget.pure else "rho"
-        return [f"Of this, {upwards(float_above(cost))} in {name} measured how good the result is (workload error)."]
+        cost = upwards(float_above(self.budget.cost(paid)))
+        return [f"Of this, {cost} in {self._currency} measured how good the result is (workload error)."]
 
     def _bought(self) -> list[str]:
         """A line for each purchase that made the schema complete."""
@@ -120,17 +117,19 @@ class Receipt:
         return [f"Bought: the {what} of {column} for {self._price(paid)}." for (what, column), paid in lines.items()]
 
     def _price(self, charges: Sequence[Charge]) -> str:
-        costs = ((charge.epsilon or Fraction(0)) if self.budget.pure else charge.rho for charge in charges)
-        price = f"{'epsilon' if self.budget.pure else 'rho'} {upwards(float_above(sum(costs, Fraction(0))))}"
+        price = f"{self._currency} {upwards(float_above(self.budget.cost(charges)))}"
         if charges[0].threshold is None:
             return price
         delta = upwards(float_above(sum((charge.delta for charge in charges), Fraction(0))))
         return f"{price} and delta {delta} (values of at least {charges[0].threshold} rows, noise included)"
 
     def _spent(self) -> str:
-        epsilons = sum((charge.epsilon or Fraction(0) for charge in self.charges), Fraction(0))
-        spent, name = (epsilons, "epsilon") if self.budget.pure else (self.exact_rho, "rho")
-        return f"{upwards(float_above(spent))} of {upwards(float_above(self.budget.capacity))} in {name}"
+        spent, most = self.budget.cost(self.charges), self.budget.capacity
+        return f"{upwards(float_above(spent))} of {upwards(float_above(most))} in {self._currency}"
+
+    @property
+    def _currency(self) -> str:
+        return "epsilon" if self.budget.pure else "rho"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; fractions as text."""

@@ -103,17 +103,17 @@ def test_the_filter_refuses_the_charge_that_would_pass_and_keeps_the_rest():
 def test_threads_that_pay_at_once_do_not_pass_the_budget():
     both, in_time = Barrier(2), 0.2
 
-    class Slow(Account):
-        def _cost(self, charges):
+    class Slow(Budget):
+        def cost(self, charges):
             with suppress(BrokenBarrierError):  # lets the other thread look at what is left at the same moment
                 both.wait(in_time)
-            return super()._cost(charges)
+            return super().cost(charges)
 
     def pay():
         with suppress(BudgetExceeded):
             account.pay([_charge(Fraction(3, 4))])
 
-    account = Slow(Budget.of(rho=1.0))
+    account = Account(Slow.of(rho=1.0))
     threads = [Thread(target=pay) for _ in range(2)]
     [thread.start() for thread in threads]
     [thread.join() for thread in threads]
