@@ -105,9 +105,10 @@ def test_threads_that_pay_at_once_do_not_pass_the_budget():
 
     class Slow(Budget):
         def cost(self, charges):
-            with suppress(BrokenBarrierError):  # lets the other thread look at what is left at the same moment
+            found = super().cost(charges)
+            with suppress(BrokenBarrierError):  # goes on when the other thread has looked at what is left as well
                 both.wait(in_time)
-            return super().cost(charges)
+            return found
 
     def pay():
         with suppress(BudgetExceeded):
