@@ -22,6 +22,7 @@ from understudy.errors import BudgetExceeded, OutputError, SettingError
 from understudy.privacy.accounting.budget import Budget
 from understudy.privacy.accounting.convert import epsilon_of
 from understudy.privacy.exact import float_above, float_below, fraction_of, upwards
+from understudy.privacy.noise.randomness import is_insecure
 from understudy.privacy.records.limit import Limit, entry_of, past_year, units
 
 
@@ -97,7 +98,6 @@ class Book:
         budget: Budget,
         *,
         unit: str,
-        insecure: bool = False,
         run: str | None = None,
         limited: bool = False,
     ) -> None:
@@ -107,7 +107,6 @@ class Book:
             dataset: the dataset's name.
             budget: all that the run may spend.
             unit: who is protected, in words.
-            insecure: whether the run's noise is seeded.
             run: the run's own mark; a run that is there already is not written again, so one that was killed and
                 started again counts once.
             limited: refuse a run that would pass the yearly limit; of two at the same time, the second.
@@ -117,7 +116,7 @@ class Book:
             BudgetExceeded: for a run past the limit.
             OutputError: when the file cannot be written.
         """
-        if insecure:
+        if is_insecure():
             raise SettingError("the book refuses runs in test mode: their noise is seeded and protects nobody")
         entry = {"time": _now(), **entry_of(budget, unit)}
         entry |= {} if run is None else {"run": run}

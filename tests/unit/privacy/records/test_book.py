@@ -10,6 +10,7 @@ import pytest
 from understudy.errors import OutputError, SettingError
 from understudy.privacy import Book, Budget, epsilon_of
 from understudy.privacy.records.limit import Limit
+from understudy.testing import insecure
 
 UNIT = "one row"
 
@@ -86,8 +87,8 @@ def test_an_entry_tells_budget_unit_and_time_and_nothing_else(shelf):
 
 
 def test_test_mode_is_refused(shelf):
-    with pytest.raises(SettingError, match="refuses runs in test mode"):
-        shelf.append("people", Budget.of(rho=1.0), unit=UNIT, insecure=True)
+    with insecure(1), pytest.raises(SettingError, match="refuses runs in test mode"):
+        shelf.append("people", Budget.of(rho=1.0), unit=UNIT)
     assert shelf.spent("people").runs == 0
 
 
