@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.errors import SchemaError
+from understudy.schema.kinds.table import compact
 
 
 class Recoding:
@@ -77,7 +78,7 @@ class Recoding:
     def apply(self, column: str, codes: NDArray[Any]) -> NDArray[Any]:
         """Merged codes of one column's codes; the array itself when the column is left alone."""
         array = self._maps.get(column)
-        return codes if array is None else array.astype(_compact(_size(array)))[codes]
+        return codes if array is None else array.astype(compact(_size(array)))[codes]
 
     def merged(self, column: str) -> list[list[int]]:
         """For each merged code, the original codes that became it.
@@ -119,7 +120,3 @@ def _checked(column: str, array: NDArray[Any]) -> NDArray[np.int64]:
 
 def _size(array: NDArray[np.int64]) -> int:
     return int(array.max()) + 1
-
-
-def _compact(size: int) -> type[np.unsignedinteger[Any]]:
-    return np.uint8 if size <= 1 << 8 else np.uint16 if size <= 1 << 16 else np.uint32

@@ -27,7 +27,6 @@ class Coded(Column):
         nullable: whether empty cells are expected; they then have their own code.
         missing: cells that mean "missing", with their reason; the reason None is the plain null.
         on_unknown: what becomes of cells that fit nothing: "other" (their own code), "null", or "drop_row".
-        other: what unknown values are called in synthetic text.
         levels: generalisation levels, finest first.
     """
 
@@ -64,12 +63,12 @@ class Coded(Column):
     @property
     def other_code(self) -> int | None:
         """The code of unknown values, or None when they have none."""
-        return self.ordinary + len(self.reasons) + self.nullable if self.on_unknown == "other" else None
+        return self._after_null if self.on_unknown == "other" else None
 
     @property
     def size(self) -> int:
         """How many codes the column (its first part) has."""
-        return self.ordinary + len(self.reasons) + self.nullable + (self.other_code == self._after_null)
+        return self._after_null + (self.other_code == self._after_null)
 
     @property
     def _after_null(self) -> int:
