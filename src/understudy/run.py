@@ -41,7 +41,7 @@ from understudy.release import Partial
 from understudy.release.artefact import Frame
 from understudy.release.partial import PartialWriter, unfinished
 from understudy.same_table import DeclaredPublic
-from understudy.schema import Recoding, Schema
+from understudy.schema import Recoding, Schema, frame_kind
 from understudy.source.sql.located import Located
 
 T = TypeVar("T")
@@ -370,10 +370,7 @@ def told_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _frame_kind(data: Any) -> Frame:
-    if isinstance(data, Located) and data.home == "spark":
-        return "spark"
-    module = type(data).__module__.partition(".")[0]
-    return module if module in ("pandas", "polars") else "arrow"  # type: ignore[return-value]
+    return "spark" if isinstance(data, Located) and data.home == "spark" else frame_kind(data)
 
 
 def _partial_path(output: str | PathLike[str] | None) -> Path:

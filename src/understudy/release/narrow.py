@@ -23,8 +23,7 @@ def narrowed(schema: Schema, asked: Sequence[Condition]) -> Schema:
     """
     spans = {condition.column: condition.spans[0] for condition in asked if len(condition.spans) == 1}
     columns = [_narrowed(column, spans.get(column.name)) for column in schema.columns]
-    made = replace(schema, columns=tuple(columns), rules=())
-    return made
+    return replace(schema, columns=tuple(columns), rules=())
 
 
 def _narrowed(column: Any, span: tuple[Any, Any] | None) -> Any:
