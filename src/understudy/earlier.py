@@ -24,7 +24,7 @@ from understudy.schema import Schema
 
 
 class Diverged(UnderstudyError):
-    """A second attempt asked something else than the first; nothing was read for it."""
+    """A second attempt asked something else than the first; nothing was read for it. `journey` catches it."""
 
 
 class Earlier:

@@ -1,4 +1,4 @@
-"""Every exception that Understudy raises on purpose, and what the command line returns for it.
+"""Every exception that callers get from us on purpose, and what the command line returns for it.
 
 ```
 UnderstudyError               1   something we can explain went wrong

@@ -12,7 +12,7 @@ class Step:
     """One piece of news from a running job.
 
     Attributes:
-        stage: what is being done: "read", "measure", "select", "estimate", "sample", "write".
+        stage: what is being done: "read", "discover", "measure", "select", "estimate", "sample", "write", "evaluate".
         fraction: how much of the stage is done, 0 to 1, or None when that cannot be known.
         detail: a few words; made of settings and released values only, never of the rows.
     """

@@ -390,5 +390,5 @@ class PrivateTable:
         return self._released(Measurement(clique, values, laplace_sd(charge.scale), noise="laplace"))
 
     def _released(self, answer: T) -> T:
-        """Every answer passes here on its way out, so that a test can record or replace all of them."""
+        """Every answer passes here on its way out: a run that goes on gets those it had, and a test can replace all."""
         return self.__journal.released(answer)

@@ -1,8 +1,8 @@
 """Integer noise, exact and fast: the discrete Gaussian and the discrete Laplace law.
 
-Small parameters invert a table of the distribution function (`noise_tables`), large ones use rejection
-(`noise_rejection`). Both are exact: no draw is rounded, truncated or approximated. Which one is used depends on the
-parameter and the number of draws alone.
+Small parameters invert a table of the distribution function (`tables`), large ones use rejection (`rejection`). Both
+are exact: no draw is rounded, truncated or approximated. Which one is used depends on the parameter and the number of
+draws alone.
 """
 
 from __future__ import annotations
