@@ -33,9 +33,9 @@ def demo(
     The table has 20,190 rows of the RAND health insurance experiment.
     """
     from understudy.privacy import Book
+    from understudy.release.write import write_rows
     from understudy.schema import Schema
     from understudy.synthesis import synthesize
-    from understudy.written import write_rows
 
     table = _real_table()
     schema = Schema.load(Path(__file__).with_name("randhie.schema.yaml"))

@@ -23,13 +23,13 @@ from understudy.rating import Rating, rated
 from understudy.release import Partial, Release, read_partial
 from understudy.release.facts import facts
 from understudy.release.partial import PartialWriter
+from understudy.release.write import write_rows
 from understudy.run import RunJournal
 from understudy.schema import Schema
 from understudy.source import open_source
 from understudy.source.sql.located import located
 from understudy.source.sql.place import home_of
 from understudy.synthesis import Rate, carried_out, resume
-from understudy.written import write_rows
 
 Status = Literal["made", "resumed", "completed"]
 

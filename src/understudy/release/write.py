@@ -9,11 +9,14 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from understudy.errors import OutputError, UnderstudyError
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Dialect
+
+if TYPE_CHECKING:
+    from understudy.release.artefact import Release
 
 
 class Sink(Protocol):
@@ -30,6 +33,17 @@ class Sink(Protocol):
 
 Opened = Callable[[Any], Sink]
 """Opens a sink for rows of an arrow schema."""
+
+
+def write_rows(release: Release, path: Path, *, seed: int | None = None, progress: Progress = silent) -> None:
+    """Write a release's rows as CSV or Parquet by the file's ending, in bounded memory, completely or not at all.
+
+    Raises:
+        OutputError: when the file cannot be written.
+    """
+    count, chunks = release.stream(seed=seed, as_written=path.suffix != ".parquet")
+    with written_file(path, release.schema.dialect) as opened:
+        write_chunks(chunks, opened, count, progress=progress)
 
 
 def write_chunks(chunks: Iterable[Any], opened: Opened, rows: int, *, progress: Progress = silent) -> int:

@@ -15,10 +15,9 @@ from understudy.errors import OutputError, SettingError
 from understudy.privacy.noise.randomness import insecure
 from understudy.progress import Step
 from understudy.release import rows as making
-from understudy.release.write import write_chunks, written_file
+from understudy.release.write import write_chunks, write_rows, written_file
 from understudy.schema import Dialect, Schema
 from understudy.source import read_table
-from understudy.written import write_rows
 
 SCHEMA = Schema.from_dict(
     {
