@@ -1,4 +1,7 @@
-"""`synthesize`, `resume`, `mechanisms`: from rows to a release."""
+"""`synthesize`, `resume`, `mechanisms`: from rows to a release.
+
+`synthesize` is long because every option is a parameter; what it does is one call.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json as Json
-from understudy.cli.console import Quiet as Quiet
-from understudy.cli.console import progress_shown, tell
+from understudy.cli.console import Json, Quiet, progress_shown, tell
 from understudy.errors import SettingError
 
 if TYPE_CHECKING:

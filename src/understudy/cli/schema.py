@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from understudy.cli.console import tell
+from understudy.cli.console import Json, Quiet, tell
 from understudy.cli.schema_review import as_yaml, refuse_present, review, unit_of, with_unit
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.page import write_page
@@ -21,9 +21,6 @@ app = typer.Typer(
     help="Say what is public about a table: draft, review, check.",
     no_args_is_help=True,
 )
-
-_Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing.")]
-_Json = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
 
 _UNSAID = """\
 # Not said yet is who is protected. If nobody has two rows:
@@ -54,8 +51,8 @@ def draft(
         bool | None,
         typer.Option("--header/--no-header", help="Whether a text file's first line names the columns; else guessed."),
     ] = None,
-    quiet: _Quiet = False,
-    as_json: _Json = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Propose a schema from a table, for you to review.
 
@@ -103,8 +100,8 @@ def _draft_of_rows(
     text = _annotated(content, notes) if path.suffix != ".json" else _json(content | {"description": MARK})
     write_page(text, path, private=True)
     questions = [*asides, *(() if unit is not None else proposal.questions)]
-    lines = [f"{MARK}", f"Draft of {len(names)} columns: {path}", *questions]
-    lines += [f"Next: understudy schema review {path}"]
+    lines = [MARK, f"Draft of {len(names)} columns: {path}", *questions]
+    lines.append(f"Next: understudy schema review {path}")
     data_out = {"custodian_only": MARK, "draft": str(path), "columns": len(names), "questions": questions}
     tell("\n".join(lines), data_out, quiet=quiet, as_json=as_json)
 
@@ -158,8 +155,8 @@ def check(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the result as JSON, marked custodian-only.")
     ] = None,
-    quiet: _Quiet = False,
-    as_json: _Json = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Tell how a table fits the schema, for your eyes only.
 
@@ -189,8 +186,8 @@ def import_(
         typer.Option("--format", help="What the file is; by default told from its ending (.json is SDV)."),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K.")] = None,
-    quiet: _Quiet = False,
-    as_json: _Json = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Build a schema from public documents, without touching rows.
 
@@ -215,8 +212,8 @@ def export(
     schema: Annotated[Path, typer.Argument(help="The schema.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the metadata.")],
     form: Annotated[Literal["sdv", "smartnoise"], typer.Option("--format", help="Whose metadata to write.")] = "sdv",
-    quiet: _Quiet = False,
-    as_json: _Json = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Write a schema as metadata of SDV or SmartNoise.
 

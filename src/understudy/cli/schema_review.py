@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.cli.console import tell
+from understudy.cli.console import Json, Quiet, tell
 from understudy.cli.guard import INTERRUPTED
 from understudy.errors import OutputError, SettingError
 
@@ -21,8 +21,8 @@ def review(
     unit: Annotated[
         str | None, typer.Option(help="Who is protected, without a question: `row`, or COLUMN:K (at most K rows).")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Answer in JSON.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
 ) -> None:
     """Accept each drafted column, drop it, or leave it for later.
 
