@@ -25,7 +25,7 @@ from understudy.source.sql.temp import Place
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 BATCH_ROWS = 1 << 17
-_LONGEST_PIECE = 1 << 28  # bytes of CSV that are parsed at a time, where one line takes them
+_PIECE, _LONGEST_PIECE = 1 << 23, 1 << 28  # bytes of CSV that are parsed at a time, and where one line takes more
 _DUCKDB = (".duckdb", ".ddb", ".db")
 _NO_PARQUET = "{}: damaged, cut short or not Parquet; copy or export the file again"
 
@@ -204,7 +204,7 @@ def _csv_options(file: Path, schema: Schema) -> tuple[Any, Any, Any]:
         _explain_delimiter(file, schema)
         raise
     read = arrow_csv.ReadOptions(
-        encoding=dialect.encoding, block_size=1 << 23, column_names=None if dialect.header else names
+        encoding=dialect.encoding, block_size=_PIECE, column_names=None if dialect.header else names
     )
     parse = arrow_csv.ParseOptions(delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True)
     convert = arrow_csv.ConvertOptions(

@@ -139,8 +139,8 @@ def test_ten_thousand_columns() -> None:
     names = [f"x{j}" for j in range(10_000)]
     wide = pa.table({name: [0, 1] for name in names})
     assert table_of(MemorySource(wide, schema({"x77": 2})), ("x77",)) == [1, 1]
-    with pytest.raises(SchemaError, match="and 9995 more"):
-        MemorySource(pa.table({"y": [0]}), schema(dict.fromkeys(names, 2)))
+    with pytest.raises(SchemaError, match="and 95 more"):
+        MemorySource(pa.table({"y": [0]}), schema(dict.fromkeys(names[:100], 2)))
 
 
 def test_nothing_but_counts_comes_out() -> None:
