@@ -1,6 +1,7 @@
 """Arguments of the facade as the kinds they are documented to be; another kind is refused by the option's name.
 
-Each function takes the option's name and what was given, and returns it as the one kind that the code below works with.
+Each `as_` function takes the option's name and what was given, and returns it as the one kind that the code below works
+with.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from understudy.errors import SettingError
 from understudy.progress import Progress, silent
@@ -76,3 +78,19 @@ def as_progress(value: Any) -> Progress:
     if value is not None and not callable(value):
         raise SettingError("progress: give a function that takes one `Step`, or leave it out")
     return silent if value is None else value
+
+
+def holds_password(address: str) -> bool:
+    """Whether an address such as ``postgresql://host/db`` holds a password; one that cannot be read may.
+
+    >>> [holds_password(f"postgresql://{rest}") for rest in ("me@host/db", "me:x@host/db", "host/db?sslpassword=x")]
+    [False, True, True]
+    """
+    if "://" not in address:
+        return False
+    try:
+        parts = urlsplit(address)
+        said = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        return parts.password is not None or bool(said & {"password", "sslpassword"})
+    except ValueError:
+        return True

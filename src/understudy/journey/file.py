@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 
+from understudy.arguments import holds_password
 from understudy.errors import SettingError
 from understudy.notation import LOADER, read_yaml
 
@@ -129,12 +129,7 @@ def _checked(content: Any, file: Path) -> dict[str, Any]:
 
 def _refuse_password(data: str, file: Path) -> None:
     """A run file is kept, copied and committed: no place for a secret."""
-    try:
-        parts = urlsplit(data)
-        secret = "://" in data and (parts.password is not None or "password=" in parts.query)
-    except ValueError:
-        secret = True
-    if secret:
+    if holds_password(data):
         raise SettingError(
             f"{file}: `data` holds a password; put it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME)"
         )

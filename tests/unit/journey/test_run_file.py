@@ -114,6 +114,7 @@ UNKNOWN = {
     "nameless": ({"mechanism": {"threshold": 1}}, "a mapping with `name` and settings"),
     "no data": ({"data": None}, "`data` is missing"),
     "password": ({"data": "postgresql://me:secret@host/db?table=t"}, "`data` holds a password"),
+    "password of a key": ({"data": "postgresql://host/db?table=t&SSLPassword=x"}, "`data` holds a password"),
     "number": ({"data": 7}, "`data` must be text"),
     "no budget": ({"budget": {"delta": 1e-9}}, "no budget was given"),
     "words": ({"budget": {"epsilon": "much", "delta": 1e-9}}, "epsilon must be a number"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from understudy.arguments import holds_password
 from understudy.errors import InputError, SettingError
 
 CSV = tuple(f"{ending}{gz}" for ending in (".csv", ".tsv", ".txt", ".data") for gz in ("", ".gz"))
@@ -96,15 +97,7 @@ def refuse_password(data: Any) -> None:
     Raises:
         SettingError: naming the places where a password belongs.
     """
-    if not isinstance(data, str) or "://" not in data:
-        return
-    try:
-        parts = urlsplit(data)
-        said = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-        secret = parts.password is not None or bool(said & {"password", "sslpassword"})
-    except ValueError:
-        secret = True
-    if secret:
+    if isinstance(data, str) and holds_password(data):
         raise SettingError(
             "a password on the command line can be seen by every user of this machine; take it out of the URL and put "
             "it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME). Consider it known and change it"
