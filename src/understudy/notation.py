@@ -7,6 +7,7 @@ the parser; both are refused before anything is made of them.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -19,6 +20,11 @@ DEEPEST = 100
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The safe loader, in C where PyYAML has it: ten times faster on wide schemas."""
+
+
+def is_page(name: str) -> bool:
+    """Whether a name is that of a file of YAML or JSON, by its ending."""
+    return Path(name).suffix in (".yaml", ".yml", ".json")
 
 
 def read_yaml(text: str | bytes, loader: Any = LOADER) -> Any:

@@ -19,6 +19,7 @@ from understudy.earlier import Diverged, Earlier, encoded
 from understudy.errors import BudgetExceeded, InputError, Paid, SettingError, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.mechanism import Mechanism, mechanism_named
+from understudy.notation import is_page
 from understudy.notice import PastLimit
 from understudy.preflight import (
     check_memory,
@@ -364,7 +365,7 @@ def told_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     {'workload': 'w.yaml', 'max_mib': 80}
     """
     named = settings.get("workload")
-    if not isinstance(named, str) or Path(named).suffix not in (".yaml", ".yml", ".json"):
+    if not isinstance(named, str) or not is_page(named):
         return dict(settings)
     return dict(settings) | {"workload": Path(named).name}
 

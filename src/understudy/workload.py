@@ -12,7 +12,7 @@ import numpy as np
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
-from understudy.notation import read_yaml
+from understudy.notation import is_page, read_yaml
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Workload:
             return cls.skewed(domain, int(rest))
         if kind.startswith("all-") and kind.endswith("way") and kind[4:-3].isdigit():
             return cls.all_kway(domain, int(kind[4:-3]))
-        if Path(text).suffix in (".yaml", ".yml", ".json"):
+        if is_page(text):
             return _from_file(Path(text), domain)
         raise SettingError(f"workload {text!r}: write all-3way, target:COLUMN, skewed:SEED, or name a .yaml file")
 

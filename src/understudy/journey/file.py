@@ -14,7 +14,7 @@ import yaml
 
 from understudy.arguments import holds_password
 from understudy.errors import SettingError
-from understudy.notation import LOADER, read_yaml
+from understudy.notation import LOADER, is_page, read_yaml
 
 KEYS = (
     "data", "query", "schema", "dataset", "budget", "mechanism", "workload", "keep", "public", "rows", "noise",
@@ -23,7 +23,6 @@ KEYS = (
 _BUDGET = ("epsilon", "delta", "rho", "discovery_share")
 _OUTPUTS = ("rows", "report", "seed")
 ROWS, REPORTS = ("csv", "parquet"), ("public", "custodian")
-_FILES = (".yaml", ".yml", ".json")
 
 
 class _OnceEach(LOADER):  # type: ignore[misc]
@@ -98,7 +97,7 @@ class RunFile:
         said = {key: _digest(value) for key, value in self.content.items()}
         said |= {"the schema's content": _digest(_parsed(self.schema, "schema"))}
         workload = self.content.get("workload")
-        if isinstance(workload, str) and Path(workload).suffix in _FILES:
+        if isinstance(workload, str) and is_page(workload):
             said |= {"the workload's content": _digest(_parsed(Path(self.near(workload)), "workload"))}
         if isinstance(query := self.content.get("query"), str):
             said |= {"the query's content": _digest(_text(Path(self.near(query)), "query").decode(errors="replace"))}

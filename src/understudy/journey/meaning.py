@@ -9,6 +9,7 @@ from understudy.errors import SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.rehearsal import rehearsal_rows
 from understudy.mechanism.registry import setting_names
+from understudy.notation import is_page
 from understudy.privacy import Budget
 from understudy.privacy.purchase import purchase_budget
 from understudy.quality import parsed_share
@@ -77,7 +78,7 @@ def workload_of(file: RunFile) -> str:
     workload = file.content["workload"]
     if not isinstance(workload, str):
         raise SettingError(f"{file.path}: `workload` is all-3way, target:COLUMN, skewed:SEED or a .yaml file")
-    return file.near(workload) if Path(workload).suffix in (".yaml", ".yml", ".json") else workload
+    return file.near(workload) if is_page(workload) else workload
 
 
 def _kept(entry: Any, file: RunFile) -> tuple[list[str], float]:

@@ -227,6 +227,14 @@ def test_every_mechanism_has_bounds_for_what_it_measured(people):
     assert all(bound.bound is None and bound.source == "unknown" for bound in pair)
 
 
+def test_bounds_are_of_the_mechanisms_own_workload_also_where_a_columns_name_has_a_dot():
+    schema = us.Schema.from_domain({"a": 2, "b": 2, "c": 50, "pay.gross": 2})
+    rows = pd.DataFrame({column: [0, 1] for column in schema.domain})
+    with insecure(6):
+        release = us.synthesize(rows, schema, rho=1.0, mechanism="gaussian", workload="target:pay.gross", max_cells=100)
+    assert {bound.clique for bound in release.bounds()} == {(*pair, "pay.gross") for pair in ("ab", "ac", "bc")}
+
+
 @pytest.mark.parametrize("confidence", [0.0, 1.0, 2.0, "high", None])
 def test_impossible_confidence_is_refused(release, confidence):
     with pytest.raises(SettingError, match="confidence"):
