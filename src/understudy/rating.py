@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from understudy.mechanism import Fit
 from understudy.privacy import PrivateTable
 from understudy.privacy.exact import float_below
 from understudy.quality import Quality
-from understudy.workload import Workload
+from understudy.workload import Workload, told_workload
 
 MOST = 512
 """The most tables that are compared."""
@@ -84,6 +83,5 @@ def rated(table: PrivateTable, fit: Fit, rating: Rating) -> Quality:
     against = fit.model.project_many(list(weights))
     apart = view.error(against, weights=weights, rho=cost)
     whole = 2 * max(float(fit.model.total), 1.0)
-    return Quality(
-        apart.rows / whole, apart.scale / whole, apart.noise, Path(rating.named).name, len(weights), of, rating.share
-    )
+    about = told_workload(rating.named)
+    return Quality(apart.rows / whole, apart.scale / whole, apart.noise, about, len(weights), of, rating.share)

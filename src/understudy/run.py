@@ -19,7 +19,6 @@ from understudy.earlier import Diverged, Earlier, encoded
 from understudy.errors import BudgetExceeded, InputError, Paid, SettingError, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.mechanism import Mechanism, mechanism_named
-from understudy.notation import is_page
 from understudy.notice import PastLimit
 from understudy.preflight import (
     check_memory,
@@ -44,6 +43,7 @@ from understudy.release.partial import PartialWriter, unfinished
 from understudy.same_table import DeclaredPublic
 from understudy.schema import Recoding, Schema, frame_kind
 from understudy.source.sql.located import Located
+from understudy.workload import told_workload
 
 T = TypeVar("T")
 
@@ -359,15 +359,13 @@ def _settings(mechanism: Mechanism) -> dict[str, Any]:
 
 
 def told_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as everyone may read them: of a workload's file its name alone, for a path may name people.
+    """The settings as everyone may read them.
 
     >>> told_settings({"workload": "survey/of_ann/w.yaml", "max_mib": 80})
     {'workload': 'w.yaml', 'max_mib': 80}
     """
     named = settings.get("workload")
-    if not isinstance(named, str) or not is_page(named):
-        return dict(settings)
-    return dict(settings) | {"workload": Path(named).name}
+    return dict(settings) | ({"workload": told_workload(named)} if isinstance(named, str) else {})
 
 
 def _frame_kind(data: Any) -> Frame:

@@ -120,6 +120,15 @@ class Workload:
         return {subset: float(sum(held[columns[column]] for column in subset)) for subset in ordered}
 
 
+def told_workload(named: str) -> str:
+    """A workload as everyone may read it: of a file its name alone, for a path may name people.
+
+    >>> told_workload("survey/of_ann/w.yaml"), told_workload("target:pay/hour")
+    ('w.yaml', 'target:pay/hour')
+    """
+    return Path(named).name if is_page(named) else named
+
+
 def _from_file(path: Path, domain: Domain) -> Workload:
     import yaml
 

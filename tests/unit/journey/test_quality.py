@@ -208,3 +208,10 @@ def test_resume_alone_has_no_rows_and_tells_no_quality(folder, monkeypatch):
     release = us.resume(folder / "out" / "stand-in.release.partial")
     assert release.quality is None
     assert "quality" not in [charge.what for charge in release.receipt.charges]
+
+
+def test_a_column_whose_name_looks_like_a_path_is_told_by_its_name():
+    schema = us.Schema.from_domain({"a": 2, "pay/hour": 2})
+    table = rehearsal_rows(schema, 50)
+    release = us.synthesize(table, schema, rho=1.0, mechanism="gaussian", workload="target:pay/hour", quality="5%")
+    assert release.quality.workload == "target:pay/hour"
