@@ -1,7 +1,8 @@
-"""YAML and JSON that somebody else may have written, as plain data: of bounded size, and nothing in it is run.
+"""Plain data as pages of YAML and JSON, and pages that somebody else may have written as plain data.
 
-A page of a kilobyte can stand for gigabytes by naming its own parts again and again, and one of many brackets can break
-the parser; both are refused before anything is made of them.
+What is read is of bounded size, and nothing in it is run. A page of a kilobyte can stand for gigabytes by naming its
+own parts again and again, and one of many brackets can break the parser; both are refused before anything is made of
+them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,13 @@ LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def is_page(name: str) -> bool:
     """Whether a name is that of a file of YAML or JSON, by its ending."""
     return Path(name).suffix in (".yaml", ".yml", ".json")
+
+
+def as_page(content: Any, ending: str = ".yaml") -> str:
+    """Plain data as a file of this ending holds it: JSON or else YAML, keys in their order, letters as they are."""
+    if ending == ".json":
+        return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100))
 
 
 def read_yaml(text: str | bytes, loader: Any = LOADER) -> Any:

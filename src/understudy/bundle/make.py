@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shutil
@@ -19,6 +18,7 @@ from understudy.bundle.package import data_package
 from understudy.bundle.readme import readme
 from understudy.bundle.rows import plain, sampled, write_csv, write_parquet
 from understudy.errors import OutputError, SettingError
+from understudy.notation import as_page
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report import public_report
@@ -144,7 +144,7 @@ def _filled(folder: Path, release: Release, wanted: _Wanted) -> _Made:
     _text(folder / "codebook.html", codebook_html(release, columns, made.rows))
     _text(folder / "report.html", public_report(release))
     package = data_package(release, made.files, made.rows, mark=wanted.mark)
-    _text(folder / "datapackage.json", json.dumps(package, indent=2, ensure_ascii=False) + "\n")
+    _text(folder / "datapackage.json", as_page(package, ".json"))
     release.save(folder / "stand-in.release")
     if wanted.replicates:
         _replicates(folder / "replicates", release, made.rows, wanted)

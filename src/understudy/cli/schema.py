@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from understudy.cli.console import Json, Quiet, tell
-from understudy.cli.schema_review import as_yaml, refuse_present, review, unit_of, with_unit
+from understudy.cli.schema_review import as_page, refuse_present, review, unit_of, with_unit
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.page import write_page
 
@@ -97,7 +96,7 @@ def _draft_of_rows(
     Schema.from_dict(content)
     if unit is None and content["understudy"]["privacy_unit"] == "row":
         del content["understudy"]["privacy_unit"]  # nobody said so, and there is no default
-    text = _annotated(content, notes) if path.suffix != ".json" else _json(content | {"description": MARK})
+    text = _annotated(content, notes) if path.suffix != ".json" else as_page(content | {"description": MARK}, ".json")
     write_page(text, path, private=True)
     questions = [*asides, *(() if unit is not None else proposal.questions)]
     lines = [MARK, f"Draft of {len(names)} columns: {path}", *questions]
@@ -137,7 +136,7 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
         )
     content = open_schema(names, dialect, unit_of(unit, list(names)))
     opened = Schema.from_dict(content).open
-    write_page(_json(content) if output.suffix == ".json" else as_yaml(content), output)
+    write_page(as_page(content, output.suffix), output)
     lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
     lines += notes
     lines += ["Next: understudy synthesize, whose --discovery-share says what part of the budget buys them."]
@@ -171,7 +170,7 @@ def check(
     loaded = _complete(found(schema))
     fit = fit_of(loaded, read_table(data, loaded))
     if output is not None:
-        write_page(_json(fit.to_dict()), marked(output), private=True)
+        write_page(as_page(fit.to_dict(), ".json"), marked(output), private=True)
     tell(words(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
 
 
@@ -200,7 +199,7 @@ def import_(
     if unit is not None:
         content["understudy"]["privacy_unit"] = unit_of(unit)
         gaps = [gap for gap in gaps if not gap.startswith("`privacy_unit`")]
-    write_page(_json(content) if output.suffix == ".json" else as_yaml(content), output)
+    write_page(as_page(content, output.suffix), output)
     lines = [f"Schema of {len(content['fields'])} columns: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
     told = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
@@ -223,8 +222,9 @@ def export(
 
     loaded = _complete(schema)
     loaded.require_reviewed()
-    text = _json(to_sdv(loaded)) if form == "sdv" else as_yaml(to_smartnoise(loaded, schema.stem.split(".")[0]))
-    write_page(text, output)
+    sdv = form == "sdv"
+    content = to_sdv(loaded) if sdv else to_smartnoise(loaded, schema.stem.split(".")[0])
+    write_page(as_page(content, ".json" if sdv else ".yaml"), output)
     tell(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
 
 
@@ -334,11 +334,7 @@ def _annotated(content: dict[str, Any], notes: dict[str, str]) -> str:
     lines = [f"# {MARK}", "fields:"]
     for field in content["fields"]:
         lines.append(f"# {notes[field['name']]}")
-        lines.append(as_yaml([field]).rstrip())
+        lines.append(as_page([field]).rstrip())
     marked_content = {"understudy": content["understudy"] | {"custodian_only": MARK}}
     unsaid = "" if "privacy_unit" in content["understudy"] else _UNSAID
-    return "\n".join(lines) + "\n" + as_yaml(marked_content) + unsaid
-
-
-def _json(content: Any) -> str:
-    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    return "\n".join(lines) + "\n" + as_page(marked_content) + unsaid

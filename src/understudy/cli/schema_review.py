@@ -99,11 +99,11 @@ def _keeps_out(field: dict[str, Any]) -> bool:
     return bool(kind == "id" or (kind == "drop" and not _is_draft(field)))
 
 
-def as_yaml(content: Any) -> str:
+def as_page(content: Any, ending: str = ".yaml") -> str:
     """A schema's content, or part of it, as its file writes it."""
-    import yaml
+    from understudy.notation import as_page as written
 
-    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100))
+    return written(content, ending)
 
 
 def _protected(content: dict[str, Any], names: list[str], given: str | None, *, stated: bool, asking: bool) -> Any:
@@ -157,7 +157,7 @@ def _reviewed(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]
     else:
         facts = {key: value for key, value in field.items() if key != "understudy"}
         facts |= {key: value for key, value in ours.items() if key not in ("status", "origin")}
-        typer.echo(as_yaml([facts]).rstrip(), err=True)  # the standard output is for the answer
+        typer.echo(as_page([facts]).rstrip(), err=True)  # the standard output is for the answer
         question = "[a]ccept, accept as [p]ublic knowledge, [d]rop, [l]ater"
         answer = typer.prompt(question, default="l", value_proc=_letter, err=True)
     if answer == "d":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from understudy.errors import OutputError, SchemaError
-from understudy.notation import LOADER, read_json, read_yaml
+from understudy.notation import LOADER, as_page, read_json, read_yaml
 from understudy.page import write_page
 from understudy.schema.custodian import found
 from understudy.schema.format.dialect import Dialect
@@ -66,8 +66,7 @@ def save(schema: Schema, path: Path, *, overwrite: bool = False) -> None:
     """
     if path.is_file() and not overwrite:
         raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
-    content = to_dict(schema)
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n" if path.suffix == ".json" else _yaml(content)
+    text = as_page(to_dict(schema), path.suffix)
     write_page(text, path, private=any(column.status == "draft" for column in schema.columns))
 
 
@@ -263,9 +262,3 @@ def _child(node: Any, step: str | int) -> tuple[int, Any] | None:
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step].start_mark.line, node.value[step]
     return None
-
-
-def _yaml(content: dict[str, Any]) -> str:
-    import yaml
-
-    return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100))
