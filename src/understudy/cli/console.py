@@ -1,4 +1,4 @@
-"""What commands share: words for people, JSON for scripts, progress in a terminal, outputs that must be new."""
+"""What commands share: words for people, JSON for scripts, progress in a terminal, values of settings, new outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.errors import OutputError
+from understudy.errors import OutputError, SettingError
 from understudy.progress import Progress, Step, silent
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
@@ -34,6 +34,22 @@ def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: b
         raise
     except OSError as error:
         raise OutputError(f"the answer could not be written ({error.strerror or 'input/output error'})") from None
+
+
+def set_value(name: str, text: str) -> Any:
+    """What `--set NAME=TEXT` means: a value as YAML writes it.
+
+    Raises:
+        SettingError: when it is no YAML.
+    """
+    import yaml
+
+    from understudy.notation import read_yaml
+
+    try:
+        return read_yaml(text)
+    except yaml.YAMLError:
+        raise SettingError(f"--set {name}: the value cannot be read; write a number, a word or [a, b]") from None
 
 
 def check_new_file(path: Path, *, force: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, tell
+from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, set_value, tell
 from understudy.errors import SettingError
 from understudy.page import write_page
 
@@ -70,18 +70,13 @@ def parsed_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
     Raises:
         SettingError: for an option that is not written so.
     """
-    import yaml
-
     parsed: dict[str, dict[str, Any]] = {}
     for setting in settings:
         key, mark, value = setting.partition("=")
         metric, dot, name = key.partition(".")
         if not mark or not dot or not metric.isidentifier() or not name.isidentifier():
             raise SettingError("--set takes METRIC.NAME=VALUE, for example --set mgd.tolerance=5")
-        try:
-            parsed.setdefault(metric, {})[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise SettingError(f"--set {key}: the value cannot be read; write a number, a word or [a, b]") from None
+        parsed.setdefault(metric, {})[name] = set_value(key, value)
     return parsed
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, progress_shown, tell
+from understudy.cli.console import Json, Quiet, progress_shown, set_value, tell
 from understudy.errors import SettingError
 
 if TYPE_CHECKING:
@@ -153,17 +153,12 @@ def _report(release: Release, path: Path, dataset: str, *, quiet: bool, as_json:
 
 
 def _parsed(settings: list[str]) -> dict[str, Any]:
-    import yaml
-
     parsed = {}
     for setting in settings:
         name, mark, value = setting.partition("=")
         if not mark or not name.isidentifier():
             raise SettingError("--set takes NAME=VALUE, for example --set rounds=10")
-        try:
-            parsed[name] = yaml.safe_load(value)
-        except yaml.YAMLError:
-            raise SettingError(f"--set {name}: the value cannot be read; write a number, a word or [a, b]") from None
+        parsed[name] = set_value(name, value)
     return parsed
 
 

@@ -64,6 +64,7 @@ def test_settings_reach_the_mechanism_or_are_refused(folder, call):
     assert "independent has no setting 'rounds'" in call(*synthesis(folder, "--set", "rounds=3"))[2]
     assert "--set takes NAME=VALUE" in call(*synthesis(folder, "--set", "rounds"))[2]
     assert "the value cannot be read" in call(*synthesis(folder, "--set", "x={["))[2]
+    assert "--set x: the value cannot be read" in call(*synthesis(folder, "--set", "x=2020-99-99"))[2]
     assert run._parsed(["a=1", "b=[x, 2]", "c=word", "d="]) == {"a": 1, "b": ["x", 2], "c": "word", "d": None}
 
 

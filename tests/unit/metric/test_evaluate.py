@@ -85,7 +85,12 @@ def test_the_command_line(files: dict[str, str]) -> None:
 
 @pytest.mark.parametrize(
     ("extra", "words"),
-    [(["--set", "mgd"], "METRIC.NAME=VALUE"), (["-m", "nope"], "choices"), (["--set", "mgd.x=1"], "no setting")],
+    [
+        (["--set", "mgd"], "METRIC.NAME=VALUE"),
+        (["-m", "nope"], "choices"),
+        (["--set", "mgd.x=1"], "no setting"),
+        (["--set", "mgd.x=2020-99-99"], "--set mgd.x: the value cannot be read"),
+    ],
 )
 def test_wrong_options(files: dict[str, str], extra: list[str], words: str) -> None:
     result = CliRunner().invoke(app, ["evaluate", files["real"], files["made"], "-s", files["schema"], *extra])
