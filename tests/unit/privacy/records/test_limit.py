@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from threading import Barrier, BrokenBarrierError, Thread
 
 import pytest
 
@@ -148,6 +150,29 @@ def test_of_two_runs_at_the_same_time_the_second_is_refused_before_it_reads(fold
         journey.run(folder / "run.yaml", folder / "one")
     assert Book().spent("people").runs == 1
     assert not list((folder / "one").glob("*.partial"))
+
+
+def test_of_two_runs_that_look_at_the_same_moment_one_is_refused(tmp_path):
+    both, in_time = Barrier(2), 0.2
+
+    class Slow(Book):
+        def passed(self, *args, **rest):
+            found = super().passed(*args, **rest)
+            with suppress(BrokenBarrierError):  # goes on when the other run has looked as well
+                both.wait(in_time)
+            return found
+
+    shelf = Slow(tmp_path)
+    shelf.set_limit("people", Limit(rho=0.3))
+
+    def append():
+        with suppress(errors.BudgetExceeded):
+            shelf.append("people", Budget.of(rho=0.2), unit=UNIT, limited=True)
+
+    threads = [Thread(target=append) for _ in range(2)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert shelf.spent("people").runs == 1
 
 
 OTHER = [Neighbours(unit="patient"), Neighbours(replace_one=True), Neighbours(unit="house", max_rows=2)]
