@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -182,5 +181,7 @@ def _kept(text: str) -> tuple[list[str], float]:
 
 
 def _described(chosen: Any) -> dict[str, Any]:
-    names = [field.name for field in fields(chosen)] if is_dataclass(chosen) else []
-    return {"summary": (chosen.__doc__ or "").strip().splitlines()[0], "pure": chosen.pure, "settings": names}
+    from understudy.mechanism.registry import setting_names
+
+    summary = (chosen.__doc__ or "").strip().splitlines()[0]
+    return {"summary": summary, "pure": chosen.pure, "settings": setting_names(chosen)}

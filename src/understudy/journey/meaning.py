@@ -8,7 +8,7 @@ from typing import Any
 from understudy.errors import SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.rehearsal import rehearsal_rows
-from understudy.mechanism.registry import setting_names
+from understudy.mechanism.registry import mechanism_classes, setting_names
 from understudy.notation import is_page
 from understudy.privacy import Budget
 from understudy.privacy.purchase import purchase_budget
@@ -64,8 +64,9 @@ def _own_settings(file: RunFile, mechanism: str) -> dict[str, Any]:
         found["keep"] = [_kept(entry, file) for entry in content["keep"]]
     if content.get("public") is not None:
         found["public"] = file.near(content["public"])
-    if "workload" in found and content.get("quality") and "workload" not in setting_names(mechanism):
-        del found["workload"]  # it says what quality is measured on
+    taken = setting_names(mechanism_classes().get(mechanism))
+    if content.get("quality") and "workload" not in taken:
+        found.pop("workload", None)  # it says what quality is measured on
     return found
 
 

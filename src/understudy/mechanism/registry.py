@@ -46,9 +46,8 @@ def _loaded(point: EntryPoint) -> type[Mechanism] | None:
     return chosen if isinstance(chosen, type) else None
 
 
-def setting_names(mechanism: str) -> list[str]:
-    """The names of a mechanism's settings; none for an unknown mechanism."""
-    chosen = mechanism_classes().get(mechanism)
+def setting_names(chosen: type[Mechanism] | None) -> list[str]:
+    """The names of a mechanism's settings; none of no mechanism."""
     return [field.name for field in fields(chosen)] if chosen is not None and is_dataclass(chosen) else []
 
 
@@ -66,7 +65,7 @@ def mechanism_named(mechanism: str | Mechanism, **settings: Any) -> Mechanism:
     if mechanism not in known:
         raise SettingError(f"mechanism {mechanism!r} is unknown; the choices are {', '.join(sorted(known))}")
     chosen = known[mechanism]
-    names: list[str] = [field.name for field in fields(chosen)] if is_dataclass(chosen) else []
+    names = setting_names(chosen)
     for name in settings:
         if name not in names:
             choices = ", ".join(names) or "none"
