@@ -51,6 +51,12 @@ def test_roots_of_squares_are_exact(root):
     assert sqrt_below(root**2) == float_below(root)
 
 
+@given(st.floats(1e-3, 1e3))
+def test_a_root_a_hair_above_a_float_is_not_that_float(root):
+    assert sqrt_above(Fraction(root) ** 2 + Fraction(1, 10**60)) == math.nextafter(root, math.inf)
+    assert sqrt_below(Fraction(root) ** 2 + Fraction(1, 10**60)) == root
+
+
 def test_floats_beyond_the_range_stay_on_the_safe_side():
     assert float_above(Fraction(10) ** 400) == math.inf
     assert float_below(Fraction(10) ** 400) == sys.float_info.max

@@ -58,6 +58,25 @@ def test_a_run_that_goes_on_is_for_its_owner_alone(tmp_path):
     assert stat.S_IMODE(writer.path.stat().st_mode) == 0o600
 
 
+def test_an_answer_is_counted_before_it_is_on_record_and_nobody_gets_it_before_the_number_is_durable(writer):
+    """In the other order, an older copy would not be known as one where the process was killed in between."""
+    seen = []
+
+    class Watching:
+        def rise_to(self, number):
+            return lambda: seen.append((number, b"answer" in writer.path.read_bytes()))
+
+        def settle(self):
+            seen.append(("settled", b"answer" in writer.path.read_bytes()))
+
+        def close(self):
+            pass
+
+    writer.count(Watching(), 4)
+    writer.answered({"clique": ["a"]})
+    assert seen == [(5, False), ("settled", True)]
+
+
 def test_every_state_of_the_file_is_readable(writer):
     """Killed at any byte, the file holds all lines that were complete by then."""
     writer.charged([CHARGE])

@@ -10,7 +10,7 @@ import pytest
 
 from understudy.errors import BudgetExceeded, SettingError
 from understudy.privacy import Budget, epsilon_of, rho_of
-from understudy.privacy.accounting.budget import Account
+from understudy.privacy.accounting.budget import Account, _rest
 from understudy.privacy.accounting.charge import Charge, exponential, gaussian, laplace
 from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.privacy.accounting.plan import can_plan, certified_plan
@@ -64,6 +64,11 @@ def test_purchases_leave_less_for_the_rest():
 def test_what_cannot_be_a_budget_is_refused_with_the_remedy(given, words):
     with pytest.raises(SettingError, match=words):
         Budget.of(**given)
+
+
+def test_what_purchases_leave_of_delta_is_never_rounded_up():
+    for delta in np.random.default_rng(1).uniform(1e-9, 1e-6, 200).tolist():
+        assert Fraction(_rest(delta, delta / 10)) <= Fraction(delta) - Fraction(delta / 10)
 
 
 def test_numpy_numbers_are_numbers():
@@ -152,6 +157,8 @@ def test_a_share_too_large_is_refused_and_one_too_large_by_rounding_is_cut():
     account = Account(Budget.of(rho=1.0))
     with pytest.raises(BudgetExceeded, match=r"asks for 1\.1 of a budget of 1, of which 1 is left"):
         account.share(1.1)
+    with pytest.raises(BudgetExceeded):
+        account.share(1.0 + 1e-8)
     assert account.share(1.0 + 1e-12) == 1
 
 

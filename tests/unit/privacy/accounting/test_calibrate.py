@@ -78,7 +78,9 @@ def test_rounding_a_loss_does_not_hide_it_from_an_epsilon_right_below(more: list
 
 @pytest.mark.parametrize("delta", [1e-201, 1e-300, 5e-324])
 def test_a_delta_that_floating_point_cannot_sum_up_to_is_served_by_zcdp(delta: float) -> None:
-    assert planned_sigma([1.0], 1.0, delta) == pytest.approx(math.sqrt(1 / (2 * rho_of(1.0, delta))), rel=1e-12)
+    for epsilon in np.linspace(0.5, 2.0, 20).tolist():
+        sigma, rho = Fraction(planned_sigma([1.0], epsilon, delta)), Fraction(rho_of(epsilon, delta))
+        assert rho * (1 - Fraction(1, 10**12)) <= 1 / (2 * sigma * sigma) <= rho
     assert planned_epsilon([1.0], delta) == epsilon_of(0.5, delta)
 
 
@@ -119,8 +121,10 @@ def test_spread_normalises_and_rounds_up() -> None:
     assert spread(2.0, [1.0, 1.0, 1.0, 1.0]) == pytest.approx([4.0] * 4)
     wide = spread(1.0, [1e200, 3e200])
     assert wide == pytest.approx([math.sqrt(10), math.sqrt(10) / 3])
-    for weights in ([1.0], [0.1, 0.7, 3.0]):
-        assert sum(1 / (2 * s * s) for s in spread(5.0, weights)) <= 1 / 50
+    rng = np.random.default_rng(3)
+    for weights in (rng.uniform(0.1, 9.0, count).tolist() for count in range(1, 60)):  # in exact fractions
+        sigmas = list(map(Fraction, spread(5.0, weights)))
+        assert Fraction(1, 50) * (1 - Fraction(1, 10**13)) <= sum(1 / (2 * s * s) for s in sigmas) <= Fraction(1, 50)
 
 
 def test_large_and_many_sigmas_fall_back_to_zcdp() -> None:
