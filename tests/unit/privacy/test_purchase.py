@@ -75,6 +75,16 @@ def test_every_purchase_costs_what_its_noise_costs(budget, unit, rows_public):
     assert [column.origin for column in complete.columns] == ["bought"] * 4 + ["public"]
 
 
+def test_a_run_that_was_killed_while_it_bought_can_buy_again():
+    """An attempt takes half of the delta that is left, so that there is always some."""
+    declared, budget = schema(WORD), Budget.of(rho=0.001, delta=1e-6, purchase_delta=1e-7)
+    table = PrivateTable(Unread(declared), budget)
+    for _ in range(4):
+        Shop(table, opener(frame(), declared), declared, table.account.remaining / 10).buy(lambda _: True)
+    assert [charge.what for charge in table.account.charges] == ["values"] * 4
+    assert table.account.charges[0].delta <= budget.purchase_delta / 2
+
+
 def test_pure_dp_buys_bounds_and_bins_with_laplace_noise():
     declared = schema(NUMBER, FIELDS[3])
     budget = purchase_budget(declared, 0.5, epsilon=4.0, delta=0.0, rho=None)
