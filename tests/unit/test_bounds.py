@@ -251,6 +251,7 @@ def test_more_confidence_costs_width_and_together_costs_more():
     )
     assert all(x < y for x, y in zip(low, high, strict=True))
     assert all(x <= y for x, y in zip(high, together, strict=True))
+    assert high[2] < together[2]  # by its own measurement, whose doubt the three share
 
 
 def test_without_kept_models_unmeasured_marginals_have_no_bound():
