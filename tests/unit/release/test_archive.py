@@ -80,50 +80,61 @@ def test_every_cut_and_every_addition_is_noticed(tmp_path):
             read_archive(tmp_path / "longer")
 
 
-def rezip(path: Path, change) -> None:
-    """The file with its members changed by someone who does not know about digests."""
+def members_of(path: Path) -> dict[str, bytes]:
     with zipfile.ZipFile(path) as file:
-        members = {name: file.read(name) for name in file.namelist()}
-    change(members)
-    with zipfile.ZipFile(path, "w") as file:
-        for name, data in members.items():
-            file.writestr(name, data)
+        return {name: file.read(name) for name in file.namelist()}
 
 
-def forge(path: Path, change) -> None:
-    """The file as someone would write it who knows about every digest: `change` edits manifest and members."""
-    with zipfile.ZipFile(path) as file:
-        members = {name: file.read(name) for name in file.namelist()}
-    manifest = json.loads(members.pop("release.json"))
-    members.pop("release.sha256")
-    change(manifest, members)
-    manifest["members"] = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
-    page = json.dumps(manifest).encode()
-    whole = {"release.json": page, "release.sha256": hashlib.sha256(page).hexdigest().encode(), **members}
+def seal(path: Path, members: dict[str, bytes]) -> None:
+    """Write members as someone would who knows about the digest of the whole file."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as file:
-        for name, data in whole.items():
+        for name, data in members.items():
             file.writestr(name, data)
         file.comment = bytes(64)
     content = buffer.getvalue()[:-64]
     path.write_bytes(content + hashlib.sha256(content).hexdigest().encode())
 
 
+def forge(path: Path, change) -> None:
+    """The file as someone would write it who knows about every digest: `change` edits manifest and members."""
+    members = members_of(path)
+    manifest = json.loads(members.pop("release.json"))
+    members.pop("release.sha256")
+    change(manifest, members)
+    manifest["members"] = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
+    page = json.dumps(manifest).encode()
+    seal(path, {"release.json": page, "release.sha256": hashlib.sha256(page).hexdigest().encode(), **members})
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "words"),
     [
-        lambda m: m.update({"release.json": m["release.json"].replace(b"world", b"w0rld")}),
-        lambda m: m.update({"x/values.npy": m["total.npy"]}),
-        lambda m: m.pop("total.npy"),
-        lambda m: m.update({"extra.npy": m["total.npy"]}),
-        lambda m: m.pop("release.sha256"),
-        lambda m: None,
+        (lambda m: m.update({"release.json": m["release.json"].replace(b"world", b"w0rld")}), "release.json was"),
+        (lambda m: m.update({"x/values.npy": m["total.npy"]}), "part x/values.npy was damaged or altered"),
+        (lambda m: m.pop("total.npy"), "its parts do not match"),
+        (lambda m: m.update({"extra.npy": m["total.npy"]}), "its parts do not match"),
+        (lambda m: m.pop("release.sha256"), "release.json was damaged or altered"),
     ],
 )
-def test_an_altered_member_is_noticed(tmp_path, change):
+def test_an_altered_member_is_noticed_even_in_a_file_that_was_sealed_again(tmp_path, change, words):
     write_archive(tmp_path / "f", MANIFEST, ARRAYS)
-    rezip(tmp_path / "f", change)
-    with pytest.raises(ReleaseError, match="fresh copy"):
+    members = members_of(tmp_path / "f")
+    change(members)
+    seal(tmp_path / "f", members)
+    with pytest.raises(ReleaseError, match=f"{words}.*fresh copy"):
+        read_archive(tmp_path / "f")
+
+
+def test_a_file_that_a_zip_tool_wrote_again_is_noticed(tmp_path):
+    write_archive(tmp_path / "f", MANIFEST, ARRAYS)
+    members = members_of(tmp_path / "f")
+    seal(tmp_path / "f", members)
+    read_archive(tmp_path / "f")
+    with zipfile.ZipFile(tmp_path / "f", "w") as file:
+        for name, data in members.items():
+            file.writestr(name, data)
+    with pytest.raises(ReleaseError, match="was damaged or altered; ask for a fresh copy"):
         read_archive(tmp_path / "f")
 
 
