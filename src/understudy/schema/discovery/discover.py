@@ -39,7 +39,8 @@ _ALLOWED: dict[str, set[str]] = {
     "bounds": {"missing", "on_unknown", "decimals", "resolution", "draw", "outside", "spikes", "bounds", "bins"},
     "bins": {"missing", "on_unknown", "decimals", "resolution", "draw", "outside", "spikes", "bins"},
 }
-_COMMON = {"kind", "status", "origin"}
+COMMON = {"kind", "status", "origin"}
+"""Our keys that every field may have."""
 
 
 class Open(Column):
@@ -168,7 +169,7 @@ def wanted(field: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[Buy, ...]
     if len(asked) > 1 and asked != ["bounds", "bins"]:
         raise ValueError(f"`{asked[1]}: discover` does not go with `{first}: discover`; remove one of them")
     for key in ours:
-        if key not in _ALLOWED[first] | _COMMON:
+        if key not in _ALLOWED[first] | COMMON:
             raise ValueError(f"`{key}` does not go with `{first}: discover`; remove it, or declare what is discovered")
     _check_rest(field, ours, first)
     return tuple(asked)

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from understudy.errors import SchemaError
-from understudy.schema.discovery.discover import Open, trial, wanted
+from understudy.schema.discovery.discover import COMMON, Open, trial, wanted
 from understudy.schema.kinds.categorical import Boolean, Categorical
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.column import Column, Constant, Dropped, Identifier
@@ -26,7 +26,6 @@ _STANDARD = {
 _PASSIVE = {"example", "rdfType"}
 _CONSTRAINTS = {"required", "minimum", "maximum", "enum"}
 _UNUSED_CONSTRAINTS = {"unique", "pattern", "minLength", "maxLength"}
-_COMMON = {"kind", "status", "origin"}
 _CODED = {"missing", "on_unknown", "levels"}
 _AXIS = {"bins", "scale", "spikes", "top", "draw", "points", "outside"}
 _KEYS: dict[type[Column], set[str]] = {
@@ -38,7 +37,7 @@ _KEYS: dict[type[Column], set[str]] = {
     Numeric: _CODED | _AXIS | {"decimals", "heaped"},
     Temporal: _CODED | _AXIS | {"resolution"},
 }
-OUR_KEYS = set.union(_COMMON, *_KEYS.values())
+OUR_KEYS = set.union(COMMON, *_KEYS.values())
 _CLASS: dict[str, type[Column]] = {
     "drop": Dropped, "constant": Constant, "id": Identifier, "categorical": Categorical, "ordinal": Categorical,
     "boolean": Boolean, "integer": Numeric, "number": Numeric,
@@ -194,7 +193,7 @@ def _kind(field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tu
 def _flat(
     field: Mapping[str, Any], ours: dict[str, Any], name: str, kind: str, path: tuple[str | int, ...]
 ) -> dict[str, Any]:
-    allowed = _KEYS[_CLASS[kind]] | _COMMON
+    allowed = _KEYS[_CLASS[kind]] | COMMON
     for key in ours:
         if key not in allowed:
             known = f"`{key}` does not go with kind {kind}" if key in OUR_KEYS else f"unknown key `{key}`"
