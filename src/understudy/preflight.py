@@ -9,18 +9,21 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 from platformdirs import user_cache_path
 
-from understudy.errors import OutputError, SchemaError, SettingError
+from understudy.errors import InputError, OutputError, SchemaError, SettingError
+from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.privacy.noise.integer import NOISES
-from understudy.release.rehearse import rows_possible
 from understudy.schema import Schema
+from understudy.schema.rules.honour import breaking
 from understudy.schema.rules.zeros import check_size
 
 _MOST_TIED = 1 << 27
 """The most cells of a model of the rules alone: a gigabyte."""
 _RULED_COPIES = 6
+_ROWS = 2000
 
 
 def check_output(path: Path) -> None:
@@ -130,11 +133,24 @@ def check_rules(schema: Schema) -> int:
             f"the rules tie {', '.join(columns)} together in a model of {tied} cells; use coarser bins for these "
             "columns, or fewer rules that share columns"
         )
-    if not any(rows_possible(schema, seed) for seed in range(3)):
+    if not any(_rows_possible(schema, seed) for seed in range(3)):
         raise SchemaError(
             f"the rules about {', '.join(columns)} leave no possible row; correct one of them. Nothing was spent"
         )
     return _RULED_COPIES * 8 * tied
+
+
+def _rows_possible(schema: Schema, seed: int) -> bool:
+    """Whether rows that obey the rules can be drawn, codes and values, from a model that knows nothing else."""
+    domain = schema.domain
+    names = domain.canonical({column for rule in domain.rules for column in rule.clique})
+    rng = np.random.default_rng(seed)
+    try:
+        drawn = GraphicalModel(domain.project(names), {}, total=1.0).sample(_ROWS, rng)
+    except InputError:
+        return False
+    codes = {column: drawn[column] if column in names else np.zeros(_ROWS, np.uint8) for column in domain}
+    return not bool(breaking(schema, codes, schema.decode(codes, rng)).all())
 
 
 def check_noise(noise: str) -> None:
