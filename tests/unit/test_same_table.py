@@ -11,6 +11,7 @@ import pytest
 from understudy.errors import SettingError
 from understudy.same_table import DeclaredPublic
 from understudy.schema import PrivacyUnit, Schema
+from understudy.source.sql.located import Located
 from understudy.testing.tables import CodedSource
 
 SCHEMA = Schema.from_domain({"a": 5, "b": 3})
@@ -61,6 +62,13 @@ def test_a_source_is_known_by_identity():
     with pytest.raises(SettingError):
         DeclaredPublic(source, SCHEMA).refuse(source)
     assert DeclaredPublic(source, SCHEMA).refuse(ROWS) is ROWS
+
+
+def test_a_table_that_is_not_brought_here_is_known_by_its_files(files):
+    away = Located(str(files / "*.csv"))
+    with pytest.raises(SettingError, match="sensitive table itself"):
+        DeclaredPublic(files / "link.csv", SCHEMA).refuse(away)
+    assert DeclaredPublic(files / "rows.parquet", SCHEMA).refuse(away) is away
 
 
 def test_only_a_fingerprint_is_kept():
