@@ -179,7 +179,11 @@ def test_a_source_that_cannot_count_values_is_refused_in_words():
     table = PrivateTable(CodedSource({"w": 2}, [[0]]), Budget.of(rho=0.1, delta=1e-6, purchase_delta=1e-7))
     with pytest.raises(SettingError, match="not supported for this kind of table yet; declare its values"):
         table.values("w", rho=Fraction(1, 20), delta=Fraction(1, 10**9))
-    assert table.account.charges == ()
+    declared = schema(NUMBER, WORD)
+    shop = Shop(table, lambda coding: CodedSource(coding.domain, []), declared, Fraction(1, 20))
+    with pytest.raises(SettingError, match="'w': values cannot be bought from this kind of table yet"):
+        shop.buy(lambda _: True)
+    assert table.account.charges == (), "nor were the bounds of the other column bought first"
 
 
 def test_another_coding_must_be_about_the_same_units():
