@@ -20,7 +20,7 @@ from understudy.mechanism.learned import settled
 from understudy.preflight import check_output, find_compiler_cache
 from understudy.privacy import Book, PrivateTable, Receipt
 from understudy.privacy.exact import float_below
-from understudy.privacy.purchase import Shop, Unread, purchase_budget
+from understudy.privacy.purchase import Shop, Unread, narrowest, purchase_budget
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
 from understudy.rating import Rating, rated
@@ -163,6 +163,7 @@ def _opened(data: Any, run: Run, journal: RunJournal, progress: Progress) -> Pri
         table.account.pay(paid)
         return table
     reopen = opener(data, run.schema)
+    reopen(narrowest(run.schema))  # a column that is missing or cannot be read is refused before anything is bought
     table = PrivateTable(Unread(run.schema), run.budget, noise=run.noise, journal=journal)
     table.account.pay(paid)
     share = Fraction(run.discovery_share) * table.account.remaining

@@ -26,7 +26,7 @@ def opener(data: Any, schema: Schema) -> Opener:
 
     Raises:
         InputError: when the file cannot be used, saying why and what to do.
-        SchemaError: when its columns do not fit the schema.
+        SchemaError: when a file's columns do not fit the schema; those of other tables are looked at when it is coded.
     """
     key = new_key()
     if isinstance(data, Located):

@@ -194,6 +194,20 @@ def test_another_coding_must_be_about_the_same_units():
         table.over(CodedSource({"a": 2}, [[0]], rows_public=1))
 
 
+@pytest.mark.parametrize("missing", ["w", "d"], ids=["bought", "declared"])
+@pytest.mark.parametrize("kind", ["pandas", "polars", "folder"])
+def test_a_column_that_is_missing_is_refused_before_anything_is_bought(tmp_path, monkeypatch, kind, missing):
+    monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "book"))
+    declared = schema(NUMBER, {**WORD, "name": "v"}, WORD, FIELDS[-1])
+    rows = frame().assign(v="a").drop(columns=missing)
+    (tmp_path / "rows").mkdir()
+    rows.to_csv(tmp_path / "rows" / "part.csv", index=False)
+    given = {"pandas": rows, "polars": pl.from_pandas(rows), "folder": tmp_path / "rows"}[kind]
+    with pytest.raises(SchemaError, match=f"column '{missing}' is not in the table"):
+        us.synthesize(given, declared, epsilon=1.0, delta=1e-6)
+    assert not any(page.read_text() for page in (tmp_path / "book").glob("*.jsonl"))
+
+
 @pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, "a"])
 def test_a_share_that_is_none_is_refused(share):
     with pytest.raises(SettingError, match="discovery_share must lie between 0 and 1"):
