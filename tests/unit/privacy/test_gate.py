@@ -138,6 +138,7 @@ AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
         (lambda t: t.measure([("a",)], rho=1e-40), SettingError, "give more"),
         (lambda t: t.measure([("a",)], rho=0.1, weights={("a",): 0}), SettingError, "positive weight"),
         (lambda t: t.measure([("a",)], rho=0.1, weights={}), SettingError, "finite weight"),
+        (lambda t: t.measure([("a",)], rho=0.1, weights=[2.0]), SettingError, "give a weight by clique"),
         (lambda t: t.measure([("a",)], rho=0.1, weights={("a",): math.inf}), SettingError, "finite weight"),
         (lambda t: t.measure([("a",)], rho=1.5), BudgetExceeded, "of which 1 is left"),
         (lambda t: t.select([], against={}, rho=0.1), SettingError, "at least one candidate"),

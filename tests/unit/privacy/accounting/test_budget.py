@@ -58,7 +58,11 @@ def test_purchases_leave_less_for_the_rest():
         ({"rho": 1.0, "epsilon": 1.0}, "state one of them"),
         ({"rho": 1.0, "delta": 0.0}, "never pure"),
         ({"rho": 1e308, "delta": 1e-9}, "promises nothing"),
+        ({"epsilon": 5e-324, "delta": 5e-324}, "no noise fits"),
         ({"epsilon": 1.0, "delta": 1e-6, "purchase_delta": 1e-6}, "smaller than delta"),
+        ({"rho": 1.0, "delta": 1e-6, "purchase_delta": 1e-6}, "smaller than delta"),
+        ({"rho": 1.0, "delta": 1e-6, "purchase_delta": -1e-7}, "smaller than delta"),
+        ({"rho": 1.0, "purchase_delta": 1e-7}, "a part of it pays for purchases"),
     ],
 )
 def test_what_cannot_be_a_budget_is_refused_with_the_remedy(given, words):

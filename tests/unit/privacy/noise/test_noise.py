@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import SettingError
 from understudy.privacy.noise import integer, tables
-from understudy.privacy.noise.integer import NOISES, discrete_gaussian, discrete_laplace
+from understudy.privacy.noise.integer import NOISES, discrete_gaussian, discrete_laplace, noise_named
 from understudy.privacy.noise.randomness import Stream, insecure, stream
 from understudy.privacy.noise.rejection import MARGIN, _below, gaussian_by_rejection, laplace_by_rejection, trials
 from understudy.privacy.noise.tables import Enclosure, Gaussian, Geometric, Laplace, Law, Table, settle
@@ -232,6 +232,11 @@ def test_sizes_and_types(draw: Any) -> None:
             assert drawn.shape == shape
     with pytest.raises(SettingError, match="size"):
         draw(1, -1)
+
+
+def test_an_unknown_sampler_is_refused_with_the_choices() -> None:
+    with pytest.raises(SettingError, match="'loud' is unknown; the choices are exact, opendp"):
+        noise_named("loud")
 
 
 def test_a_tiny_parameter_gives_no_noise() -> None:
