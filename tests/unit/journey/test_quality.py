@@ -13,7 +13,7 @@ from understudy.domain import Domain
 from understudy.journey.rehearsal import rehearsal_rows
 from understudy.mechanism import mechanism_named
 from understudy.privacy import Budget, PrivateTable
-from understudy.quality import parsed_share
+from understudy.quality import Quality, parsed_share
 from understudy.rating import MOST, Rating, rated
 from understudy.run import RunJournal
 from understudy.testing.spy import Spy, check_spent
@@ -215,3 +215,10 @@ def test_a_column_whose_name_looks_like_a_path_is_told_by_its_name():
     table = rehearsal_rows(schema, 50)
     release = us.synthesize(table, schema, rho=1.0, mechanism="gaussian", workload="target:pay/hour", quality="5%")
     assert release.quality.workload == "target:pay/hour"
+
+
+@pytest.mark.parametrize("confidence", [0, 1, 95])
+def test_a_confidence_that_is_none_is_refused(confidence):
+    for noise in ("gaussian", "laplace"):
+        with pytest.raises(errors.SettingError, match="between 0 and 1, such as"):
+            Quality(0.05, 0.01, noise, "all-2way", 3, 3, 0.05).interval(confidence)
