@@ -37,7 +37,7 @@ def kept_cliques(keep: Keep) -> Kept:
         raise SettingError("keep: give a list of cliques, such as [('sex', 'city')]")
     pairs = list(keep.items()) if isinstance(keep, Mapping) else [_weighted(item) for item in keep]
     for clique, weight in pairs:
-        if not clique or not all(isinstance(column, str) for column in clique):
+        if not isinstance(clique, list | tuple) or not clique or not all(isinstance(column, str) for column in clique):
             raise SettingError("keep: name the columns of each clique, such as ('sex', 'city')")
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
             raise SettingError(f"keep: the weight of {clique} must be a positive, finite number")

@@ -153,6 +153,8 @@ def test_forced_cliques_in_every_form_and_through_json():
         [(("a", "b"), "x")],
         [("a", "b"), ("b", "a")],
         [5],
+        {"ab": 2},
+        {5: 1},
         5,
         "ab",
     ],
