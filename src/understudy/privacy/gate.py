@@ -44,7 +44,7 @@ class PrivateTable:
 
     **Privacy.** Whatever calls are made, chosen adaptively from earlier answers, the answers together satisfy the
     budget's guarantee for the source's neighbour relation: rho-zCDP by the privacy filter over exact charges (or
-    epsilon-DP for a pure budget). Counts are integers, noise is integer and exact, no floating point decides an answer.
+    epsilon-DP for a pure budget). Counts are integers, noise is integer and exact, no rounding decides an answer.
     Exact counts may be kept inside; nothing returned, raised or printed shows them.
 
     In a pure-DP run the currency of `rho=` is epsilon: mechanisms divide what they are given and pass it on, and need
