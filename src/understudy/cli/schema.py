@@ -89,16 +89,16 @@ def _draft_of_rows(
         raise InputError(
             f"{data}: no rows to propose anything from; draft with --discover, or write the schema by hand"
         )
-    proposal = propose(table, names, dialect)
+    stated = None if unit is None else unit_of(unit, names)
+    proposal = propose(table, names, dialect, stated)
     content, notes = _with_labels(proposal.content, proposal.notes, data)
-    if unit is not None:
-        content = with_unit(content, unit_of(unit, names))
+    content = content if stated is None else with_unit(content, stated)
     Schema.from_dict(content)
     if unit is None and content["understudy"]["privacy_unit"] == "row":
         del content["understudy"]["privacy_unit"]  # nobody said so, and there is no default
     text = _annotated(content, notes) if path.suffix != ".json" else as_page(content | {"description": MARK}, ".json")
     write_page(text, path, private=True)
-    questions = [*asides, *(() if unit is not None else proposal.questions)]
+    questions = [*asides, *proposal.questions]
     lines = [MARK, f"Draft of {len(names)} columns: {path}", *questions]
     lines.append(f"Next: understudy schema review {path}")
     data_out = {"custodian_only": MARK, "draft": str(path), "columns": len(names), "questions": questions}

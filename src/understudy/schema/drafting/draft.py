@@ -32,6 +32,7 @@ _WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"))
 _DATE_FORMATS = (None, "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
 _SHORT_FORMATS = ("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y")
 _SHORT_DATE = re.compile(r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2}\s*")
+_WITH_TIME = re.compile(r"\s*[\d./-]+\s+\d{1,2}:\d{2}(:\d{2})?(\s*[AaPp][Mm])?\s*")
 _CLOCK = re.compile(r"\s*([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?\s*")
 _WITH_UNIT = re.compile(r"\s*([€$£]?)\s*[+-]?\d[\d.,']*\s*([^\d\s.,]{0,8})\s*")
 _YEAR_1000 = int(np.datetime64("1000-01-01", "D").astype(np.int64))
@@ -54,13 +55,14 @@ class Draft:
     questions: tuple[str, ...]
 
 
-def draft(frame: Any, names: list[str], dialect: Dialect) -> Draft:
+def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> Draft:
     """Propose a schema for a table.
 
     Args:
         frame: the table; columns may be text or typed.
         names: its columns, in order.
         dialect: how its file is written.
+        unit: who is protected, as a schema file writes it; None where nobody has said so.
     """
     cells, rows = arrow_columns(frame, names, dialect.decimal)
     fields, notes, named, shaped = [], {}, [], []
@@ -72,16 +74,17 @@ def draft(frame: Any, names: list[str], dialect: Dialect) -> Draft:
         if rows >= 20 and 0.02 * rows < seen.distinct < 0.98 * seen.filled:
             named += [name] if _KEY_NAME.search(name) or _UNIT_NAME.fullmatch(name) else []
             shaped += [name] if field.get("understudy", {}).get("kind") == "drop" and _like_keys(seen) else []
-    repeated = named or shaped
-    ours: dict[str, Any] = {"privacy_unit": {"column": repeated[0], "max_rows": 1} if repeated else "row"}
-    if repeated:
-        fields = [_unit_field(field) if field["name"] == repeated[0] else field for field in fields]
-        notes[repeated[0]] = "looks like a key that repeats: proposed as the privacy unit, fresh keys in the stand-in"
+    repeated = [] if unit is not None else named or shaped
+    ours: dict[str, Any] = {"privacy_unit": {"column": repeated[0], "max_rows": 1} if repeated else unit or "row"}
+    if isinstance(ours["privacy_unit"], dict):
+        key, why = ours["privacy_unit"]["column"], "looks like a key that repeats: proposed as" if repeated else "is"
+        fields = [_unit_field(field) if field["name"] == key else field for field in fields]
+        notes[key] = f"{why} the privacy unit, fresh keys in the stand-in"
     written = dialect.model_dump(exclude_defaults=True)
     ours |= {"dialect": written} if written else {}
     for field in fields:
         field.setdefault("understudy", {}).update({"status": "draft", "origin": "reviewed"})
-    return Draft({"fields": fields, "understudy": ours}, notes, _questions(repeated))
+    return Draft({"fields": fields, "understudy": ours}, notes, _questions(repeated) if unit is None else ())
 
 
 def _questions(repeated: list[str]) -> tuple[str, ...]:
@@ -106,8 +109,9 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
     if seen.typed == "nested":
         return {"understudy": {"kind": "drop"}}, "lists, records and bytes cannot be synthesised"
     if _is_key(name, seen):
-        kind = "id" if _KEY_NAME.search(name) else "drop"
-        return {"understudy": {"kind": kind}}, "different in almost every row: an identifier or free text"
+        key = {"understudy": {"kind": "id" if _KEY_NAME.search(name) else "drop"}}
+        amounts = _with_unit(name, seen) if not _KEY_NAME.search(name) else None
+        return amounts or (key, "different in almost every row: an identifier or free text")
     if seen.typed in ("date", "datetime", "duration"):
         return _typed_moment(seen)
     for shape in (_boolean, _number, _moment, _clock, _with_unit):
@@ -122,6 +126,7 @@ def _is_key(name: str, seen: Profile) -> bool:
         return False
     real = seen.numeric > 0.8 and not seen.whole
     moments = any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _formats(seen)) if not seen.numeric else False
+    moments = moments or _clock(name, seen) is not None
     return not real and not moments and (seen.numeric < 0.95 or bool(_KEY_NAME.search(name)))
 
 
@@ -243,7 +248,14 @@ def _sentinels(values: NDArray[Any]) -> list[float]:
 def _formats(seen: Profile) -> tuple[str | None, ...]:
     """The notations to try; years of two digits only where the first cells have them: they are read one by one."""
     first = [text for text in seen.texts[:100] if text.strip().lower() not in _MISSING_WORDS]
-    return _SHORT_FORMATS if first and all(map(_SHORT_DATE.fullmatch, first)) else _DATE_FORMATS
+    if first and all(map(_SHORT_DATE.fullmatch, first)):
+        return _SHORT_FORMATS
+    timed = list(filter(None, map(_WITH_TIME.fullmatch, first)))
+    if 2 * len(timed) <= len(first):
+        return _DATE_FORMATS
+    noon = any(match[2] for match in timed)
+    clock = ("%I" if noon else "%H") + ":%M" + (":%S" if any(match[1] for match in timed) else "") + " %p" * noon
+    return (None, *(f"{day} {clock}" for day in _DATE_FORMATS if day))
 
 
 def _moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
@@ -262,7 +274,8 @@ def _moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
             field["constraints"] = limits | _required(seen, missing).get("constraints", {})
             note = "; two digits are a year from 1969 to 2068" if pattern in _SHORT_FORMATS else ""
             note = f"bounds widened to whole years{note}{besides}"
-            return field | _ours(missing=missing, bins={"width": "1 month"}), note
+            grain = "minute" if pattern and has_time and "%S" not in pattern else None
+            return field | _ours(missing=missing, resolution=grain, bins={"width": "1 month"}), note
         if valid.any():
             found[pattern or "%Y-%m-%d"] = valid
     if found:

@@ -107,7 +107,7 @@ class Profile:
         """Distinct cells as days, which of them are dates or times, and whether any has a time of day."""
         days, valid = dates(self._array, pattern)
         if pattern is not None or not valid.any():
-            return days, valid, False
+            return days, valid, pattern is not None and "%M" in pattern
         moments, also = datetimes(self._array, None)
         return days, valid, bool(((moments % 86_400_000_000 != 0) & also).any())
 

@@ -310,6 +310,58 @@ def test_numbers_with_a_unit_are_said_to_be_so():
     assert drafted([f"{number}{letter}" for number in range(5) for letter in "ab"] * 30)[0]["type"] == "string"
 
 
+def test_amounts_with_a_unit_that_hardly_repeat_are_no_key():
+    amounts = [f"{number}.{number % 997:03},50 €" for number in range(1, 900)]
+    assert drafted(amounts, decimal=",")[1] == "numbers with a unit (€); write them without it to keep them"
+    keys = [f"{number}A" for number in range(900)]
+    assert (
+        draft(pd.DataFrame({"case_nr": keys}), ["case_nr"], Dialect()).content["fields"][0]["understudy"]["kind"]
+        == "id"
+    )
+
+
+def test_times_of_day_that_hardly_repeat_are_no_key():
+    times = [f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}" for second in range(0, 86400, 61)]
+    assert drafted(times)[0]["type"] == "duration"
+    assert draft(pd.DataFrame({"x": [*times, *times[:200]]}), ["x"], Dialect()).content["understudy"] == {
+        "privacy_unit": "row"
+    }
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.parametrize(
+    ("pattern", "resolution"),
+    [
+        ("%d.%m.%Y %H:%M", "minute"),
+        ("%d/%m/%Y %H:%M:%S", None),
+        ("%m/%d/%Y %I:%M %p", "minute"),
+        ("%Y/%m/%d %H:%M", "minute"),
+    ],
+)
+def test_moments_are_known_in_the_notations_of_many_countries(pattern, resolution, repeats):
+    start = dt.datetime(2019, 3, 1, 7, 5)
+    cells = [(start + dt.timedelta(minutes=1717 * number)).strftime(pattern) for number in range(900)] * repeats
+    field, note = drafted([*cells, "", "k.A."])
+    assert (field["type"], field["format"]) == ("datetime", pattern)
+    assert field["constraints"]["minimum"] == "2019-01-01T00:00:00"
+    assert field["constraints"]["maximum"] == "2022-12-31T23:59:59"
+    assert field["understudy"].get("resolution") == resolution
+    assert note.startswith("bounds widened to whole years")
+
+
+def test_a_stated_unit_is_the_only_one():
+    table = pd.DataFrame({"pat": RNG.integers(0, 300, 900).astype(str), "code": [f"K{n % 700:04}" for n in range(900)]})
+    unit = {"column": "pat", "max_rows": 2}
+    stated = draft(table, ["pat", "code"], Dialect(), unit)
+    assert stated.content["understudy"]["privacy_unit"] == unit
+    assert stated.notes["pat"] == "is the privacy unit, fresh keys in the stand-in"
+    assert "privacy unit" not in stated.notes["code"]
+    assert stated.questions == ()
+    rowwise = draft(table, ["pat", "code"], Dialect(), "row")
+    assert rowwise.content["understudy"]["privacy_unit"] == "row"
+    assert not any("privacy unit" in note for note in rowwise.notes.values())
+
+
 def test_blanks_around_a_value_make_no_other_value():
     assert drafted(["C50", "C50 ", "I10"] * 50)[0]["categories"] == ["C50", "I10"]
     assert drafted(["C50", "C50 ", "I10"] * 50, trim=False)[0]["categories"] == ["C50", "C50 ", "I10"]
