@@ -13,3 +13,7 @@ class ManyRows(Notice):
 
 class PastLimit(Notice):
     """A run passes the dataset's yearly limit."""
+
+
+class WeakBudget(Notice):
+    """A budget promises hardly anything: its epsilon or its delta is far above what anybody would call private."""

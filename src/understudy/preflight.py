@@ -6,6 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from platformdirs import user_cache_path
 from understudy.errors import InputError, OutputError, SchemaError, SettingError
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
+from understudy.notice import WeakBudget
+from understudy.privacy import Budget
 from understudy.privacy.noise.integer import NOISES
 from understudy.schema import Schema
 from understudy.schema.rules.honour import breaking
@@ -24,14 +27,22 @@ _MOST_TIED = 1 << 27
 """The most cells of a model of the rules alone: a gigabyte."""
 _RULED_COPIES = 6
 _ROWS = 2000
+_WEAK_EPSILON, _WEAK_DELTA = 20, 1e-4
+"""Beyond these a budget is more likely a slip than a decision: odds that grow 500 million-fold, one in 10,000."""
+_TABLES = (".csv", ".tsv", ".parquet", ".pq", ".xlsx", ".sav", ".dta")
 
 
 def check_output(path: Path) -> None:
-    """Make sure that a file can be written at `path`, and that nothing is there yet.
+    """Make sure that a release can be written at `path`, that nothing is there yet, and that it is not taken for rows.
 
     Raises:
         OutputError: naming the path and the remedy.
     """
+    if path.suffix.lower() in _TABLES:
+        raise OutputError(
+            f"{path}: a release is no table of rows; call it {path.stem}.release, and make rows of it with "
+            f"`understudy sample {path.stem}.release -o {path.name}`"
+        )
     try:
         taken, folder = path.exists(), path.parent.is_dir()
     except (OSError, ValueError):
@@ -163,6 +174,19 @@ def check_noise(noise: str) -> None:
         raise SettingError(f"noise: {noise!r} is unknown; the choices are {', '.join(NOISES)}")
     if noise == "opendp" and find_spec("opendp") is None:
         raise SettingError("noise='opendp' needs OpenDP: pip install 'understudy[opendp]'. Nothing was spent")
+
+
+def mind_strength(budget: Budget) -> None:
+    """Warn of a budget that promises hardly anything; what to spend is still the custodian's decision."""
+    if budget.delta is not None and budget.delta > _WEAK_DELTA:
+        words = (
+            f"delta {float(budget.delta):g} is large: so likely is something for which nothing is promised, somebody's "
+            "whole record included. Take one below 1 / (10 x people), such as 1e-6"
+        )
+        warnings.warn(words, WeakBudget, stacklevel=5)
+    if budget.epsilon is not None and budget.epsilon > _WEAK_EPSILON:
+        words = f"epsilon {float(budget.epsilon):g} promises hardly anything to anybody; a usual epsilon is about 1"
+        warnings.warn(words, WeakBudget, stacklevel=5)
 
 
 def _mib(size: int) -> int:

@@ -27,6 +27,7 @@ from understudy.preflight import (
     check_rules,
     check_space,
     find_compiler_cache,
+    mind_strength,
     roomy_memory,
 )
 from understudy.privacy import Book, Budget, Receipt
@@ -158,6 +159,7 @@ class RunJournal:
         check_memory(footprint.memory_bytes + run.rules_bytes)
         if not run.insecure and not run.rehearsal:
             book.check(dataset)
+            mind_strength(run.budget)
             unit = run.neighbours.describe()
             if limit != "ignore" and not booked:
                 _mind_limit(book.passed(dataset, run.budget, unit=unit), refuse=limit == "refuse")

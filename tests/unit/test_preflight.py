@@ -1,13 +1,23 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import namedtuple
 from pathlib import Path
 
 import pytest
 
 from understudy.errors import OutputError, SettingError
-from understudy.preflight import check_memory, check_noise, check_output, check_space, find_compiler_cache
+from understudy.notice import WeakBudget
+from understudy.preflight import (
+    check_memory,
+    check_noise,
+    check_output,
+    check_space,
+    find_compiler_cache,
+    mind_strength,
+)
+from understudy.privacy import Budget
 
 
 def test_a_free_path_in_a_folder_passes_and_nothing_is_left(tmp_path):
@@ -21,6 +31,25 @@ def test_what_is_there_is_never_overwritten(tmp_path):
         check_output(tmp_path / "r")
     with pytest.raises(OutputError, match="never overwritten"):
         check_output(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["people.csv", "people.PARQUET", "people.xlsx"])
+def test_a_release_is_not_called_a_table(tmp_path, name):
+    with pytest.raises(OutputError, match=r"no table of rows; call it people.release, and .* -o people"):
+        check_output(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"epsilon": 1, "delta": 0.1}, ["delta 0.1 is large"]), ({"epsilon": 100, "delta": 1e-6}, ["epsilon 100"]),
+     ({"rho": 40, "delta": 1e-3}, ["delta 0.001", "epsilon 7"]), ({"rho": 40}, []), ({"epsilon": 8, "delta": 0}, [])],
+)  # fmt: skip
+def test_a_budget_that_promises_hardly_anything_is_told(given, words):
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        mind_strength(Budget.of(**given))
+    assert [word for word, line in zip(words, told, strict=True) if str(line.message).startswith(word)] == words
+    assert all(line.category is WeakBudget for line in told)
 
 
 def test_a_missing_folder_is_told(tmp_path):

@@ -14,6 +14,7 @@ import understudy as us
 from understudy import errors, synthesis
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.registry import MECHANISMS
+from understudy.notice import WeakBudget
 from understudy.privacy.noise.randomness import is_insecure
 from understudy.release import read_partial
 
@@ -40,6 +41,11 @@ def test_without_output_nothing_but_the_book_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run(tmp_path, output=None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_weak_budget_is_told_before_it_is_spent(tmp_path):
+    with pytest.warns(WeakBudget, match=r"delta 0\.1 is large"):
+        run(tmp_path, delta=0.1)
 
 
 @pytest.mark.parametrize(

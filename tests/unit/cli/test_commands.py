@@ -347,6 +347,13 @@ def test_every_exit_code_is_documented():
         assert f"{code} " in documented
 
 
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "understudy", "--version"]
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"understudy {us.__version__}\n"
+    )
+
+
 def test_version_and_summaries_that_are_not_cut(call):
     assert call("--version")[:2] == (0, f"understudy {us.__version__}\n")
     for group in ((), ("schema",)):
