@@ -25,6 +25,7 @@ from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
 from understudy.rating import Rating, rated
 from understudy.release import Partial, Release, read_partial
+from understudy.release.partial import in_use
 from understudy.run import Run, RunJournal, prepared
 from understudy.schema import Schema
 from understudy.source import open_source
@@ -189,7 +190,7 @@ def resume(
             rows. Without it a resumed release has no `quality`.
 
     Raises:
-        ReleaseError: the file is not a partial release, or nothing had been measured yet.
+        ReleaseError: the file is not a partial release, its run still goes on, or nothing had been measured yet.
         OutputError: the release cannot be written; the partial file stays.
     """
     partial, told = as_path("partial", partial), as_progress(progress)
@@ -197,6 +198,8 @@ def resume(
     if output is not None:
         check_output(output)
     find_compiler_cache()
+    if in_use(partial):
+        raise ReleaseError(f"{partial}: its run is not interrupted, it still goes on; wait for it. Nothing was changed")
     held = read_partial(partial)
     if not held.measurements:
         raise ReleaseError(

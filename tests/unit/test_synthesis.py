@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import namedtuple
 from dataclasses import dataclass, replace
+from functools import partial as partial_of
 from typing import ClassVar
 
 import polars as pl
@@ -35,6 +37,23 @@ def test_a_run_leaves_the_release_and_a_line_in_the_book(tmp_path, book):
     assert us.Release.load(tmp_path / "r.release").receipt == release.receipt
     assert us.Book().spent("d").runs == 1
     assert [path.name for path in book.iterdir()] == ["d.jsonl"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locks")
+def test_a_run_that_goes_on_is_neither_finished_by_another_nor_run_over(tmp_path):
+    told = []
+
+    def meanwhile(step):
+        if step.stage == "write" and not told:
+            for other in (partial_of(us.resume, tmp_path / "r.release.partial"), partial_of(run, tmp_path)):
+                with pytest.raises(errors.UnderstudyError) as refused:
+                    other()
+                told.append(str(refused.value))
+
+    assert run(tmp_path, progress=meanwhile).receipt.epsilon == 1.0
+    assert "its run is not interrupted, it still goes on; wait for it" in told[0]
+    assert "another run is writing" in told[1]
+    assert us.Book().spent("d").runs == 1
 
 
 def test_without_output_nothing_but_the_book_is_left(tmp_path, monkeypatch):

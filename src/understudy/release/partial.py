@@ -59,6 +59,7 @@ class PartialWriter:
             raise unfinished(path) from None
         except OSError:
             raise OutputError(f"{path} cannot be written; choose another output. Nothing was spent") from None
+        _claim(self._file)
         try:
             _write(self._file, b"\n" * (len(first) + min(reserve_bytes, _LARGEST_RESERVE)))
             self._put(first)
@@ -81,6 +82,7 @@ class PartialWriter:
         try:
             writer._end = _complete(path.read_bytes())
             writer._file = path.open("r+b", buffering=0)
+            _claim(writer._file)
             writer._file.truncate(writer._end)
             writer._file.seek(writer._end - 1)  # the end of the last line, which a crash or an editor may have taken
             _write(writer._file, b"\n" * (1 + min(reserve_bytes, _LARGEST_RESERVE)))
@@ -181,6 +183,7 @@ class PartialWriter:
         handle, name = tempfile.mkstemp(prefix=f"{self.path.name}.", suffix=".partial")
         old, old_path, old_end = self._file, self.path, self._end
         self._file, self.path, self._end = FileIO(handle, "wb"), Path(name), 0
+        _claim(self._file)
         try:
             self._put(whole)
             old.close()
@@ -192,11 +195,37 @@ class PartialWriter:
 
 
 def unfinished(path: Path) -> OutputError:
-    """The refusal to run over what an interrupted run had paid for."""
+    """The refusal to run over what another run has paid for, which goes on or was interrupted."""
+    if in_use(path):
+        return OutputError(
+            f"another run is writing {path}; wait for it, or choose another output. Nothing was spent now"
+        )
     return OutputError(
         f"{path} is there already: an interrupted run that was paid for. Finish it with `understudy resume {path}`, "
         "or delete it; nothing was spent now"
     )
+
+
+def in_use(path: Path) -> bool:
+    """Whether a run is still writing the file; the claim of one that was killed is gone with it."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            return not _claim(file)
+    except OSError:
+        return False
+
+
+def _claim(file: FileIO) -> bool:
+    """Hold the file until it is closed, where the system and its disks can do that; False where somebody else does."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return True
+    return True
 
 
 @dataclass(frozen=True)
