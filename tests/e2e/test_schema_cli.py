@@ -212,6 +212,8 @@ def test_import_says_what_is_left_to_add_and_export_needs_a_review(tmp_path):
     (tmp_path / "s.yaml").write_text(yaml.safe_dump(content))
     for form, name in (("sdv", "sdv.json"), ("smartnoise", "smartnoise.yaml")):
         run("schema", "export", tmp_path / "s.yaml", "--format", form, "-o", tmp_path / name)
+        again = run("schema", "export", tmp_path / "s.yaml", "--format", form, "-o", tmp_path / name, code=8)
+        assert f"{name} is there already" in again
         told = run("schema", "import", tmp_path / name, "-o", tmp_path / f"back-{form}.yaml")
         assert "sex" in told
     content["fields"][0]["understudy"] = {"status": "draft"}

@@ -20,6 +20,12 @@ from understudy.errors import SettingError, UnderstudyError
 from understudy.notice import Notice
 
 INTERRUPTED, OUR_FAULT, USAGE = 130, 70, 2
+_NAMING = {
+    errno.ENAMETOOLONG: "the name of a file is too long; choose a shorter one",
+    errno.EACCES: "a file or folder that the command names cannot be reached: this user may not enter a folder of its "
+    "path; choose another, or change who may",
+}
+"""What the system says of a path that was given, where nothing before found it out."""
 
 
 class Guarded(TyperGroup):
@@ -50,8 +56,8 @@ class Guarded(TyperGroup):
                     _explain("UsageError", error.format_message())  # type: ignore[attr-defined]
                     raise typer.Exit(USAGE) from None
                 raise
-            if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-                _explain("SettingError", "the name of a file is too long; choose a shorter one")
+            if isinstance(error, OSError) and error.errno in _NAMING:
+                _explain("SettingError", _NAMING[error.errno])
                 raise typer.Exit(SettingError.exit_code) from None
             _explain("InternalError", _unexpected(error))
             raise typer.Exit(OUR_FAULT) from None

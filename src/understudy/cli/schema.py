@@ -220,6 +220,7 @@ def export(
     """
     from understudy.schema.format.exchange import to_sdv, to_smartnoise
 
+    refuse_present(output)
     loaded = _complete(schema)
     loaded.require_reviewed()
     sdv = form == "sdv"

@@ -55,7 +55,7 @@ def review(
 
 
 def refuse_present(*paths: Path) -> None:
-    """Refuse to write a schema over one that is there.
+    """Refuse to write a schema, or what is made of one, over a file that is there.
 
     Raises:
         OutputError: naming the file.

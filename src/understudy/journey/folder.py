@@ -120,7 +120,9 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             self._check_empty()
             return None
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        except OSError:
+            raise OutputError(f"{self.marker} cannot be read; choose another folder. Nothing was spent now") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise OutputError(f"{self.marker} is damaged; choose another folder. Nothing was spent now") from None
         if state.get("format") != FORMAT:
             raise OutputError(

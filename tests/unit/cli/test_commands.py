@@ -347,6 +347,15 @@ def test_every_exit_code_is_documented():
         assert f"{code} " in documented
 
 
+def test_a_folder_that_may_not_be_entered_is_no_fault_of_ours(release, call, monkeypatch):
+    def refuse(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("pathlib.Path.exists", refuse)
+    code, _, err = call("sample", release, "-o", release.parent / "rows.csv")
+    assert (code, "this user may not enter a folder of its path" in err) == (3, True)
+
+
 def test_the_package_runs_as_a_module():
     command = [sys.executable, "-m", "understudy", "--version"]
     assert (

@@ -72,7 +72,10 @@ class Book:
             SettingError: when the name cannot name a file.
         """
         if not isinstance(dataset, str) or not re.fullmatch(r"[\w][\w .+-]{0,99}", dataset):
-            raise SettingError("dataset: use a name of letters, digits, blanks and . _ + - (at most 100)")
+            raise SettingError(
+                "dataset: use a name of letters, digits, blanks and . _ + - (at most 100). Where none is given "
+                "(--dataset) it is the table's own, which may have others"
+            )
         return self.folder / f"{dataset}.jsonl"
 
     def check(self, dataset: str) -> None:

@@ -58,7 +58,8 @@ def query_batches(files: list[Path], place: str, schema: Schema, folder: Private
     with our_words(f"{place}: damaged, cut short, or files of different columns; copy or export them again"):
         rows = _read(connection, files, schema)
         rows.create_view("data")
-    return _query_batches(connection, query, schema, place)
+    otherwise = "the query cannot be used; try it in DuckDB, with the files as its table `data`"
+    return _query_batches(connection, query, schema, place, otherwise)
 
 
 def database_batches(url: str, schema: Schema, folder: PrivateFolder, query: str | None) -> Iterator[Any]:
@@ -69,7 +70,8 @@ def database_batches(url: str, schema: Schema, folder: PrivateFolder, query: str
         SchemaError: when the columns do not fit the schema.
     """
     file, rows = _database(url, query)
-    return _query_batches(connect(folder, file), rows, schema, str(file))
+    otherwise = "the query cannot be used; try it in DuckDB" if query else _no_table(rows)
+    return _query_batches(connect(folder, file), rows, schema, str(file), otherwise)
 
 
 def database_columns(url: str, folder: PrivateFolder) -> dict[str, Any]:
@@ -79,7 +81,7 @@ def database_columns(url: str, folder: PrivateFolder) -> dict[str, Any]:
         InputError: when the database or the table cannot be used.
     """
     file, rows = _database(url, None)
-    with connect(folder, file) as connection, our_words(f"{file}: no such table; look with DuckDB"):
+    with connect(folder, file) as connection, our_words(f"{file}: {_no_table(rows)}"):
         return {field.name: field.type for field in connection.sql(f"{rows} limit 0").to_arrow_table().schema}
 
 
@@ -93,6 +95,10 @@ def _database(url: str, query: str | None) -> tuple[Path, str]:
             "duckdb://file.duckdb?table=NAME for one in this folder"
         )
     return file, query or f"from {'.'.join(map(quoted, (place.table or '').split('.')))}"
+
+
+def _no_table(rows: str) -> str:
+    return f"{rows.removeprefix('from ')} cannot be read; is it a table or view of this database?"
 
 
 def relation_batches(relation: Any, schema: Schema) -> Iterator[Any]:
@@ -173,8 +179,8 @@ def _kind(kind: Any) -> str | None:
     return "integer" if pa.types.is_integer(kind) else "string" if text else str(kind)
 
 
-def _query_batches(connection: Any, query: str, schema: Schema, place: str) -> Iterator[Any]:
-    with our_words(f"{place}: the table or query cannot be used; try it in DuckDB (given files are the table `data`)"):
+def _query_batches(connection: Any, query: str, schema: Schema, place: str, otherwise: str) -> Iterator[Any]:
+    with our_words(f"{place}: {otherwise}"):
         found = connection.sql(statement(query))
         names = found.columns
     check_names(names, schema)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from understudy.arguments import as_path
-from understudy.errors import InputError, SettingError
+from understudy.errors import InputError, OutputError, SettingError
 from understudy.schema import Schema
 from understudy.source.protocol import Source
 from understudy.source.read import csv_batches, parquet_batches
@@ -83,13 +83,19 @@ def located(data: Any, query: str | None = None, temp_dir: Place = None) -> Iter
 
     Raises:
         SettingError: for a query beside a frame, or one that is no text.
+        InputError: when there is no such file.
+        OutputError: when there is no such folder to work in.
     """
     temp_dir = None if temp_dir is None else as_path("temp_dir", temp_dir)
+    if temp_dir is not None and not temp_dir.is_dir():
+        raise OutputError(f"{temp_dir}: there is no such folder to work in; make it, or give another (--temp-dir)")
     if query is not None and not isinstance(query, str):
         raise SettingError("query: give a SELECT statement as text")
     home = home_of(data, query=query is not None)
     if home == "frame" and query is not None:
         raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
+    if home == "file" and not Path(data).exists():
+        raise InputError(f"{data}: there is no such file; check the path")
     if home in ("frame", "file"):
         yield data
         return

@@ -51,9 +51,15 @@ def _home_of_text(text: str, query: bool) -> Home:
     if mark and scheme in (*_POSTGRES, "duckdb"):
         return "duckdb" if scheme == "duckdb" else "postgresql"
     refuse_url(text)
-    if Path(text).is_file() and not query:
+    if not text.strip():  # Path("") is this folder: a variable that is not set would take all the files in it
+        raise InputError("the table: its path is empty; give the path of a file or folder, or a database's URL")
+    try:
+        single, folder = Path(text).is_file(), Path(text).is_dir()
+    except OSError:
+        raise InputError(f"{text}: no such file, or no permission to see it; check the path") from None
+    if single and not query:
         return "file"
-    return "files" if query or Path(text).is_dir() or glob.has_magic(text) else "file"
+    return "files" if query or folder or glob.has_magic(text) else "file"
 
 
 def refuse_url(text: str) -> None:

@@ -9,8 +9,9 @@ import pytest
 import understudy as us
 from understudy.errors import InputError
 from understudy.schema import Schema
+from understudy.source.sql.duckdb import database_columns
 from understudy.source.sql.located import Located
-from understudy.source.sql.temp import PREFIX
+from understudy.source.sql.temp import PREFIX, PrivateFolder
 
 duckdb = pytest.importorskip("duckdb")
 OPEN = Schema.from_dict(
@@ -35,6 +36,15 @@ def shop(tmp_path):
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
         connection.execute(f"create table people as {ROWS.format(90)}")
     return tmp_path / "shop.duckdb"
+
+
+def test_a_table_that_is_not_there_is_named(shop, tmp_path):
+    with pytest.raises(InputError, match=r'shop\.duckdb: "s"\."peple" cannot be read; is it a table or view'):
+        Located(f"duckdb://{shop}?table=s.peple").coded(CODED)
+    with pytest.raises(InputError, match='"peple" cannot be read'):
+        database_columns(f"duckdb://{shop}?table=peple", PrivateFolder(tmp_path))
+    with pytest.raises(InputError, match=r"shop\.duckdb: the query cannot be used; try it in DuckDB$"):
+        Located(f"duckdb://{shop}", "select nope from people").coded(CODED)
 
 
 def test_another_writer_of_a_database_changes_no_later_coding(shop, tmp_path):

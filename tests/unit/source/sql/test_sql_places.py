@@ -41,6 +41,23 @@ def test_homes(data: Any, home: str) -> None:
     assert home_of(data) == home
 
 
+@pytest.mark.parametrize("text", ["", "  "])
+def test_an_empty_path_is_not_this_folder(text: str) -> None:
+    with pytest.raises(InputError, match="its path is empty"), located(text):
+        pass
+
+
+def test_a_file_or_folder_that_is_not_there_is_told_first(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"people\.csv: there is no such file"), located(r"C:\data\people.csv"):
+        pass
+    (tmp_path / "t.csv").touch()
+    with (
+        pytest.raises(OutputError, match="no such folder to work in"),
+        located(tmp_path / "t.csv", None, tmp_path / "no"),
+    ):
+        pass
+
+
 def test_a_url_is_taken_apart_and_not_shown() -> None:
     place = database(URL, query=False)
     assert place.table == "sales.people"
@@ -210,6 +227,7 @@ def test_no_rows_and_no_units(tmp_path: Path) -> None:
 
 def test_frames_and_files_stay_what_they_are(tmp_path: Path) -> None:
     frame = pa.table({"a": [1]})
+    (tmp_path / "x.csv").touch()
     with located(frame) as same, located(tmp_path / "x.csv") as path, located(tmp_path) as folder:
         assert same is frame
         assert path == tmp_path / "x.csv"
