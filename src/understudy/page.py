@@ -23,6 +23,16 @@ def named(path: Path) -> Path:
     return path
 
 
+def reason(error: OSError) -> str:
+    """Why the system refused, in its own words and nobody else's: a library's may quote its insides.
+
+    >>> import errno
+    >>> reason(OSError(errno.ENOSPC, "Error writing bytes to file. Detail: [errno 28] No space left on device"))
+    'No space left on device'
+    """
+    return os.strerror(error.errno) if error.errno else "input/output error"
+
+
 def write_page(page: str, path: Path, *, private: bool = False) -> None:
     """Write a page completely or not at all.
 
@@ -39,8 +49,7 @@ def write_page(page: str, path: Path, *, private: bool = False) -> None:
         draft.write_text(page, encoding="utf-8", newline="\n")
         draft.replace(path)
     except OSError as error:
-        reason = error.strerror or "input/output error"
-        words = f"{path} could not be written ({reason}); check that the folder exists and is yours to write to"
+        words = f"{path} could not be written ({reason(error)}); check that the folder exists and is yours to write to"
         raise OutputError(words) from None
     finally:
         with suppress(OSError):

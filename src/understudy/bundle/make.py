@@ -19,6 +19,7 @@ from understudy.bundle.readme import readme
 from understudy.bundle.rows import plain, sampled, write_csv, write_parquet
 from understudy.errors import OutputError, SettingError
 from understudy.notation import as_page
+from understudy.page import reason
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report import public_report
@@ -88,7 +89,7 @@ def make_bundle(
             folder.rmdir()
         draft.replace(folder)
     except OSError as error:
-        raise OutputError(f"{folder} could not be written ({error.strerror or 'input/output error'})") from None
+        raise OutputError(f"{folder} could not be written ({reason(error)})") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

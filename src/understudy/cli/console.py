@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from understudy.errors import OutputError, SettingError
+from understudy.page import reason
 from understudy.progress import Progress, Step, silent
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
@@ -33,7 +34,7 @@ def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: b
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"the answer could not be written ({error.strerror or 'input/output error'})") from None
+        raise OutputError(f"the answer could not be written ({reason(error)})") from None
 
 
 def set_value(name: str, text: str) -> Any:

@@ -14,6 +14,7 @@ from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, 
 from understudy.cli.run import summary
 from understudy.errors import OutputError, SettingError
 from understudy.notice import ManyRows
+from understudy.page import reason
 
 if TYPE_CHECKING:
     from understudy.schema import Dialect
@@ -121,7 +122,7 @@ def _to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"the rows could not be written ({error.strerror or 'input/output error'})") from None
+        raise OutputError(f"the rows could not be written ({reason(error)})") from None
 
 
 def _check_rows_output(output: str, *, force: bool) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from understudy.errors import OutputError, UnderstudyError
+from understudy.page import reason
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Dialect
 
@@ -101,7 +102,7 @@ def written_file(path: Path, dialect: Dialect) -> Iterator[Opened]:
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise OutputError(f"{path} could not be written ({error.strerror or 'input/output error'})") from None
+        raise OutputError(f"{path} could not be written ({reason(error)})") from None
     finally:
         with suppress(OSError):
             draft.unlink()

@@ -260,10 +260,12 @@ class TestRefusals:
         from understudy.bundle import make
 
         def fail(*_):
-            raise OSError(28, "No space left on device")
+            raise OSError(
+                28, "Error writing bytes to file. Detail: [errno 28] No space left on device"
+            )  # arrow's words
 
         monkeypatch.setattr(make, "codebook_csv", fail)
-        with pytest.raises(OutputError, match="No space left"):
+        with pytest.raises(OutputError, match=r"written .No space left on device.$"):
             make_bundle(survey, tmp_path / "a", rows=5)
         assert not list(tmp_path.iterdir())
 
