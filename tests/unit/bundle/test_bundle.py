@@ -260,9 +260,7 @@ class TestRefusals:
         from understudy.bundle import make
 
         def fail(*_):
-            raise OSError(
-                28, "Error writing bytes to file. Detail: [errno 28] No space left on device"
-            )  # arrow's words
+            raise OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device")  # arrow's
 
         monkeypatch.setattr(make, "codebook_csv", fail)
         with pytest.raises(OutputError, match=r"written .No space left on device.$"):
