@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, combinations
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import numpy as np
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.notation import is_page, read_yaml
+
+MOST_CLIQUES = 2_000_000
+"""The most cliques of an `all-kway` workload: the triples of 229 columns. Listing more takes minutes and gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +59,18 @@ class Workload:
 
     @classmethod
     def all_kway(cls, domain: Domain, k: int) -> Workload:
-        """Every clique of k columns (of all columns, where there are fewer)."""
+        """Every clique of k columns (of all columns, where there are fewer).
+
+        Raises:
+            SettingError: for a k below 1, and for more cliques than can be listed.
+        """
         if k < 1:
             raise SettingError("workload: all-kway needs k of at least 1")
+        if (many := comb(len(domain), min(k, len(domain)))) > MOST_CLIQUES:
+            raise SettingError(
+                f"workload: all-{k}way of {len(domain)} columns are {many} tables; take fewer columns at once, or name "
+                "the tables that matter in a .yaml file"
+            )
         return cls.of(domain, combinations(domain.columns, min(k, len(domain))))
 
     @classmethod
