@@ -44,7 +44,8 @@ def answer(
         lines.append("No bound is known for this query.")
     else:
         ends = f"{number.format(found.low)} to {number.format(found.high)}"
-        lines.append(f"{ends} in the true table, with confidence {confidence:g} (from {found.source})")
+        without = "" if found.left_out is None else f" (without {found.left_out})"
+        lines.append(f"{ends} in the true table{without}, with confidence {confidence:g} (from {found.source})")
     tell("\n".join(lines), asdict(found), as_json=as_json)
 
 

@@ -41,6 +41,8 @@ class Answer:
         confidence: the probability with which it holds, over the mechanism's noise.
         rows_value: the same query on given synthetic rows, scaled to the model's total; None without rows.
         rows_bound: how far that can be from the true answer: the bound, and the rows' distance from the model.
+        left_out: which rows of the true table are not counted, in words, since the release does not use them; None
+            where it uses all.
     """
 
     value: float
@@ -51,6 +53,7 @@ class Answer:
     confidence: float
     rows_value: float | None = None
     rows_bound: float | None = None
+    left_out: str | None = None
 
 
 def check_confidence(confidence: Any) -> None:
@@ -96,6 +99,7 @@ def answer(
         confidence=confidence,
         rows_value=on_rows,
         rows_bound=max(high - on_rows, on_rows - low) if finite and on_rows is not None else None,
+        left_out=release.schema.left_out,
     )
 
 

@@ -207,7 +207,10 @@ class Release:
     def _mind_evidence(self, rows: int) -> None:
         most = self.most_rows
         if most is not None and rows > most:
-            words = f"the true table has at most about {most:.0f} rows; more synthetic ones add no evidence, and"
+            without = "" if self.schema.left_out is None else f" (without {self.schema.left_out})"
+            words = (
+                f"the true table has at most about {most:.0f} rows{without}; more synthetic ones add no evidence, and"
+            )
             warnings.warn(f"{words} standard errors computed from them are too small", ManyRows, stacklevel=4)
 
     @property
@@ -217,7 +220,7 @@ class Release:
 
     @property
     def most_rows(self) -> float | None:
-        """The most rows that the true table can have, at 99.9 % confidence; None where nothing tells.
+        """The most rows that the true table can have (of those used), at 99.9 % confidence; None where nothing tells.
 
         More synthetic rows than that look like more evidence than there is: standard errors from them are too small.
         """
@@ -235,8 +238,10 @@ class Release:
             share: answer with shares of all rows instead of counts.
             rows: synthetic rows to answer from as well.
 
-        **Guarantees.** The interval holds with that probability over the mechanism's noise, whatever the rows. Several
-        answers each hold with it; for m answers together ask for confidence 1 - (1 - c) / m.
+        **Guarantees.** The interval holds with that probability over the mechanism's noise, whatever the rows. It is
+        about the rows that the release uses (`left_out` says which it does not), as the schema codes them: a value
+        beyond a bound counts as the bound. Several answers each hold with it; for m of them together ask for
+        confidence 1 - (1 - c) / m.
         **Privacy.** Post-processing: costs nothing.
 
         Raises:

@@ -216,6 +216,7 @@ def _range(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
     last = axis.last if high is None else _unit(column, high)
     if low is not None and high is not None:
         _check_order(column, first, last)
+    _check_inside(column, first, last)
     first, last = max(first, axis.first), min(last, axis.last)
     starts = np.maximum(axis.lower, first)
     if axis.grain:
@@ -236,6 +237,14 @@ def _check_order(column: Coded, first: Any, last: Any) -> None:
     """Nothing lies in a range that ends before it begins: whoever writes one meant another."""
     if first > last:
         raise SettingError(f"query: the range of {column.name!r} ends before it begins; swap its ends")
+
+
+def _check_inside(column: Measured, first: Any, last: Any) -> None:
+    """Whether values lie beyond the bounds nobody can tell: they count as the nearest bound, or as unknown."""
+    if first > column.axis.last or last < column.axis.first:
+        beyond = "unknown" if column.outside == "unknown" else "the nearest of these"
+        low, high = column.from_units(np.array([column.axis.first, column.axis.last])).to_pylist()
+        raise SettingError(f"query: column {column.name!r} goes from {low} to {high}; values beyond count as {beyond}")
 
 
 def _code(column: Coded, value: Any) -> int:

@@ -125,8 +125,21 @@ class Schema:
         None where a unit's rows are cut to so many, or a column says ``on_unknown: drop_row``: how many are left is
         private.
         """
-        dropping = any(column.on_unknown == "drop_row" for column in self.coded)
-        return None if dropping or self.privacy_unit.column is not None else self.rows
+        return self.rows if self.left_out is None else None
+
+    @property
+    def left_out(self) -> str | None:
+        """Which rows of the table are not used, in words: counts and bounds are about the others. None where all are.
+
+        >>> Schema.from_domain({"a": 2, "b": 2}).left_out
+        'rows with an unknown cell'
+        """
+        unit = self.privacy_unit
+        some = [] if unit.column is None else [f"rows beyond {unit.max_rows} of one {unit.column!r}"]
+        dropping = [repr(column.name) for column in self.coded if column.on_unknown == "drop_row"]
+        where = "" if len(dropping) == len(self.coded) else f" in {', '.join(dropping)}"
+        some += [f"rows with an unknown cell{where}"] if dropping else []
+        return " and ".join(some) or None
 
     @cached_property
     def needs(self) -> tuple[str, ...]:

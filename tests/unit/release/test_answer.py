@@ -7,8 +7,11 @@ import datetime as dt
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 import understudy as us
+from understudy.bundle import make_bundle
+from understudy.cli import app
 from understudy.errors import SettingError
 from understudy.release.conditions import conditions, parsed
 from understudy.testing import insecure
@@ -160,6 +163,14 @@ def test_conditions_that_do_not_fit_are_refused(query):
         conditions(SCHEMA, query)
 
 
+@pytest.mark.parametrize("query", [{"age": 200}, {"age": (None, -1)}, {"age": [30, 100]}, {"pay": (8.5, None)}])
+def test_what_lies_beyond_the_bounds_cannot_be_told(query):
+    """Rows of 200 years are among those of 99: nobody knows that there are none."""
+    with pytest.raises(SettingError, match=r"goes from 0(\.0)? to (99|8\.0); values beyond count as the nearest"):
+        conditions(SCHEMA, query)
+    assert _part({"age": (90, 200)}, "age")[9] == 1.0
+
+
 @pytest.fixture(scope="module")
 def people():
     rng = np.random.default_rng(3)
@@ -200,6 +211,25 @@ def test_intervals_hold_the_true_count(release, people, query):
     share = release.answer(query, confidence=1 - 1e-9, share=True)
     assert share.low <= inside.mean() <= share.high
     assert share.value == pytest.approx(found.value / release.model.total)
+
+
+def test_what_is_not_counted_is_told_with_the_count(tmp_path):
+    visits = pd.DataFrame({"patient": np.arange(3000) // 10, "a": 1, "b": np.where(np.arange(3000) % 3, "1", "x")})
+    drops = {"name": "b", "type": "integer", "categories": [0, 1], "understudy": {"on_unknown": "drop_row"}}
+    fields = [{"name": "patient", "understudy": {"kind": "id"}}, {"name": "a", "type": "integer", "categories": [0, 1]}]
+    unit = {"understudy": {"privacy_unit": {"column": "patient", "max_rows": 2}}}
+    schema = us.Schema.from_dict({"fields": [*fields, drops], **unit})
+    with insecure(4):
+        release = us.synthesize(visits, schema, rho=50, mechanism="independent")
+    found = release.answer({"a": 1}, confidence=1 - 1e-9)
+    assert found.high < 700
+    assert found.left_out == "rows beyond 2 of one 'patient' and rows with an unknown cell in 'b'"
+    release.save(tmp_path / "r.release")
+    told = CliRunner().invoke(app, ["answer", str(tmp_path / "r.release"), "a=1"]).output
+    assert f"in the true table (without {found.left_out}), with confidence 0.95" in told
+    folder = make_bundle(release, tmp_path / "b").folder
+    for page in ("README.md", "report.html"):
+        assert "without rows beyond 2 of one" in (folder / page).read_text()
 
 
 def test_rows_add_their_distance_from_the_model(release):
