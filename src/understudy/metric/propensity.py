@@ -33,6 +33,7 @@ class Settings:
         cross_validated: also the study's variant: 5 folds, each split 70/30, propensities of the held-out parts.
         permutations: how many permutations make the null of a tree (pmse_ratio only).
         rows: at most so many rows of each table are used.
+        terms: at most so many values of a column enter a regression, the commonest; the others are one term together.
     """
 
     models: tuple[Model, ...] = ("logistic", "cart")
@@ -40,6 +41,7 @@ class Settings:
     cross_validated: bool = True
     permutations: int = 10
     rows: int = 50_000
+    terms: int = 200
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +108,7 @@ def stacked(real: Rows, synthetic: Rows, settings: Settings, rng: np.random.Gene
     require_same(real, synthetic)
     at_least("rows", settings.rows, 10)
     at_least("permutations", settings.permutations, 1)
+    at_least("terms", settings.terms, 1)
     if not settings.models or any(model not in ("logistic", "cart") for model in settings.models):
         raise SettingError("models: choose among logistic and cart")
     notes = tuple(
@@ -117,20 +120,27 @@ def stacked(real: Rows, synthetic: Rows, settings: Settings, rng: np.random.Gene
     terms, features = [], []
     for column in real.schema.coded:
         codes = np.concatenate([table.codes[column.name] for table in tables]).astype(np.int64)
+        if column.size > settings.terms and not (isinstance(column, Measured) and settings.numbers == "linear"):
+            notes += (f"In a regression {settings.terms} values of {column.name!r} have a term, and the others one.",)
         if isinstance(column, Measured) and settings.numbers == "linear":
             values = np.concatenate([table.units[column.name] for table in tables])
             empty = np.isnan(values)
-            terms += [np.where(empty, 0.0, values), *_one_hot(np.where(empty, codes, -1))]
+            terms += [np.where(empty, 0.0, values), *_one_hot(np.where(empty, codes, -1), settings.terms)]
             features.append(np.where(empty, float(column.bounds[0]) - 1.0, values))
         else:
-            terms += _one_hot(codes)
+            terms += _one_hot(codes, settings.terms)
             features.append(codes.astype(np.float64))
     labels = np.repeat([False, True], [table.rows for table in tables])
     return Stacked(np.column_stack(terms), np.column_stack(features), labels, notes)
 
 
-def _one_hot(codes: NDArray[np.int64]) -> list[Array]:
-    return [(codes == code).astype(np.float64) for code in np.unique(codes) if code >= 0]
+def _one_hot(codes: NDArray[np.int64], most: int) -> list[Array]:
+    """A term for each of the commonest codes, and one for all others: a regression on thousands takes hours."""
+    found, counts = np.unique(codes[codes >= 0], return_counts=True)
+    common = np.sort(found[np.argsort(-counts, kind="stable")[:most]])
+    terms = [(codes == code).astype(np.float64) for code in common]
+    rest = (codes >= 0) & ~np.isin(codes, common)
+    return [*terms, rest.astype(np.float64)] if rest.any() else terms
 
 
 def in_sample(model: Model, data: Stacked, complexity: float) -> Propensities:

@@ -1,0 +1,40 @@
+"""What both tables look like under each other, before a classifier sees them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import understudy as us
+from understudy.errors import SettingError
+from understudy.metric.propensity import Settings, stacked
+from understudy.metric.rows import Rows
+
+CODES = np.concatenate([np.repeat(np.arange(5), 40), np.arange(5, 60)])
+SCHEMA = us.Schema.from_domain({"icd": 60, "sex": 2})
+
+
+def tables():
+    real = pd.DataFrame({"icd": CODES, "sex": CODES % 2})
+    return Rows.of(real, SCHEMA), Rows.of(real[::-1], SCHEMA)
+
+
+def data(**settings):
+    return stacked(*tables(), Settings(numbers="codes", **settings), np.random.default_rng(0))
+
+
+def test_of_many_values_the_commonest_have_a_term_and_the_others_one():
+    few = data(terms=5)
+    assert few.terms.shape == (2 * len(CODES), 5 + 1 + 2)
+    assert few.terms[:, :6].sum(0).tolist() == [80, 80, 80, 80, 80, 110]
+    assert (few.terms[:, :6].sum(1) == 1).all()
+    assert few.notes == ("In a regression 5 values of 'icd' have a term, and the others one.",)
+    assert few.features.shape[1] == 2
+
+
+def test_of_few_values_each_has_one():
+    assert data().terms.shape[1] == 60 + 2
+    assert data().notes == ()
+    with pytest.raises(SettingError, match="terms"):
+        data(terms=0)
