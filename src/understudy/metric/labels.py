@@ -47,6 +47,8 @@ def axis_ends(column: Coded) -> tuple[str, str] | None:
 
 
 def unit_text(column: Measured, unit: float | np.generic) -> str:
-    """A value in units of the axis as people write it."""
+    """A value in units of the axis as people write it: numbers of four digits, which may be years, without a mark."""
     value = column.from_units(np.asarray([unit])).to_pylist()[0]
-    return f"{value:.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)

@@ -163,7 +163,7 @@ def _words(entry: Entry, labels: Sequence[str]) -> Any:
     if entry.what == "interval":
         return labels[entry.code]
     if entry.what in ("null", "unknown"):
-        return {"null": "(null)", "unknown": "(other)"}[entry.what]
+        return {"null": "(missing)", "unknown": "(other)"}[entry.what]
     return entry.value if entry.label is None else entry.label
 
 

@@ -124,3 +124,15 @@ def test_merged_values_are_listed_in_words():
         "age": ["20 to 29", "30 to 39"],
     }
     assert merged_values(Recoding.identity(), SCHEMA) == {}
+
+
+def test_years_are_no_thousands_and_empty_cells_are_missing():
+    born = {"name": "born", "type": "integer", "constraints": {"minimum": 1900, "maximum": 2029}}
+    paid = {"name": "paid", "type": "integer", "constraints": {"minimum": 0, "maximum": 29999}}
+    fields = [field | {"understudy": {"bins": 3}} for field in (born, paid)]
+    schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    recoding = Recoding({name: np.array([0, 1, 1, 1, 1]) for name in ("born", "paid")})
+    assert merged_values(recoding, schema) == {
+        "born": ["1943 to 1985", "1986 to 2029", "(missing)", "(other)"],
+        "paid": ["10,000 to 19,999", "20,000 to 29,999", "(missing)", "(other)"],
+    }
