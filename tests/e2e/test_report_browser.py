@@ -21,6 +21,7 @@ import understudy as us
 from understudy.report import custodian_report, public_report
 from understudy.schema.kinds.categorical import Categorical
 from understudy.schema.kinds.numeric import Numeric
+from understudy.schema.kinds.temporal import Temporal
 
 FLAGS = (
     "--headless",
@@ -42,6 +43,7 @@ JSON.stringify({
     return {width: box.width, height: box.height, marks: marks.length, name: s.getAttribute('aria-label')};
   }),
   figures: document.querySelectorAll('.drawn').length,
+  cut: [...document.querySelectorAll('.broad > .wide')].filter(e => e.scrollWidth > e.clientWidth + 1).length,
   spill: document.documentElement.scrollWidth - window.innerWidth,
   focusable: [...document.querySelectorAll('a[href],summary,[tabindex]')].filter(e => e.tabIndex >= 0).length,
   title: document.title
@@ -150,6 +152,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             Categorical(name="town", values=tuple(f"town number {i}" for i in range(30))),
             Numeric(name="age", minimum=0, maximum=99, bins=25),
             Categorical(name="a column with quite a long name", values=("yes", "no")),
+            Temporal(name="admitted", kind="date", minimum="2019-01-01", maximum="2022-12-31", bins=20),
         ),
         title="People",
     )
@@ -158,6 +161,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             "town": [f"town number {i}" for i in rng.integers(0, 30, 400)],
             "age": rng.integers(0, 99, 400),
             "a column with quite a long name": rng.choice(["yes", "no"], 400),
+            "admitted": np.datetime64("2019-01-01") + rng.integers(0, 1400, 400),
         }
     )
     folder = tmp_path_factory.mktemp("reports")
@@ -186,10 +190,11 @@ def test_it_is_drawn_without_a_word_on_the_console(
     assert not thrown
     asked = [e["params"]["request"]["url"] for e in browser.events if e.get("method") == "Network.requestWillBeSent"]
     assert [url for url in asked if not url.startswith("data:")] == [pages[kind].as_uri()]
-    charts = 4 + (1 if kind == "public" else 2 + 11)  # columns, associations, the model, and the scores' scales
+    charts = 5 + (1 if kind == "public" else 2 + 11)  # columns, associations, the model, and the scores' scales
     assert len(found["charts"]) == found["figures"] == charts
     assert all(chart["width"] > 100 and chart["height"] > 20 and chart["marks"] >= 2 for chart in found["charts"])
     assert found["spill"] <= 0  # nothing sticks out sideways, on a phone neither
+    assert found["cut"] == 0 or width < 1000  # wide tables have a scroll bar on a phone alone
     assert found["focusable"] > 10
 
 
