@@ -10,6 +10,8 @@ from understudy.release import Release
 from understudy.report.public import CAUTION, measured_tables
 
 _SHOWN = 12
+_CLEAR = 0.1
+"""A table of which noise alone would misplace a larger share of the rows is not called safe: it relates what is not."""
 _PANDAS = {
     "rows.parquet": 'pd.read_parquet("rows.parquet")',
     "rows.csv": 'pd.read_csv("rows.csv")',
@@ -53,6 +55,8 @@ def readme(
         replicates: how many replicate tables are in the folder `replicates`.
     """
     tables, receipt = measured_tables(release), release.receipt
+    joint = [table for table in tables if len(table.clique) > 1]
+    clear = {table.clique: table.relative(release.model.total) <= _CLEAR for table in joint}
     return rendered(
         "readme.md.j2",
         html=False,
@@ -60,7 +64,8 @@ def readme(
         receipt=receipt,
         title=release.schema.title or "A stand-in",
         warning=receipt.guarantee() if receipt.insecure or receipt.rehearsal else "",
-        joint=[" x ".join(table.clique) for table in tables if len(table.clique) > 1],
+        joint=[" x ".join(clique) for clique, good in clear.items() if good],
+        noisy=[" x ".join(clique) for clique, good in clear.items() if not good],
         limit=CAUTION * max((table.sigma for table in tables), default=0.0),
         shown=_SHOWN,
         loaders={name: found for name, lines in _LOADERS.items() if (found := _known(lines, files))},

@@ -8,6 +8,7 @@ import json
 import re
 import sys
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
@@ -215,6 +216,20 @@ class TestReadme:
         monkeypatch.chdir(folder)
         exec(compile(code, "README.md", "exec"), {})  # noqa: S102 - the page's own example
         assert "+/-" in capsys.readouterr().out
+
+    def test_tables_that_are_mostly_noise_are_not_called_safe(self, tmp_path):
+        rng = np.random.default_rng(1)
+        sizes = {"a": 2, "b": 2, "c": 40, "d": 40}
+        frame = pd.DataFrame({name: rng.integers(0, size, 4000) for name, size in sizes.items()})
+        with us.testing.insecure(1):
+            given = {"epsilon": 1, "delta": 1e-6, "mechanism": "gaussian", "workload": "all-2way"}
+            release = us.synthesize(frame, us.Schema.from_domain(sizes), **given)
+        page = (make_bundle(release, tmp_path / "a").folder / "README.md").read_text()
+        safe, unsafe = page.split("## Not safe")
+        assert "measured together: a x b" in safe
+        assert "c x d" not in safe
+        assert re.search(r"measured together, but with noise that .*c x d.* look more related than they are", unsafe)
+        assert "Any relation between columns" not in page
 
     def test_columns_alone_are_said_to_be_unrelated(self, tmp_path):
         frame = pd.DataFrame({"a": [0, 1] * 50, "b": [0, 1] * 50})
