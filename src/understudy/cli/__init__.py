@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from typing import Any
 
 
@@ -17,6 +18,8 @@ def __getattr__(name: str) -> Any:
 
 def main() -> None:
     """Run the command line; little is imported before this, so that whoever stops it early sees no traceback."""
+    if isinstance(sys.stdout, TextIOWrapper):  # a sign that the terminal cannot show is written as its number
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         from understudy.cli.commands import app
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -354,6 +355,17 @@ def test_a_folder_that_may_not_be_entered_is_no_fault_of_ours(release, call, mon
     monkeypatch.setattr("pathlib.Path.exists", refuse)
     code, _, err = call("sample", release, "-o", release.parent / "rows.csv")
     assert (code, "this user may not enter a folder of its path" in err) == (3, True)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_sign_that_the_terminal_cannot_show_ends_no_command(folder, encoding):
+    us.Schema.from_domain({"a": 3, "b \u2265 5": 2}).save(folder / "signs.yaml")
+    (folder / "signs.csv").write_text("a,b \u2265 5\n0,1\n", encoding="utf-8")
+    command = [sys.executable, "-m", "understudy", "schema", "check", folder / "signs.yaml", folder / "signs.csv"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"b \\u2265 5" in done.stdout
 
 
 def test_the_package_runs_as_a_module():
