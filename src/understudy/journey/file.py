@@ -109,7 +109,7 @@ def _checked(content: Any, file: Path) -> dict[str, Any]:
         raise SettingError(f"{file}: a run file is a mapping with at least data, schema and budget")
     _known(content, KEYS, f"{file}: ")
     for key in ("data", "schema", "budget"):
-        if content.get(key) is None:
+        if content.get(key) is None or not str(content[key]).strip():
             raise SettingError(f"{file}: `{key}` is missing; a run needs data, schema and budget")
     for key in ("data", "query", "schema", "dataset", "public", "noise"):
         if not isinstance(content.get(key, ""), str):

@@ -116,6 +116,7 @@ UNKNOWN = {
     "password": ({"data": "postgresql://me:secret@host/db?table=t"}, "`data` holds a password"),
     "password of a key": ({"data": "postgresql://host/db?table=t&SSLPassword=x"}, "`data` holds a password"),
     "number": ({"data": 7}, "`data` must be text"),
+    "nothing": ({"data": " "}, "`data` is missing"),
     "no budget": ({"budget": {"delta": 1e-9}}, "no budget was given"),
     "words": ({"budget": {"epsilon": "much", "delta": 1e-9}}, "epsilon must be a number"),
     "rows": ({"rows": "many"}, "`rows` must be a whole number"),
