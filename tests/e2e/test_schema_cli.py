@@ -368,6 +368,15 @@ def test_a_review_replaces_nothing_but_its_own_draft(unsaid, tmp_path):
     assert "Every column is reviewed." in run("schema", "review", draft, *answers)
 
 
+def test_a_cover_sheet_is_said_to_be_the_only_one_read(tmp_path):
+    book = pytest.importorskip("openpyxl").Workbook()
+    book.active.append(["Export"])
+    book.create_sheet("Data").append(["a"])
+    book.save(tmp_path / "t.xlsx")
+    told = run("schema", "draft", tmp_path / "t.xlsx", "-o", tmp_path / "s.yaml", code=3)
+    assert "no rows to propose anything from in its first sheet, and others are not read" in told
+
+
 def test_a_table_without_rows_proposes_nothing(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n")
     assert "no rows to propose anything from" in run(

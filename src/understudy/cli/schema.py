@@ -86,8 +86,9 @@ def _draft_of_rows(
 
     table, names, dialect, asides = _whole_table(data, header)
     if not len(table):
+        sheet = " in its first sheet, and others are not read" if data.suffix.lower() == ".xlsx" else ""
         raise InputError(
-            f"{data}: no rows to propose anything from; draft with --discover, or write the schema by hand"
+            f"{data}: no rows to propose anything from{sheet}; draft with --discover, or write the schema by hand"
         )
     stated = None if unit is None else unit_of(unit, names)
     proposal = propose(table, names, dialect, stated)
