@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
@@ -133,12 +134,22 @@ def check_names(names: Iterable[str], schema: Schema) -> None:
     if not listed:
         raise SchemaError("the table has no columns; give one with the columns that the schema names")
     if missing := [name for name in schema.needs if name not in found]:
-        raise SchemaError(f"{_named(missing)} not in the table; add or rename there, or correct the schema")
+        near = _near(missing, listed)
+        raise SchemaError(f"{_named(missing)} not in the table{near}; add or rename there, or correct the schema")
     if twice := [name for name in schema.needs if found[name] > 1]:
         raise SchemaError(f"{_named(twice)} named more than once in the table; rename all but one")
     if len(found) < found.total():
         places = [place + 1 for place, name in enumerate(listed) if found[name] > 1]
         raise SchemaError(f"columns number {places[0]} and others of the table share a name; rename all but one")
+
+
+def _near(missing: list[str], listed: list[str]) -> str:
+    """Where the table has a name that differs from a missing one in capitals, blanks and signs alone; by its place."""
+    bare = {re.sub(r"[\W_]", "", name).casefold(): place for place, name in enumerate(listed, 1)}
+    bare.pop("", None)
+    found = [(name, bare.get(re.sub(r"[\W_]", "", name).casefold())) for name in missing]
+    name, place = next(((name, place) for name, place in found if place), ("", None))
+    return "" if place is None else f" (its column number {place} is {name!r} but for capitals, blanks or signs)"
 
 
 def _named(names: list[str]) -> str:

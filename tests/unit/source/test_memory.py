@@ -112,6 +112,10 @@ def test_an_empty_table(frame: Callable[[Any], Any]) -> None:
 
 TROUBLES = {
     "missing column": (pd.DataFrame({"a": [0], "person": [CANARY]}), "column 'b' is not in the table"),
+    "other letters": (
+        pd.DataFrame({"a": [0], "person": [CANARY], "B_ ": [0]}),
+        "column 'b' is not in the table .its column number 3 is 'b' but for capitals, blanks or signs.; add or rename",
+    ),
     "missing unit": (pd.DataFrame({"a": [0], "b": [0]}), "column 'person' is not in the table"),
     "duplicate, pandas": (pd.DataFrame([[0, 0, 0, CANARY]], columns=["a", "b", "b", "person"]), "'b' is named more"),
     "duplicate, arrow": (pa.table([[0], [0], [0], [CANARY]], names=["a", "b", "b", "person"]), "'b' is named more"),
