@@ -110,7 +110,7 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
         return {"understudy": {"kind": "drop"}}, "lists, records and bytes cannot be synthesised"
     if _is_key(name, seen):
         key = {"understudy": {"kind": "id" if _KEY_NAME.search(name) else "drop"}}
-        amounts = _with_unit(name, seen) if not _KEY_NAME.search(name) else None
+        amounts = _with_unit(seen) if not _KEY_NAME.search(name) else None
         return amounts or (key, "different in almost every row: an identifier or free text")
     if seen.typed in ("date", "datetime", "duration"):
         return _typed_moment(seen)
@@ -126,7 +126,7 @@ def _is_key(name: str, seen: Profile) -> bool:
         return False
     real = seen.numeric > 0.8 and not seen.whole
     moments = any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _formats(seen)) if not seen.numeric else False
-    moments = moments or _clock(name, seen) is not None
+    moments = moments or _clock(seen) is not None
     return not real and not moments and (seen.numeric < 0.95 or bool(_KEY_NAME.search(name)))
 
 
