@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.model.tree.newton import Array, Coupling, End
+from understudy.model.tree.newton import Array, Coupling, End, add_margins, pull
 from understudy.model.tree.noisy_tables import Table
 
 _CLOSE = 1e-5  # standard deviations: how far apart margins of two tables may stay
@@ -73,29 +73,13 @@ class _Part:
     def values(self) -> Array:
         return self.table.values if self.barred is None else np.where(self.barred, 0.0, self.table.values)
 
-    def pull(self, prices: Array) -> Array:
-        """What the prices add up to for every cell, to be broadcast."""
-        total = np.zeros(())
-        for end in self.ends:
-            price = prices[end.prices].reshape(end.shape)
-            total = total + price if end.sign > 0.0 else total - price
-        return total
-
     def cells(self, prices: Array) -> Array:
-        free: Array = self.values - self.spread * self.pull(prices)
+        free: Array = self.values - self.spread * pull(self.ends, prices)
         return np.maximum(free, 0.0, out=free) if self.bounded else free
 
     def active(self, cells: Array) -> Array:
         """How far each cell moves when it is pulled."""
         return np.where(cells > 0.0, self.spread, 0.0) if self.bounded else self.spread
-
-    def add_margins(self, cells: Array, out: Array, power: int = 1) -> None:
-        for end in self.ends:
-            margin = (np.add.reduce(cells, axis=end.summed) if end.summed else cells).reshape(-1)
-            if end.sign**power > 0.0:
-                out[end.prices] += margin
-            else:
-                out[end.prices] -= margin
 
     def loss(self, cells: Array) -> float:
         off = cells - self.values
@@ -106,7 +90,7 @@ class _Part:
     def positive(self, prices: Array, afford: float) -> Array:
         """The cells, an empty one with what would cost so much: the less, the surer it is that it is empty."""
         cells = self.cells(prices)
-        sure = self.pull(prices) - self.table.precision * self.table.values
+        sure = pull(self.ends, prices) - self.table.precision * self.table.values
         sure = np.maximum(sure, _FLAT * np.sqrt(self.table.precision), out=sure)
         if self.barred is not None:
             sure[self.barred] = sure.max() / _FLAT
@@ -163,7 +147,7 @@ def _worth(parts: list[_Part], cells: list[Array], prices: Array, aims: Array) -
 def _sums(parts: list[_Part], cells: list[Array], links: int, power: int = 1) -> Array:
     out = np.zeros(links)
     for part, table in zip(parts, cells, strict=True):
-        part.add_margins(np.broadcast_to(table, part.table.values.shape), out, power)
+        add_margins(part.ends, np.broadcast_to(table, part.table.values.shape), out, power)
     return out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
+_LARGE, _FEW = 2048, 2  # a table of more cells and more ends of links would fill the matrix: it is visited by itself
 _MOST_INNER = 100
 _SINGULAR = 1e-10
 
@@ -32,6 +34,25 @@ class End:
     sign: float
 
 
+def pull(ends: Sequence[End], prices: Array) -> Array:
+    """What the prices of the links at a table add up to for each of its cells, to be broadcast."""
+    total = np.zeros(())
+    for end in ends:
+        price = prices[end.prices].reshape(end.shape)
+        total = total + price if end.sign > 0.0 else total - price
+    return total
+
+
+def add_margins(ends: Sequence[End], cells: Array, out: Array, power: int = 1) -> None:
+    """Add a table's margins to the links at it, with their sign or with its square."""
+    for end in ends:
+        margin = (np.add.reduce(cells, axis=end.summed) if end.summed else cells).reshape(-1)
+        if end.sign**power > 0.0:
+            out[end.prices] += margin
+        else:
+            out[end.prices] -= margin
+
+
 class Coupling:
     """Which cells of links move one another, because some cell of a table counts for both.
 
@@ -40,10 +61,13 @@ class Coupling:
     """
 
     def __init__(self, tables: Sequence[tuple[tuple[int, ...], Sequence[End]]]) -> None:
+        self._tables = tables
+        sizes = [(math.prod(shape), len(ends)) for shape, ends in tables]
+        self._large = [number for number, (cells, ends) in enumerate(sizes) if cells > _LARGE and ends > _FEW]
         self._blocks: list[tuple[int, tuple[int, ...], tuple[int, ...], float]] = []
         rows, columns = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
         for number, (shape, ends) in enumerate(tables):
-            for one, other in combinations(ends, 2):
+            for one, other in combinations(ends, 2) if number not in self._large else ():
                 lost = tuple(axis for axis in one.summed if axis in other.summed)
                 block = tuple(1 if axis in lost else size for axis, size in enumerate(shape))
                 self._blocks.append((number, shape, lost, one.sign * other.sign))
@@ -67,7 +91,10 @@ class Coupling:
 
         values = self._values(active)
         more = np.where(diagonal > _SINGULAR * whole, _SINGULAR * whole, whole)
-        diagonal = diagonal + more
+        diagonal, alone = diagonal + more, diagonal + more
+        for number in self._large:
+            shape, ends = self._tables[number]
+            add_margins(ends, -np.broadcast_to(active[number], shape), alone, 2)
         move, residual = np.zeros(len(broken)), broken.copy()
         direction = scaled = residual / diagonal
         size = float(residual @ scaled)
@@ -75,8 +102,11 @@ class Coupling:
         for _ in range(_MOST_INNER):
             if size <= enough:
                 break
-            image = diagonal * direction
+            image = alone * direction
             add_products(self._rows, self._columns, values, direction, image)
+            for number in self._large:
+                shape, ends = self._tables[number]
+                add_margins(ends, np.broadcast_to(active[number] * pull(ends, direction), shape), image)
             step = size / float(direction @ image)
             move += step * direction
             residual -= step * image

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from understudy.model.tree import newton
 from understudy.model.tree.newton import Coupling, End
 
 # Tables ab, bcd, b and their links: b of ab with b, b of bcd with b, the total of ab, and the pair bc of bcd.
@@ -28,8 +29,11 @@ def written_out(active: list[np.ndarray]) -> np.ndarray:
     return whole
 
 
+@pytest.mark.parametrize("large", [3, 11, 2048])  # all tables, those of two columns and more, or none by themselves
 @pytest.mark.parametrize("empty", [0.0, 0.4])
-def test_a_step_solves_the_system(empty: float) -> None:
+def test_a_step_solves_the_system(empty: float, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(newton, "_LARGE", large)
+    monkeypatch.setattr(newton, "_FEW", 0)
     rng = np.random.default_rng(0)
     active = [rng.random(shape) * (rng.random(shape) >= empty) for shape, _ in TABLES]
     active[2] = np.array(0.7)  # the same for all cells
