@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
-from understudy.privacy.exact import batches, dyadic
+from understudy.privacy.distances import batches, dyadic
 from understudy.privacy.scores import FixedMarginals
 
 LARGEST_TABLE = 1 << 28

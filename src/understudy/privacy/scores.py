@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from understudy.domain import Clique
-from understudy.privacy.exact import BITS, batches, distances
+from understudy.privacy.distances import BITS, batches, distances
 
 
 class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):

@@ -13,7 +13,7 @@ from fractions import Fraction
 from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.privacy.accounting.charge import Charge, gaussian, laplace
-from understudy.privacy.exact import BITS
+from understudy.privacy.distances import BITS
 from understudy.quality import Apart
 
 

@@ -9,11 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.errors import SettingError
 from understudy.privacy.exact import (
-    batches,
-    distances,
-    dyadic,
     float_above,
     float_below,
     fraction_of,
@@ -82,30 +78,6 @@ def test_bounds_are_never_told_smaller(value):
     told = float(upwards(value))
     assert value <= told or upwards(value) == repr(value)
     assert told <= value * (1 + 1e-5)
-
-
-def test_distance_is_exact_where_floats_are_not():
-    counts = np.array([2**36, 1], np.int64)
-    given_cells = dyadic([(("a",), 2, [2.0**36 - 2.0**-16, 0.5]), (("b",), 1, 3.0)])
-    assert distances([counts, np.array([5], np.int32)], given_cells) == [1 + 2**15, 2 << 16]
-
-
-def test_tables_come_in_batches_of_about_a_million_cells():
-    sizes = [5, 1 << 20, 3, 4, 1 << 21]
-    assert list(batches(sizes, int)) == [[5, 1 << 20], [3, 4, 1 << 21]]
-    assert list(batches([3, 4], int)) == [[3, 4]]
-    assert list(batches([], int)) == []
-
-
-@pytest.mark.parametrize("bad", [[math.nan, 0], [math.inf, 0], [2.0**44, 0], [2.0**43, 2.0**43]])
-def test_marginals_whose_distances_could_wrap_around_are_refused(bad):
-    with pytest.raises(SettingError, match=r"marginal of .'b',. .*too large"):
-        dyadic([(("a",), 2, [1.0, 2.0]), (("b",), 2, bad)])
-
-
-def test_marginal_of_another_size_is_refused():
-    with pytest.raises(SettingError, match="has 3 cells, its table 2"):
-        dyadic([(("a",), 2, [1, 2, 3])])
 
 
 def _indif_by_definition(table):
