@@ -67,7 +67,7 @@ def estimate(
     rows = _total(domain, measurements, total)
     cliques = [*(m.clique for m in measurements), *masks]
     tree = JunctionTree.of(domain, cliques, limit_mib=_limit(limit_mib))
-    problem = make_problem(tree, measurements, rows, masks)
+    problem = make_problem(tree, measurements, rows, masks, tolerance=tolerance)
     x, report = minimise(
         problem,
         warm=None if warm_start is None else warm_potentials(problem, warm_start),
@@ -75,9 +75,10 @@ def estimate(
         max_seconds=max_seconds,
         watch=lambda calls, loss: None if calls % 25 else progress(Step("estimate", None, f"{calls} iterations")),
     )
-    potentials = problem.propagation.folded(problem.potentials(x))
-    potentials[problem.forbidden] = -np.inf
-    propagation = problem.propagation
+    folded, propagation = problem.folded(x), problem.propagation
+    folded[problem.forbidden] = -np.inf
+    del x, problem  # as much memory as the result
+    potentials = folded.copy()
     tables = {propagation.tables[t]: potentials[propagation.slice_of(t)] for t in range(propagation.factors)}
     return GraphicalModel(domain, tables, total=rows, report=report)
 

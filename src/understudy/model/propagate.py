@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from understudy.model.sweep.schedule import scratch_of
 from understudy.model.sweep.steps import Arrangement, steps_of
 
 Vector = NDArray[np.float64]
+Potentials = Vector | Callable[[Vector], None]  # or what writes them into a vector
 
 
 class Propagation:
@@ -77,12 +78,18 @@ class Propagation:
         return slice(int(self.starts[table]), int(self.starts[table + 1]))
 
     def marginals(
-        self, potentials: Vector, total: float, *, forbidden: NDArray[np.int64], logs: bool = False
+        self,
+        potentials: Potentials,
+        total: float,
+        *,
+        forbidden: NDArray[np.int64],
+        logs: bool = False,
     ) -> Vector:
         """Marginals of all tables, adding up to `total` each: a part of the workspace, valid until the next call.
 
         Args:
-            potentials: for all tables; not changed.
+            potentials: for all tables, not changed; or what writes them into a vector as long as all tables and the
+                caller's own numbers, and does so again if the log domain must take over.
             total: what each table adds up to.
             forbidden: positions, in the maximal tables, of cells that cannot occur.
             logs: work in the log domain from the start.
@@ -100,9 +107,12 @@ class Propagation:
         found *= total / found[-1]
         return found
 
-    def folded(self, potentials: Vector) -> Vector:
-        """The potentials of the maximal tables with those of the contained tables added: the same distribution."""
-        return self._fold(potentials).copy()
+    def folded(self, potentials: Potentials) -> Vector:
+        """The potentials of the maximal tables with those of the contained tables added: the same distribution.
+
+        They are a part of the workspace, valid until the next call.
+        """
+        return self._fold(potentials)
 
     def belief(self, position: int) -> Vector:
         """The table of a tree clique, adding up to 1, by the messages of the last call of `marginals`."""
@@ -133,14 +143,17 @@ class Propagation:
 
         return float(kernels.run(work, self._steps.schedule, first, last, self._sums, *self._scratch))
 
-    def _fold(self, potentials: Vector) -> Vector:
+    def _fold(self, potentials: Potentials) -> Vector:
         """The potentials of the maximal tables, those of contained tables added, at the workspace's beginning."""
         folded = self._work[: self.size]
-        np.copyto(folded, potentials)
+        if callable(potentials):
+            potentials(self._work[: self._room.stop - self._room.start])
+        else:
+            np.copyto(folded, potentials)
         self._run(folded, 0, self._steps.folding)
         return folded[: self._arranged.maximal]
 
-    def _linear(self, potentials: Vector, forbidden: NDArray[np.int64]) -> bool:
+    def _linear(self, potentials: Potentials, forbidden: NDArray[np.int64]) -> bool:
         """Propagate in the linear domain; False when that underflowed."""
         from understudy.model.kernels import propagation as kernels
 
@@ -155,7 +168,7 @@ class Propagation:
             self.log_partition = shift + math.log(mass) + float(np.log(self._sums[self._steps.normalisers]).sum())
         return not self.in_logs
 
-    def _logarithmic(self, potentials: Vector, forbidden: NDArray[np.int64]) -> None:
+    def _logarithmic(self, potentials: Potentials, forbidden: NDArray[np.int64]) -> None:
         """Propagate in the log domain."""
         from understudy.model.kernels import log_domain
 

@@ -6,28 +6,39 @@ eigenvectors allows steps several times as long, and hardly moves the minimum: w
 residual has no part along a direction that the model can follow.
 
 A stiff direction is in proportion to the counts, so nearly all of it lies on the few cells where most people are: on
-one in thirty-two it has 99.9 % of its square. The search keeps to these.
+one in a hundred it has 99.9 % of its square. The search keeps to these.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.model.descent.problem import Problem, Vector
+from understudy.model.descent.problem import Numbers, Problem, Vector
 from understudy.model.kernels.arguments import Basis, Directions, Weights
 
 _DIFFERENCE = 1e-5  # of a potential, at a probe
 _COARSER = 1e-4  # where the answers before it are known in single precision
 _MORE_STEPS = 8
-_FEW, _SHARE = 4096, 32  # cells that directions lie on: so many, or one in so many if that is more
+_FEW, _SHARE = 1024, 128  # cells that directions lie on: so many, or one in so many if that is more
 _SETTLED = 0.3  # an eigenvalue counts as found when its error is below this part of it
 _SHORTEST = 1 / 16  # eigenvalues are brought down to this part of the largest at most
 _FURTHEST = 1e6  # that a step may move a potential: undoing a longer one would lose digits
 _LONGEST = 0.5  # of a step's change of a potential, while shortening is trusted: eigenvalues hold nearby only
+
+
+class Stride(NamedTuple):
+    """How long a step is, and the two momenta: along the way so far, and over the plain step."""
+
+    step: float
+    along: float
+    over: float
 
 
 @dataclass
@@ -46,7 +57,7 @@ class Metric:
     stiff: Directions
     shortened: Vector
 
-    def measure(self, answers: Vector, targets: Vector) -> tuple[float, Vector]:
+    def measure(self, answers: Vector, targets: Numbers) -> tuple[float, Vector]:
         """Half the squared residual in this metric, and the residual's part along each stiff direction."""
         from understudy.model.kernels.descent import half_squares, parts
 
@@ -56,23 +67,28 @@ class Metric:
         squares = half_squares(self.weights, answers, targets)
         return float(squares - 0.5 * np.sum(self.shortened * found * found)), found
 
-    def slopes(self, answers: Vector, targets: Vector, found: Vector, step: float, out: NDArray[np.float32]) -> None:
-        """By how much a step against the gradient lowers each unknown; `found` is what `measure` told."""
-        from understudy.model.kernels.descent import slopes, subtract
+    def descend(
+        self, x: Numbers, beyond: NDArray[np.float32], answers: Vector, targets: Numbers, found: Vector, *, by: Stride
+    ) -> None:
+        """Move `x`, whose answers these are, one accelerated step; `found` is what `measure` told.
 
-        slopes(self.weights, answers, targets, step, out)
+        `beyond` is how far the last such step went beyond a plain one, and afterwards how far this one did.
+        """
+        from understudy.model.kernels.descent import descend, subtract
+
+        descend(x, beyond, self.weights, answers, targets, *by)
         if len(found):
-            mine = np.zeros(len(self.stiff.places))
-            subtract(self.stiff.rows, step * self.shortened * found, mine)
-            out[self.stiff.places] += mine
+            less, places = np.zeros(len(self.stiff.places)), self.stiff.places
+            subtract(self.stiff.rows, by.step * self.shortened * found, less)
+            x[places] -= (1.0 + by.along + by.over) * less
+            beyond[places] -= (by.along + by.over) * less
 
 
-def metric_at(problem: Problem, x: Vector, weights: Weights, directions: int, *, enough: float = 0.0) -> Metric:
+def metric_at(problem: Problem, x: Numbers, weights: Weights, directions: int, *, enough: float = 0.0) -> Metric:
     """The metric of these weights at `x`, shortened along at most this many directions: Lanczos' method.
 
     The oracle's room must hold the answers at `x`, and does so again afterwards. Costs a call of the oracle for each
-    direction and nine more, or fewer where the curvature is `enough` when known to that part of it. Writes for a while
-    over `x`.
+    direction and nine more, or fewer where the curvature is `enough` when known to that part of it.
     """
     from understudy.model.kernels.descent import extremes
 
@@ -90,7 +106,7 @@ def _plain(weights: Weights, largest: float, expected: float, leap: float) -> Me
 
 
 def _shortened(
-    problem: Problem, x: Vector, weights: Weights, directions: int, expected: float, leap: float
+    problem: Problem, x: Numbers, weights: Weights, directions: int, expected: float, leap: float
 ) -> Metric | None:
     """The metric with stiff directions shortened, if they can be trusted; None where not even the largest was found."""
     places = _heaviest(weights, problem.room)
@@ -112,16 +128,22 @@ def _shortened(
 def _heaviest(weights: Weights, answers: Vector) -> NDArray[np.int64]:
     """Where stiff directions have most of their length: the answers that are large in units of their noise."""
     few = min(len(answers), max(_FEW, len(answers) // _SHARE))
+    tables = [slice(*ends) for ends in itertools.pairwise([0, *weights.ends.tolist()])]
     sizes = np.abs(answers, dtype=np.float32)
-    for start, end, weight in zip([0, *weights.ends], weights.ends, weights.each, strict=False):
-        sizes[start:end] *= math.sqrt(weight)
-    sorted_by = sizes.copy()
-    sorted_by.partition(len(sizes) - few)
-    return np.flatnonzero(sizes >= sorted_by[len(sizes) - few])[:few]
+    for table, weight in zip(tables, weights.each, strict=True):
+        sizes[table] *= math.sqrt(weight)
+    sizes.partition(len(sizes) - few)
+    least = sizes[len(sizes) - few]
+    del sizes
+    found = [
+        table.start + np.flatnonzero(np.abs(answers[table], dtype=np.float32) * np.float32(math.sqrt(weight)) >= least)
+        for table, weight in zip(tables, weights.each, strict=True)
+    ]
+    return np.concatenate(found)[:few]
 
 
 def _stiffest(
-    problem: Problem, x: Vector, weights: Weights, places: NDArray[np.int64], steps: int
+    problem: Problem, x: Numbers, weights: Weights, places: NDArray[np.int64], steps: int
 ) -> tuple[Vector, Vector, Vector, Vector]:
     """Eigenvalues of covariance times weights, estimates of their errors, eigenvectors in a basis, and the basis.
 
@@ -129,7 +151,7 @@ def _stiffest(
     """
     from understudy.model.kernels.descent import half_squares, parts, subtract
 
-    mine, here, base = weights.at(places), x[places], problem.room[places]
+    mine, base = weights.at(places), problem.room[places]
     around = problem.room.astype(np.float32)
     rows = np.empty((steps, len(places)))
     diagonal: list[float] = []
@@ -146,9 +168,8 @@ def _stiffest(
         np.divide(image, size, out=rows[step])
         change = mine * rows[step]
         epsilon = _DIFFERENCE / float(np.abs(change).max())
-        x[places] = here + epsilon * change
-        found = problem.answers(x)
-        x[places] = here
+        change *= epsilon
+        found = problem.answers(x, moved=partial(_add, places, change))
         image = (found[places] - base) / epsilon
         everywhere = 2.0 * half_squares(weights, found, around) / epsilon**2
         outside.append(math.sqrt(max(0.0, everywhere - np.sum(mine * image**2))))
@@ -166,7 +187,11 @@ def _stiffest(
     return eigenvalues, np.hypot(errors, elsewhere), vectors, rows[: len(diagonal)]
 
 
-def _largest_eigenvalue(problem: Problem, x: Vector, weights: Weights, enough: float) -> float:
+def _add(places: NDArray[np.int64], change: Vector, vector: Vector) -> None:
+    vector[places] += change
+
+
+def _largest_eigenvalue(problem: Problem, x: Numbers, weights: Weights, enough: float) -> float:
     """The largest eigenvalue of covariance times weights.
 
     Each image is made orthogonal to the last two alone, which is all the theory asks for, no others are kept, and the
@@ -179,7 +204,7 @@ def _largest_eigenvalue(problem: Problem, x: Vector, weights: Weights, enough: f
     beside: list[float] = []
     eigenvalues = np.zeros(1)
     answers, image = problem.room.astype(np.float32), problem.room
-    image -= problem.targets
+    change(image, problem.targets, 1.0)
     size = math.sqrt(2.0 * half_squares(weights, image, None))
     for step in range(_MORE_STEPS):
         if not 1e-8 * max(diagonal, default=0.0) < size < math.inf:
@@ -187,9 +212,7 @@ def _largest_eigenvalue(problem: Problem, x: Vector, weights: Weights, enough: f
         if step:
             beside.append(size)
         epsilon = _COARSER / store(basis, step % 2, weights, image, size)
-        shift(x, weights, basis, step % 2, epsilon)
-        image = problem.answers(x)
-        shift(x, weights, basis, step % 2, -epsilon)
+        image = problem.answers(x, moved=partial(shift, weights, basis, step % 2, epsilon))
         change(image, answers, epsilon)
         diagonal.append(float(part_along(basis, step % 2, weights, image)))
         take_off(basis, step % 2, diagonal[-1], image)

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from understudy.model.descent.metric import metric_at
-from understudy.model.descent.problem import Problem, Vector
+from understudy.model.descent.metric import Stride, metric_at
+from understudy.model.descent.problem import Numbers, Problem
 from understudy.model.descent.start import cold_potentials
 from understudy.model.kernels.arguments import Weights
 from understudy.model.report import FitReport
@@ -30,6 +29,7 @@ _SMALLEST_CAP = 0.1  # of count times weight: below it there is nothing to softe
 _DIRECTIONS = 12  # stiff ones that are shortened
 _ROUGHLY = 0.05  # relative error of the curvature from a cold start; a warm residual may hide the largest eigenvalue
 _SHRINK, _YOUNG = 0.7, 30  # the step, when the loss rises within so many iterations of a restart
+_LEVEL = 1e-5  # of the tolerance: a rise of the loss that may be rounding
 _WINDOW = 10
 _NOTHING = 1e-9  # a loss so small, in squared standard deviations of noise, that all is fitted
 _PATIENCE = 10.0  # windows to come that may gain as much as the last: momentum is slow to build after a warm start
@@ -43,11 +43,11 @@ _SAME = 1e-6  # relative difference between linear and log domain that does not 
 def minimise(
     problem: Problem,
     *,
-    warm: Vector | None = None,
+    warm: Numbers | None = None,
     tolerance: float,
     max_seconds: float | None,
     watch: Callable[[int, float], None],
-) -> tuple[Vector, FitReport]:
+) -> tuple[Numbers, FitReport]:
     """The unknowns `x` that minimise the problem's loss, and how it went.
 
     Starts from `warm`, which it writes over, if that is better than starting cold.
@@ -79,7 +79,7 @@ def minimise(
 class _Descent:
     """Where the descent is: at `x`, whose answers are in the oracle's room.
 
-    A trial takes the place of `x`; the slope, and how far it went beyond a plain step, tell where `x` was.
+    A trial takes the place of `x`. If it is refused, the descent goes on from where the plain step alone led.
     """
 
     problem: Problem
@@ -94,10 +94,10 @@ class _Descent:
     begun: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        self.x = np.empty(len(self.problem.targets))
+        self.x = self.problem.new_unknowns()
         self.cold = True
 
-    def begin(self, warm: Vector | None) -> None:
+    def begin(self, warm: Numbers | None) -> None:
         """Go to the cold start, or to the warm one if it is better."""
         self.warning, self.cold = "", True
         cold_potentials(self.problem, self.x)
@@ -126,7 +126,7 @@ class _Descent:
         stiffness = metric_at(problem, self.x, problem.weights, 0, enough=_ROUGHLY).curvature
         for share, iterations in _SOFTENED:
             if share * stiffness >= _SMALLEST_CAP:
-                factors = np.empty(len(room), np.float32)
+                factors = np.empty(len(room), np.uint8)
                 soften(problem.weights, room, problem.targets, share * stiffness, factors)
                 self.run(problem.weights.softened(factors), iterations, 0)
 
@@ -138,8 +138,6 @@ class _Descent:
 
     def run(self, weights: Weights, iterations: int, directions: int) -> None:
         """Accelerated descent in one metric, until its own loss stops falling or the iterations are used up."""
-        from understudy.model.kernels.descent import descend, go_back
-
         targets, room, constant = self.problem.targets, self.problem.room, self.problem.constant
         final = weights is self.problem.weights
         metric = metric_at(self.problem, self.x, weights, directions, enough=0.0 if final else _ROUGHLY)
@@ -147,36 +145,35 @@ class _Descent:
         self.patience = max(_PATIENCE, self.cold * _BUILDING * metric.curvature**0.5 / _WINDOW)
         loss, parts = metric.measure(room, targets)
         loss += constant
-        slope, beyond = np.empty(len(self.x), np.float32), np.zeros(len(self.x), np.float32)
-        metric.slopes(room, targets, parts, step, slope)
+        beyond = np.zeros(len(self.x), np.float32)
         history, age, cycle, restarts, momentum = [loss], 0, 0, 0, 1.0
         self.converged = self.shifted = False
-        refused = False
         for _ in range(iterations):
             if self._must_stop():
                 break
-            age, before, momentum = age + 1, momentum, (1.0 + (1.0 + 4.0 * momentum**2) ** 0.5) / 2.0
-            descend(self.x, beyond, slope, (before - 1.0) / momentum, before / momentum)
-            self.problem.answers(self.x)
-            trial_loss, parts = metric.measure(room, targets)
-            refused = not trial_loss + constant <= loss
-            if refused:
-                shrink = _SHRINK if age <= _YOUNG else 1.0
-                go_back(self.x, beyond, slope, shrink)
-                step *= shrink
+            age, last, momentum = age + 1, momentum, (1.0 + (1.0 + 4.0 * momentum**2) ** 0.5) / 2.0
+            stride = Stride(step, (last - 1.0) / momentum, last / momentum)
+            metric.descend(self.x, beyond, room, targets, parts, by=stride)
+            self.refresh()
+            before, (loss, parts) = loss, metric.measure(room, targets)
+            loss += constant
+            if not loss <= before + _LEVEL * self.tolerance * before:
+                self.x -= beyond
+                beyond[:] = 0.0
+                self.refresh()
+                loss, parts = metric.measure(room, targets)
+                loss += constant
+                step *= _SHRINK if age <= _YOUNG else 1.0
                 age, cycle, momentum = 0, age, 1.0
                 restarts += 1
                 if len(parts) and restarts > _TRUSTED:  # the eigenvalues do not hold here: go on without
                     self.shifted = True
                     break
                 if step < _SMALLEST_STEP * first_step:
-                    self.converged = self._flat(history, loss, _WINDOW) or self._at_rest(first_step, slope)
+                    self.converged = self._flat(history, loss, _WINDOW) or self._at_rest(first_step)
                     failed = final and not self.converged
                     self.warning = "the step size collapsed before convergence" if failed else ""
                     break
-                continue
-            loss = trial_loss + constant
-            metric.slopes(room, targets, parts, step, slope)
             history.append(loss)
             left_out = 0.5 * float(np.sum(metric.shortened * parts * parts))
             self.watch(self.problem.propagation.calls, loss + left_out if final else self.loss())
@@ -187,8 +184,6 @@ class _Descent:
         else:
             if final:
                 self.warning = "the iteration limit was reached before convergence"
-        if refused:
-            self.refresh()
 
     def stuck(self) -> bool:
         """Whether moving part of the way to the cold start's distribution would help: then this is no minimum.
@@ -199,7 +194,7 @@ class _Descent:
         from understudy.model.kernels.descent import parabola
 
         problem, loss = self.problem, self.loss()
-        others = problem.answers(cold_potentials(problem, np.empty(len(self.x)))).astype(np.float32)
+        others = problem.answers(cold_potentials(problem, problem.new_unknowns())).astype(np.float32)
         self.refresh()
         slope, bend = map(float, parabola(problem.weights, problem.room, problem.targets, others))
         if not slope < 0.0 < bend:
@@ -242,21 +237,22 @@ class _Descent:
         if len(history) <= window or window < _WINDOW:
             return False
         windows = max(self.patience, len(history) / (2 * _WINDOW))
-        lately = (history[-1 - window] - loss) * _WINDOW / window * windows
+        lately = abs(history[-1 - window] - loss) * _WINDOW / window * windows
         self.gap = max(lately, self.cold * (history[len(history) // 2] - loss) / 3.0) / loss
         return self.gap <= self.tolerance
 
-    def _at_rest(self, step: float, slope: NDArray[np.float32]) -> bool:
+    def _at_rest(self, step: float) -> bool:
         """Whether no step along the true gradient, long or short, gains anything to speak of: the floor of rounding."""
-        from understudy.model.kernels.descent import slopes
+        from understudy.model.kernels.descent import descend
 
-        self.refresh()
         problem, loss = self.problem, self.loss()
-        slopes(problem.weights, problem.room, problem.targets, step, slope)
-        return not any(
-            problem.loss(problem.answers(self.x - part * slope)) < (1.0 - 1e-3 * self.tolerance) * loss
-            for part in (1.0, 0.1, 0.01)
-        )
+        for part in (1.0, 0.1, 0.01):
+            self.refresh()
+            x, beyond = self.x.copy(), np.zeros(len(self.x), np.float32)
+            descend(x, beyond, problem.weights, problem.room, problem.targets, part * step, 0.0, 0.0)
+            if problem.loss(problem.answers(x)) < (1.0 - 1e-3 * self.tolerance) * loss:
+                return False
+        return True
 
     def _must_stop(self) -> bool:
         if self.deadline is not None and time.perf_counter() > self.deadline:

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.measurement import Measurement
-from understudy.model.descent.least_squares import consistent_tables
+from understudy.model.descent.least_squares import Measured, consistent_tables
 from understudy.model.junction_tree import JunctionTree
 from understudy.model.kernels.arguments import Weights
 from understudy.model.propagate import Propagation
 from understudy.query import Query, Reordered
 
 Vector: TypeAlias = NDArray[np.float64]
+Numbers: TypeAlias = NDArray[np.floating[Any]]  # in single or double precision
+
+_STRONGEST = 2e4  # signal for single precision: counts in standard deviations, times the root of the tolerance
 
 
 @dataclass
@@ -31,7 +34,8 @@ class Problem:
     Attributes:
         propagation: the marginal oracle.
         total: the number of rows.
-        targets: what was measured; identity measurements made consistent with one another.
+        targets: what was measured; identity measurements made consistent with one another. In single precision, and
+            so are the unknowns, where rounding is nothing beside the noise.
         weights: 1/variance of each target.
         constant: the part of the loss that no distribution can change.
         general: for each general query its table, its answers' place, and the query.
@@ -41,7 +45,7 @@ class Problem:
 
     propagation: Propagation
     total: float
-    targets: Vector
+    targets: Numbers
     weights: Weights
     constant: float
     general: list[tuple[int, slice, Query]]
@@ -53,24 +57,38 @@ class Problem:
         """Where `answers` puts its results; every call writes over it."""
         return self.propagation.room
 
-    def potentials(self, x: Vector) -> Vector:
-        """The potentials of all tables; a part of `x` where there are no general queries."""
-        cells = x[: self.propagation.size]
-        if not self.general:
-            return cells
-        out = cells.copy()
-        for table, place, query in self.general:
-            out[self.propagation.slice_of(table)] += query.T @ x[place]
-        return out
+    def new_unknowns(self) -> Numbers:
+        """Room for `x`, all 0."""
+        return np.zeros_like(self.targets)
 
-    def answers(self, x: Vector, *, logs: bool = False) -> Vector:
-        """The model's answers at `x`, in the room: valid until the next call."""
-        marginals = self.propagation.marginals(
-            self.potentials(x), self.total, forbidden=self.forbidden, logs=logs or self.logs
-        )
+    def answers(self, x: Numbers, *, moved: Callable[[Vector], None] | None = None, logs: bool = False) -> Vector:
+        """The model's answers, in the room: valid until the next call.
+
+        Args:
+            x: the unknowns.
+            moved: changes a copy of them in double precision, whose answers are wanted then.
+            logs: work in the log domain from the start.
+        """
+
+        def potentials(out: Vector) -> None:
+            out[:] = x
+            if moved is not None:
+                moved(out)
+            self._add_general(out)
+
+        marginals = self.propagation.marginals(potentials, self.total, forbidden=self.forbidden, logs=logs or self.logs)
         for table, place, query in self.general:
             self.room[place] = query @ marginals[self.propagation.slice_of(table)]
         return self.room
+
+    def folded(self, x: Numbers) -> Vector:
+        """The potentials of the maximal tables that have the distribution of `x`: valid until the next call."""
+
+        def potentials(out: Vector) -> None:
+            out[:] = x
+            self._add_general(out)
+
+        return self.propagation.folded(potentials)
 
     def loss(self, answers: Vector) -> float:
         """Half the sum of squared residuals in units of the noise: minus the log-likelihood of Gaussian noise."""
@@ -78,31 +96,40 @@ class Problem:
 
         return self.constant + float(half_squares(self.weights, answers, self.targets))
 
+    def _add_general(self, unknowns: Vector) -> None:
+        for table, place, query in self.general:
+            unknowns[self.propagation.slice_of(table)] += query.T @ unknowns[place]
+
 
 def make_problem(
     tree: JunctionTree,
     measurements: Sequence[Measurement],
     total: float,
     forbidden: Mapping[Clique, NDArray[np.bool_]],
+    *,
+    tolerance: float = 1e-3,
 ) -> Problem:
-    """Merge the measurements of each clique by precision and lay everything out as vectors."""
+    """Merge the measurements of each clique by precision and lay everything out as vectors.
+
+    The measurements are read where they are: no more than one table of them is copied at a time.
+    """
     more = sum(len(m.values) for m in measurements if m.query is not None)
     propagation = Propagation(tree, [*(m.clique for m in measurements), *forbidden], more=more, beliefs=False)
-    tables = {clique: i for i, clique in enumerate(propagation.tables)}
-    merged, constant = _merged(propagation, [m for m in measurements if m.query is None])
-    targets, weights = np.zeros(propagation.size + more), np.zeros(len(tables))
-    for clique, fitted in consistent_tables(tree.domain, merged, total):
-        values, weight = merged.pop(clique)
-        targets[propagation.slice_of(tables[clique])] = fitted
-        weights[tables[clique]] = weight
-        constant += 0.5 * weight * float(np.square(fitted - values).sum())
+    numbers = {clique: i for i, clique in enumerate(propagation.tables)}
+    tables = _tables(propagation, [m for m in measurements if m.query is None])
+    targets = np.zeros(propagation.size + more, _precision(measurements, tolerance))
+    weights, constant = np.zeros(len(numbers)), 0.0
+    for clique, fitted in consistent_tables(tree.domain, tables, total):
+        targets[propagation.slice_of(numbers[clique])] = fitted.ravel()
+        weights[numbers[clique]] = tables[clique].weight
+        constant += tables[clique].loss(fitted)
     general: list[tuple[int, slice, Query]] = []
     place = propagation.size
     for m in measurements:
         if m.query is not None:
             query = _reordered(m.query, _permutation(tree.domain, m.clique, propagation))
             where = slice(place, place + len(m.values))
-            general.append((tables[propagation.engine_order(m.clique)], where, query))
+            general.append((numbers[propagation.engine_order(m.clique)], where, query))
             targets[where] = m.values
             place = where.stop
     each = [*weights, *(m.sigma**-2 for m in measurements if m.query is not None)]
@@ -111,30 +138,27 @@ def make_problem(
         propagation,
         total,
         targets,
-        Weights(np.array(ends, np.int64), np.array(each), np.empty(0, np.float32)),
+        Weights(np.array(ends, np.int64), np.array(each), np.empty(0, np.uint8)),
         constant,
         general,
         _forbidden_cells(propagation, forbidden),
     )
 
 
-def _merged(
-    propagation: Propagation, measurements: Sequence[Measurement]
-) -> tuple[dict[Clique, tuple[Vector, float]], float]:
-    """One table and weight for each clique, in the engine's order; and the loss that merging leaves behind."""
-    domain = propagation.tree.domain
-    found: dict[Clique, list[tuple[Vector, float]]] = {}
+def _precision(measurements: Sequence[Measurement], tolerance: float) -> type[np.floating[Any]]:
+    """Single precision, where what rounding does to counts is nothing beside the noise that the tolerance leaves."""
+    answers = sum(len(m.values) for m in measurements)
+    squares = sum(float(np.square(m.values / m.sigma).sum()) for m in measurements)
+    return np.float32 if squares <= answers * _STRONGEST**2 * tolerance else np.float64
+
+
+def _tables(propagation: Propagation, measurements: Sequence[Measurement]) -> dict[Clique, Measured]:
+    """What was measured of each clique, in the engine's order."""
+    found: dict[Clique, Measured] = {}
     for m in measurements:
         clique = propagation.engine_order(m.clique)
-        values = m.values.astype(np.float64)[_permutation(domain, m.clique, propagation)]
-        found.setdefault(clique, []).append((values, m.sigma**-2))
-    merged, left = {}, 0.0
-    for clique, several in found.items():
-        weight = sum(w for _, w in several)
-        mean = sum((w * values for values, w in several[1:]), several[0][1] * several[0][0]) / weight
-        left += 0.5 * sum(w * float(np.square(values - mean).sum()) for values, w in several)
-        merged[clique] = mean, weight
-    return merged, left
+        found.setdefault(clique, Measured(propagation.tree.domain, clique)).measurements.append(m)
+    return found
 
 
 def _permutation(domain: Domain, clique: Clique, propagation: Propagation) -> NDArray[np.int64]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from understudy.domain import Clique
 from understudy.errors import InputError
-from understudy.model.descent.problem import Problem, Vector
+from understudy.model.descent.problem import Numbers, Problem, Vector
 
 if TYPE_CHECKING:
     from understudy.model.graphical import GraphicalModel
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 _DEEP, _DEEPEST = 300.0, 60.0
 
 
-def cold_potentials(problem: Problem, out: Vector) -> Vector:
+def cold_potentials(problem: Problem, out: Numbers) -> Numbers:
     """Unknowns that owe nothing to an earlier model: independent columns, as measured; written to `out`."""
     out[:] = 0.0
     _place_one_ways(problem, out, set())
     return out
 
 
-def warm_potentials(problem: Problem, model: GraphicalModel) -> Vector:
+def warm_potentials(problem: Problem, model: GraphicalModel) -> Numbers:
     """An earlier model's potentials, and the measured one-way tables for columns it lacks.
 
     Tables that it does not contain are scaled to what was measured, if that is better: most of what a new measurement
@@ -35,7 +35,7 @@ def warm_potentials(problem: Problem, model: GraphicalModel) -> Vector:
     """
     if model.domain != problem.propagation.tree.domain:
         raise InputError("warm_start is a model of another domain; leave it out or use the same domain")
-    out = np.zeros(len(problem.targets))
+    out = problem.new_unknowns()
     covered: set[str] = set()
     for clique, values in model.factors():
         if _place(problem, out, clique, _shallow(values)):
@@ -47,7 +47,7 @@ def warm_potentials(problem: Problem, model: GraphicalModel) -> Vector:
     return out
 
 
-def _scale(problem: Problem, out: Vector, tables: list[int]) -> None:
+def _scale(problem: Problem, out: Numbers, tables: list[int]) -> None:
     """Move the potentials of measured tables to where these, taken alone, would have been fitted.
 
     Counts below the noise say little, so that half of it is added to what was measured and to what is there.
@@ -77,7 +77,7 @@ def _shallow(values: Vector) -> Vector:
     return shallow
 
 
-def _place(problem: Problem, out: Vector, clique: Clique, values: Vector) -> bool:
+def _place(problem: Problem, out: Numbers, clique: Clique, values: Vector) -> bool:
     """Add a table's potentials to the smallest table that contains it; False when none does."""
     fitting = [t for t, columns in enumerate(problem.propagation.tables) if set(clique) <= set(columns)]
     if fitting:
@@ -85,7 +85,7 @@ def _place(problem: Problem, out: Vector, clique: Clique, values: Vector) -> boo
     return bool(fitting)
 
 
-def _place_one_ways(problem: Problem, out: Vector, covered: set[str]) -> None:
+def _place_one_ways(problem: Problem, out: Numbers, covered: set[str]) -> None:
     """The logarithms of each column's counts, by the smallest measured table that has the column."""
     propagation, domain = problem.propagation, problem.propagation.tree.domain
     smallest = {column: t for t, columns in enumerate(propagation.tables) for column in columns}
@@ -104,7 +104,7 @@ def _is_measured(problem: Problem, table: int) -> bool:
     return bool(problem.weights.each[table] > 0.0)
 
 
-def _add(problem: Problem, out: Vector, table: int, clique: Clique, values: Vector) -> None:
+def _add(problem: Problem, out: Numbers, table: int, clique: Clique, values: Vector) -> None:
     propagation, domain = problem.propagation, problem.propagation.tree.domain
     columns = propagation.tables[table]
     target = out[propagation.slice_of(table)].reshape(domain.shape(columns))

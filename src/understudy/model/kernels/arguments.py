@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 FUSE, NORMALISE, RATIO, SPREAD, CROSS, MOVE = 0, 1, 2, 3, 4, 5
 CHUNK = 256
+OCTAVE = 8  # codes of factors from one power of two to the next
+FACTORS = 2.0 ** (-np.arange(256) / OCTAVE)
 
 
 class Schedule(NamedTuple):
@@ -35,32 +37,32 @@ class Schedule(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """1/variance of every answer: the same for all of a table, unless softened by a factor for each."""
+    """1/variance of every answer: the same for all of a table, unless softened by a factor for each: see `FACTORS`."""
 
     ends: NDArray[np.int64]
     each: NDArray[np.float64]
-    factors: NDArray[np.float32]
+    factors: NDArray[np.uint8]
 
-    def softened(self, factors: NDArray[np.float32]) -> Weights:
-        """The same weights times a factor for each answer."""
+    def softened(self, factors: NDArray[np.uint8]) -> Weights:
+        """The same weights times a factor for each answer, given by its code."""
         return self._replace(factors=factors)
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
         """The weights of some answers."""
         found: NDArray[np.float64] = self.each[np.searchsorted(self.ends, places, side="right")]
-        return found * self.factors[places] if self.factors.size else found
+        return found * FACTORS[self.factors[places]] if self.factors.size else found
 
 
 class Basis(NamedTuple):
-    """Vectors in half the memory of single precision: rows of codes, and a scale for each `CHUNK` of a row."""
+    """Vectors in a quarter of the memory of single precision: rows of codes, and a scale for each `CHUNK` of a row."""
 
-    codes: NDArray[np.int16]
+    codes: NDArray[np.int8]
     scales: NDArray[np.float64]
 
     @classmethod
     def empty(cls, rows: int, cells: int) -> Self:
         """Room for vectors."""
-        return cls(np.empty((rows, cells), np.int16), np.empty((rows, -(-cells // CHUNK))))
+        return cls(np.empty((rows, cells), np.int8), np.empty((rows, -(-cells // CHUNK))))
 
 
 class Directions(NamedTuple):

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from understudy.model.kernels.arguments import CHUNK
+from understudy.model.kernels.arguments import CHUNK, FACTORS, OCTAVE
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}  # without "nnan" and "ninf": an overflow must stay visible
-_TOP = 32767.0
+_TOP = 127.0
 
 
 @njit(inline="always")
@@ -32,7 +32,7 @@ def _weigh(out: Any, weights: Any, start: int, size: int, table: int) -> Any:
     if weights.factors.size:
         factors = weights.factors[start : start + length]
         for j in range(length):
-            out[j] *= factors[j]
+            out[j] *= FACTORS[factors[j]]
     return table, length
 
 
@@ -76,41 +76,28 @@ def parabola(weights: Any, answers: Any, targets: Any, others: Any) -> Any:
 
 @njit(cache=True, fastmath=_FAST)
 def soften(weights: Any, answers: Any, targets: Any, cap: float, factors: Any) -> None:
-    """Factors that keep count times weight below a cap."""
+    """Codes of factors that keep count times weight below a cap."""
     table, w = 0, np.empty(CHUNK)
     for start in range(0, answers.size, CHUNK):
         table, length = _weigh(w, weights, start, answers.size, table)
         for i in range(length):
             count = max(answers[start + i], targets[start + i], 0.0)
-            factors[start + i] = 1.0 / (1.0 + w[i] * count / cap)
+            factors[start + i] = np.uint8(min(255.0, np.rint(OCTAVE * np.log2(1.0 + w[i] * count / cap))))
 
 
 @njit(cache=True, fastmath=_FAST)
-def slopes(weights: Any, answers: Any, targets: Any, step: float, out: Any) -> None:
-    """By how much a plain step lowers each unknown."""
+def descend(
+    x: Any, beyond: Any, weights: Any, answers: Any, targets: Any, step: float, along: float, over: float
+) -> None:
+    """One accelerated step: a plain one, and beyond it by the two momenta: along the way so far and over the step."""
     table, w = 0, np.empty(CHUNK)
-    for start in range(0, answers.size, CHUNK):
-        table, length = _weigh(w, weights, start, answers.size, table)
-        for i in range(length):
-            out[start + i] = step * w[i] * (answers[start + i] - targets[start + i])
-
-
-@njit(cache=True, fastmath=_FAST)
-def descend(x: Any, beyond: Any, slope: Any, along: float, over: float) -> None:
-    """One accelerated step: a plain one, and beyond it by the two momenta: along the way so far and over the slope."""
-    for i in range(x.size):
-        further = np.float32(along * (beyond[i] - slope[i]) - over * slope[i])
-        x[i] += further - np.float64(slope[i])
-        beyond[i] = further
-
-
-@njit(cache=True, fastmath=_FAST)
-def go_back(x: Any, beyond: Any, slope: Any, shrink: float) -> None:
-    """Undo a step: `x` becomes what it was, and at rest. The next plain step will be shorter by a factor."""
-    for i in range(x.size):
-        x[i] -= beyond[i] - np.float64(slope[i])
-        beyond[i] = 0.0
-        slope[i] *= shrink
+    for start in range(0, x.size, CHUNK):
+        table, length = _weigh(w, weights, start, x.size, table)
+        for i in range(start, start + length):
+            down = step * w[i - start] * (answers[i] - targets[i])
+            further = along * (beyond[i] - down) - over * down
+            x[i] += further - down
+            beyond[i] = further
 
 
 @njit(cache=True, fastmath=_FAST)
@@ -147,13 +134,13 @@ def store(basis: Any, row: int, weights: Any, vector: Any, size: float) -> float
         finer = _TOP / top if top > 0.0 else 0.0
         basis.scales[row, start // CHUNK] = part * top / _TOP
         for i in range(length):
-            codes[i] = np.int16(np.rint(v[i] * finer)) if w[i] != 0.0 else 0
+            codes[i] = np.int8(np.rint(v[i] * finer)) if w[i] != 0.0 else 0
             largest = max(largest, part * abs(w[i] * v[i]))
     return largest
 
 
 @njit(cache=True, fastmath=_FAST)
-def shift(x: Any, weights: Any, basis: Any, row: int, epsilon: float) -> None:
+def shift(weights: Any, basis: Any, row: int, epsilon: float, x: Any) -> None:
     """Move the unknowns a little along a row of the basis."""
     table, w = 0, np.empty(CHUNK)
     for start in range(0, x.size, CHUNK):

@@ -16,6 +16,7 @@ from understudy.model.sweep.crossing import Crossing, Table, crossing_of
 from understudy.model.sweep.layout import Layout
 
 _BLOCK, _LARGEST_BLOCK = 32, 1024
+_LONGEST_AXIS = 4096  # of several columns: a block of it stays in the processor's nearest memory
 _CONTIGUOUS = -1  # in place of a list of offsets
 
 
@@ -218,7 +219,8 @@ def _strides(domain: Domain, columns: Clique, clique: Clique) -> list[int]:
 def _merge_axes(shape: list[int], strides: list[list[int]]) -> None:
     """Join neighbouring axes that every table either has contiguously or lacks altogether."""
     for d in range(len(shape) - 1, 0, -1):
-        if all(stride[d - 1] == stride[d] * shape[d] for stride in strides):
+        joined = shape[d - 1] * shape[d] <= _LONGEST_AXIS
+        if joined and all(stride[d - 1] == stride[d] * shape[d] for stride in strides):
             shape[d - 1 : d + 1] = [shape[d - 1] * shape[d]]
             for stride in strides:
                 del stride[d - 1]

@@ -7,7 +7,7 @@ from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model import JunctionTree
 from understudy.model.descent import metric as metric_module
-from understudy.model.descent.metric import metric_at
+from understudy.model.descent.metric import Stride, metric_at
 from understudy.model.descent.optimise import minimise
 from understudy.model.descent.problem import make_problem
 from understudy.model.descent.start import cold_potentials
@@ -132,13 +132,15 @@ def test_directions_that_lie_everywhere_are_left_alone(monkeypatch):
     assert 0.9 * true <= metric.curvature <= 1.3 * true
 
 
-def test_loss_and_slopes_are_those_of_the_shortened_metric(problem, place):
+def test_loss_and_steps_are_those_of_the_shortened_metric(problem, place):
     metric, _ = found_at(problem, place, 12)
     _, matrix = in_full(metric, problem)
     answers = place[1]
     wrong = answers - problem.targets
     loss, parts = metric.measure(answers, problem.targets)
     assert loss == pytest.approx(0.5 * wrong @ matrix @ wrong)
-    out = np.empty(len(wrong), np.float32)
-    metric.slopes(answers, problem.targets, parts, 0.1, out)
-    np.testing.assert_allclose(out, 0.1 * matrix @ wrong, rtol=1e-4, atol=1e-6 * np.abs(wrong).max())
+    x, beyond = np.zeros(len(wrong)), np.zeros(len(wrong), np.float32)
+    metric.descend(x, beyond, answers, problem.targets, parts, by=Stride(0.1, 0.3, 0.6))
+    plain = 0.1 * matrix @ wrong
+    np.testing.assert_allclose(x, -1.9 * plain, rtol=1e-4, atol=1e-6 * np.abs(wrong).max())
+    np.testing.assert_allclose(beyond, -0.9 * plain, rtol=1e-4, atol=1e-6 * np.abs(wrong).max())
