@@ -40,6 +40,7 @@ from understudy.model.descent.optimise import minimise
 from understudy.model.descent.problem import Problem, make_problem
 
 ROWS = 48842.0
+TOLERANCE = 1e-4
 Point = tuple[float, float, int, float]
 BEST = {"1": 102309.0, "8": 138319.0, "80": 970558.0, "8, sigma 2": 132815.0, "8, 20 x rows": 132612.0}
 
@@ -124,7 +125,7 @@ def stronger(domain: Domain, columns: dict[str, Any], measurements: list[Measure
 
 def prepared(domain: Domain, measurements: list[Measurement], total: float) -> Problem:
     tree = JunctionTree.of(domain, [m.clique for m in measurements])
-    return make_problem(tree, measurements, total, {})
+    return make_problem(tree, measurements, total, {}, tolerance=TOLERANCE)
 
 
 def ours(domain: Domain, measurements: list[Measurement], total: float) -> list[Point]:
@@ -136,7 +137,7 @@ def ours(domain: Domain, measurements: list[Measurement], total: float) -> list[
     def watch(calls: int, loss: float) -> None:
         trace.append((time.perf_counter() - begin, time.process_time() - spent, calls, loss))
 
-    minimise(problem, tolerance=1e-4, max_seconds=None, watch=watch)
+    minimise(problem, tolerance=TOLERANCE, max_seconds=None, watch=watch)
     return trace
 
 

@@ -6,7 +6,7 @@ eigenvectors allows steps several times as long, and hardly moves the minimum: w
 residual has no part along a direction that the model can follow.
 
 A stiff direction is in proportion to the counts, so nearly all of it lies on the few cells where most people are: on
-one in a hundred it has 99.9 % of its square. The search keeps to these.
+one in 128 it has 98 to 99.9 % of its square. The search keeps to these.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,7 +21,8 @@ from understudy.query import Query, Reordered
 Vector: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = NDArray[np.floating[Any]]  # in single or double precision
 
-_STRONGEST = 2e4  # signal for single precision: counts in standard deviations, times the root of the tolerance
+_STRONGEST = 4e5  # signal for single precision: counts in standard deviations over the root of the tolerance
+_WIDEST = 1e25  # sigma for it: single precision ends at 1e38
 
 
 @dataclass
@@ -69,26 +71,16 @@ class Problem:
             moved: changes a copy of them in double precision, whose answers are wanted then.
             logs: work in the log domain from the start.
         """
-
-        def potentials(out: Vector) -> None:
-            out[:] = x
-            if moved is not None:
-                moved(out)
-            self._add_general(out)
-
-        marginals = self.propagation.marginals(potentials, self.total, forbidden=self.forbidden, logs=logs or self.logs)
+        marginals = self.propagation.marginals(
+            partial(self._write_potentials, x, moved), self.total, forbidden=self.forbidden, logs=logs or self.logs
+        )
         for table, place, query in self.general:
             self.room[place] = query @ marginals[self.propagation.slice_of(table)]
         return self.room
 
     def folded(self, x: Numbers) -> Vector:
         """The potentials of the maximal tables that have the distribution of `x`: valid until the next call."""
-
-        def potentials(out: Vector) -> None:
-            out[:] = x
-            self._add_general(out)
-
-        return self.propagation.folded(potentials)
+        return self.propagation.folded(partial(self._write_potentials, x, None))
 
     def loss(self, answers: Vector) -> float:
         """Half the sum of squared residuals in units of the noise: minus the log-likelihood of Gaussian noise."""
@@ -96,9 +88,12 @@ class Problem:
 
         return self.constant + float(half_squares(self.weights, answers, self.targets))
 
-    def _add_general(self, unknowns: Vector) -> None:
+    def _write_potentials(self, x: Numbers, moved: Callable[[Vector], None] | None, out: Vector) -> None:
+        out[:] = x
+        if moved is not None:
+            moved(out)
         for table, place, query in self.general:
-            unknowns[self.propagation.slice_of(table)] += query.T @ unknowns[place]
+            out[self.propagation.slice_of(table)] += query.T @ out[place]
 
 
 def make_problem(
@@ -146,10 +141,15 @@ def make_problem(
 
 
 def _precision(measurements: Sequence[Measurement], tolerance: float) -> type[np.floating[Any]]:
-    """Single precision, where what rounding does to counts is nothing beside the noise that the tolerance leaves."""
-    answers = sum(len(m.values) for m in measurements)
-    squares = sum(float(np.square(m.values / m.sigma).sum()) for m in measurements)
-    return np.float32 if squares <= answers * _STRONGEST**2 * tolerance else np.float64
+    """Single precision, unless the signal is so strong that steps would be lost in rounding.
+
+    A step is as long as the largest count times weight allows; what it then does to the unknowns of the noisiest table
+    must be far above the last digit of a potential.
+    """
+    widest = max((m.sigma for m in measurements), default=1.0)
+    largest = max((float(m.values.max(initial=0)) / m.sigma**2 for m in measurements), default=0.0)
+    weak = widest * largest <= _STRONGEST * tolerance**0.5 and widest < _WIDEST
+    return np.float32 if weak else np.float64
 
 
 def _tables(propagation: Propagation, measurements: Sequence[Measurement]) -> dict[Clique, Measured]:
