@@ -26,7 +26,8 @@ if _typing.TYPE_CHECKING:
     from understudy.release import Release
     from understudy.schema import Schema
     from understudy.source import Source
-    from understudy.synthesis import resume, synthesize
+    from understudy.synthesis.interrupted import resume
+    from understudy.synthesis.road import synthesize
 
 _HOMES = {
     "domain": ("Clique", "Domain"),
@@ -38,7 +39,8 @@ _HOMES = {
     "release": ("Release",),
     "schema": ("Schema",),
     "source": ("Source",),
-    "synthesis": ("resume", "synthesize"),
+    "synthesis.interrupted": ("resume",),
+    "synthesis.road": ("synthesize",),
 }
 """Which module each name comes from; a new name goes here, above, and into `__all__`."""
 

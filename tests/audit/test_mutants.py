@@ -167,9 +167,9 @@ def true_total_in_the_model(patch):
 
 
 def true_number_of_rows_as_default(patch):
-    from understudy import synthesis
+    from understudy.synthesis import road
 
-    original, opened = us.Release.of.__func__, synthesis.open_source
+    original, opened = us.Release.of.__func__, road.open_source
     truth = {}
 
     def watched(data, schema):
@@ -179,7 +179,7 @@ def true_number_of_rows_as_default(patch):
     def made(cls, fit, schema, receipt, **label):
         return original(cls, fit, schema, receipt, **{**label, "rows": truth["n"]})
 
-    patch.setattr(synthesis, "open_source", watched)
+    patch.setattr(road, "open_source", watched)
     patch.setattr(us.Release, "of", classmethod(made))
 
 

@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import understudy as us
-from understudy import synthesis
 from understudy.mechanism.independent import Independent
 from understudy.notice import ManyRows
 from understudy.privacy import PrivateTable, gate
@@ -27,6 +26,7 @@ from understudy.privacy.records import book as books
 from understudy.release import archive, partial, write
 from understudy.schema import Schema
 from understudy.source import MemorySource, unit
+from understudy.synthesis import road
 from understudy.testing.canary import Canary
 from understudy.testing.twin import outcome
 
@@ -139,7 +139,7 @@ def _chained():
 
 
 STAGES = {
-    "read": (synthesis, "open_source"),
+    "read": (road, "open_source"),
     "unit": (unit, "_hashes"),
     "encode": (Schema, "encode"),
     "count": (MemorySource, "counts"),

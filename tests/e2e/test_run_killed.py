@@ -21,7 +21,7 @@ import understudy.journey.folder as folder
 import understudy.journey.stages as stages
 import understudy.release.artefact as artefact
 import understudy.report.page
-import understudy.synthesis as synthesis
+from understudy.synthesis import road
 from understudy import _tabulate_kernels
 from understudy.cli import main
 from understudy.mechanism import MECHANISMS
@@ -62,7 +62,7 @@ PLACES = {
     "claimed": lambda name: dies(folder.Folder, "opened", before=True),
     "opened": lambda name: dies(folder.Folder, "opened"),
     "prepared": lambda name: dies(stages, "prepared_run"),
-    "read": lambda name: dies(synthesis, "open_source"),
+    "read": lambda name: dies(road, "open_source"),
     "begun": lambda name: dies(PartialWriter, "__init__", before=True),
     "partial": lambda name: dies(PartialWriter, "__init__"),
     "booked": lambda name: dies(Book, "append"),

@@ -35,7 +35,7 @@ def demo(
     from understudy.privacy import Book
     from understudy.release.write import write_rows
     from understudy.schema import Schema
-    from understudy.synthesis import synthesize
+    from understudy.synthesis.road import synthesize
 
     table = _real_table()
     schema = Schema.load(Path(__file__).with_name("randhie.schema.yaml"))

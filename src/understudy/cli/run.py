@@ -73,8 +73,8 @@ def synthesize(
     understudy synthesize 'postgresql://host/db?table=people' -s people.schema.yaml --rho 0.1 -o people.release
     """
     from understudy.source.sql.place import read_query, refuse_password
-    from understudy.synthesis import dataset_name
-    from understudy.synthesis import synthesize as make_release
+    from understudy.synthesis.road import dataset_name
+    from understudy.synthesis.road import synthesize as make_release
 
     refuse_password(data)
     with progress_shown(quiet=quiet or as_json) as progress:
@@ -106,7 +106,7 @@ def resume(
     as_json: Json = False,
 ) -> None:
     """Finish an interrupted run from what it had measured. Spends nothing and reads no rows."""
-    from understudy.synthesis import resume as resume_run
+    from understudy.synthesis.interrupted import resume as resume_run
 
     target = output or partial.with_name(partial.name.removesuffix(".partial"))
     if target == partial:

@@ -13,11 +13,11 @@ from understudy.notation import is_page
 from understudy.privacy import Budget
 from understudy.privacy.purchase import purchase_budget
 from understudy.quality import parsed_share
-from understudy.rating import Rating
-from understudy.run import Run, prepared
 from understudy.schema import Schema
 from understudy.source.sql.place import read_query
-from understudy.synthesis import dataset_name
+from understudy.synthesis.rating import Rating
+from understudy.synthesis.road import dataset_name
+from understudy.synthesis.run import Run, prepared
 
 
 def prepared_run(file: RunFile, table: Any) -> Run:

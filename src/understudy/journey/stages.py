@@ -8,7 +8,6 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Literal
 
-from understudy.earlier import Diverged
 from understudy.errors import InputError, OutputError, ReleaseError, SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
@@ -19,17 +18,19 @@ from understudy.privacy import Book, PrivateTable, Receipt
 from understudy.privacy.records.answered import Answered
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
-from understudy.rating import Rating, rated
 from understudy.release import Partial, Release, read_partial
 from understudy.release.facts import facts
 from understudy.release.partial import PartialWriter
 from understudy.release.write import write_rows
-from understudy.run import RunJournal
 from understudy.schema import Schema
 from understudy.source import open_source
 from understudy.source.sql.located import located
 from understudy.source.sql.place import home_of
-from understudy.synthesis import Rate, carried_out, resume
+from understudy.synthesis.earlier import Diverged
+from understudy.synthesis.interrupted import Rate, resume
+from understudy.synthesis.journal import RunJournal
+from understudy.synthesis.rating import Rating, rated
+from understudy.synthesis.road import carried_out
 
 Status = Literal["made", "resumed", "completed"]
 

@@ -14,8 +14,8 @@ from understudy.journey.rehearsal import rehearsal_rows
 from understudy.mechanism import mechanism_named
 from understudy.privacy import Budget, PrivateTable
 from understudy.quality import Quality, parsed_share
-from understudy.rating import MOST, Rating, rated
-from understudy.run import RunJournal
+from understudy.synthesis.journal import RunJournal
+from understudy.synthesis.rating import MOST, Rating, rated
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
 

@@ -13,12 +13,13 @@ import polars as pl
 import pytest
 
 import understudy as us
-from understudy import errors, synthesis
+from understudy import errors
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.registry import MECHANISMS
 from understudy.notice import WeakBudget
 from understudy.privacy.noise.randomness import is_insecure
 from understudy.release import read_partial
+from understudy.synthesis import road
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
 KEPT = replace(SCHEMA, columns=tuple(column.model_copy(update={"on_unknown": "other"}) for column in SCHEMA.columns))
@@ -176,7 +177,7 @@ DOOMED = {
 @pytest.mark.parametrize("case", DOOMED)
 def test_a_doomed_run_is_refused_before_reading_or_spending(case, tmp_path, monkeypatch):
     given, error, words = DOOMED[case]
-    monkeypatch.setattr(synthesis, "open_source", lambda *_: pytest.fail("the table was read"))
+    monkeypatch.setattr(road, "open_source", lambda *_: pytest.fail("the table was read"))
     with pytest.raises(error, match=words):
         run(tmp_path, **given)
     assert list(tmp_path.iterdir()) == []
@@ -201,7 +202,7 @@ def test_what_is_no_domain_is_told(sizes):
 
 
 def test_outputs_are_checked_before_reading_or_spending(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthesis, "open_source", lambda *_: pytest.fail("the table was read"))
+    monkeypatch.setattr(road, "open_source", lambda *_: pytest.fail("the table was read"))
     (tmp_path / "r.release").write_text("kept")
     with pytest.raises(errors.OutputError, match="never overwritten"):
         run(tmp_path)
@@ -217,7 +218,7 @@ def test_outputs_are_checked_before_reading_or_spending(tmp_path, monkeypatch):
 def test_too_little_memory_or_disk_is_refused_before_spending(tmp_path, monkeypatch):
     for name, words in (("check_memory", "memory"), ("check_space", "room")):
         with monkeypatch.context() as patch:
-            patch.setattr(f"understudy.run.{name}", _raising(errors.OutputError(words)))
+            patch.setattr(f"understudy.synthesis.journal.{name}", _raising(errors.OutputError(words)))
             with pytest.raises(errors.OutputError, match=words):
                 run(tmp_path)
     assert us.Book().spent("d").runs == 0
@@ -233,7 +234,7 @@ def _raising(error):
 def test_a_book_that_cannot_be_written_stops_the_run_unread(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "file" / "book"))
-    monkeypatch.setattr(synthesis, "open_source", lambda *_: pytest.fail("the table was read"))
+    monkeypatch.setattr(road, "open_source", lambda *_: pytest.fail("the table was read"))
     with pytest.raises(errors.OutputError, match="set UNDERSTUDY_BOOK"):
         run(tmp_path)
 
@@ -319,17 +320,17 @@ def test_a_full_disk_at_the_end_keeps_everything(tmp_path, monkeypatch):
 
 
 def test_errors_before_spending_are_themselves_and_unforeseen_ones_tell_no_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(synthesis, "open_source", _raising(errors.SchemaError("column 'a' is not in the table")))
+    monkeypatch.setattr(road, "open_source", _raising(errors.SchemaError("column 'a' is not in the table")))
     with pytest.raises(errors.SchemaError, match="column 'a'"):
         run(tmp_path)
-    monkeypatch.setattr(synthesis, "open_source", _raising(ValueError("cell 'secret'")))
+    monkeypatch.setattr(road, "open_source", _raising(ValueError("cell 'secret'")))
     with pytest.raises(
         errors.Unforeseen, match=r"ValueError at test_synthesis.py:[0-9]+.; nothing was spent"
     ) as caught:
         run(tmp_path)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
-    monkeypatch.setattr(synthesis, "open_source", _raising(KeyboardInterrupt()))
+    monkeypatch.setattr(road, "open_source", _raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt) as caught:
         run(tmp_path)
     assert caught.value.__notes__ == ["Nothing was spent."]

@@ -9,9 +9,9 @@ import polars as pl
 import pytest
 
 from understudy.errors import SettingError
-from understudy.same_table import DeclaredPublic
 from understudy.schema import PrivacyUnit, Schema
 from understudy.source.sql.located import Located
+from understudy.synthesis.same_table import DeclaredPublic
 from understudy.testing.tables import CodedSource
 
 SCHEMA = Schema.from_domain({"a": 5, "b": 3})

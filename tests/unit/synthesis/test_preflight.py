@@ -9,7 +9,8 @@ import pytest
 
 from understudy.errors import OutputError, SettingError
 from understudy.notice import WeakBudget
-from understudy.preflight import (
+from understudy.privacy import Budget
+from understudy.synthesis.preflight import (
     check_memory,
     check_noise,
     check_output,
@@ -17,7 +18,6 @@ from understudy.preflight import (
     find_compiler_cache,
     mind_strength,
 )
-from understudy.privacy import Budget
 
 
 def test_a_free_path_in_a_folder_passes_and_nothing_is_left(tmp_path):
@@ -93,7 +93,7 @@ def test_noise_is_known_and_installed(monkeypatch):
     check_noise("exact")
     with pytest.raises(SettingError, match="the choices are exact, opendp"):
         check_noise("gaussian")
-    monkeypatch.setattr("understudy.preflight.find_spec", lambda name: None)
+    monkeypatch.setattr("understudy.synthesis.preflight.find_spec", lambda name: None)
     with pytest.raises(SettingError, match=r"pip install 'understudy\[opendp\]'"):
         check_noise("opendp")
 
@@ -102,7 +102,7 @@ def test_compiled_loops_find_a_place_on_a_read_only_system(monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     find_compiler_cache()
     assert "NUMBA_CACHE_DIR" not in os.environ  # the package's folder or the user's cache will do
-    monkeypatch.setattr("understudy.preflight._can_write", lambda _: False)
+    monkeypatch.setattr("understudy.synthesis.preflight._can_write", lambda _: False)
     find_compiler_cache()
     folder = Path(os.environ["NUMBA_CACHE_DIR"])
     assert folder.stat().st_mode & 0o777 == 0o700
