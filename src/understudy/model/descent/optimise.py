@@ -91,6 +91,7 @@ class _Descent:
     converged: bool = False
     shifted: bool = False
     gap: float = np.inf
+    length: int = 0
     patience: float = _PATIENCE
     begun: float = field(default_factory=time.perf_counter)
 
@@ -136,10 +137,14 @@ class _Descent:
         """Descend in the true metric: with the stiff directions shortened, and without if that moved the minimum."""
         self.run(self.problem.weights, _MOST_CALLS, _DIRECTIONS)
         if self.shifted and not self.warning:
-            self.run(self.problem.weights, _MOST_CALLS, 0)
+            self.run(self.problem.weights, _MOST_CALLS, 0, least=0 if self.converged else self.cold * self.length)
 
-    def run(self, weights: Weights, iterations: int, directions: int) -> None:
-        """Accelerated descent in one metric, until its own loss stops falling or the iterations are used up."""
+    def run(self, weights: Weights, iterations: int, directions: int, *, least: int = 0) -> None:
+        """Accelerated descent in one metric, until its own loss stops falling or the iterations are used up.
+
+        After fewer than the `least` iterations a loss that hardly falls proves nothing: where a longer step was given
+        up in the middle, momentum must build again, in as many shorter ones.
+        """
         targets, room, constant = self.problem.targets, self.problem.room, self.problem.constant
         final = weights is self.problem.weights
         metric = metric_at(self.problem, self.x, weights, directions, enough=0.0 if final else _ROUGHLY)
@@ -169,7 +174,7 @@ class _Descent:
                 age, cycle, momentum = 0, age, 1.0
                 restarts += 1
                 if len(parts) and restarts > _TRUSTED:  # the eigenvalues do not hold here: go on without
-                    self.shifted = True
+                    self.shifted, self.length = True, len(history)
                     break
                 if step < _SMALLEST_STEP * first_step:
                     self.converged = self._flat(history, loss, _WINDOW) or self._at_rest(first_step)
@@ -179,7 +184,8 @@ class _Descent:
             history.append(loss)
             left_out = 0.5 * float(np.sum(metric.shortened * parts * parts))
             self.watch(self.problem.propagation.calls, loss + left_out if final else self.loss())
-            if self._flat(history, loss, _WINDOW if age >= 2 * _WINDOW else cycle + age):
+            window = _WINDOW if age >= 2 * _WINDOW else cycle + age
+            if len(history) > least and self._flat(history, loss, window):
                 self.converged = True
                 self.shifted = left_out > 0.1 * self.tolerance * loss
                 break

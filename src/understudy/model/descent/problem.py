@@ -144,8 +144,10 @@ def _precision(measurements: Sequence[Measurement], tolerance: float) -> type[np
     """Single precision, unless the signal is so strong that steps would be lost in rounding.
 
     A step is as long as the largest count times weight allows; what it then does to the unknowns of the noisiest table
-    must be far above the last digit of a potential.
+    must be far above the last digit of a potential. Answers of general queries overlap, so that steps are shorter.
     """
+    if any(m.query is not None for m in measurements):
+        return np.float64
     widest = max((m.sigma for m in measurements), default=1.0)
     largest = max((float(m.values.max(initial=0)) / m.sigma**2 for m in measurements), default=0.0)
     weak = widest * largest <= _STRONGEST * tolerance**0.5 and widest < _WIDEST
