@@ -170,14 +170,22 @@ def _arrow(series: Any, decimal: str) -> Any:
     if isinstance(series.type, pa.BaseExtensionType):  # such as pandas' periods: their storage is not what they say
         return objects_as_text(listed(series) if given is series else list(given), decimal)
     if isinstance(series, pa.ChunkedArray):
-        series = series.unify_dictionaries() if pa.types.is_dictionary(series.type) else series
         series = _wide(series).combine_chunks() if series.num_chunks != 1 else series.chunk(0)
     return readable(series)
 
 
 def _wide(pieces: Any) -> Any:
-    """Pieces of text with room for more than 2 GiB together, at which arrow's short kind of text ends."""
+    """Pieces with room for all of them together.
+
+    Arrow's short kind of text ends at 2 GiB, and a dictionary has as many places as its first piece needed: there the
+    values themselves are taken, and so where one of them is empty.
+    """
     import pyarrow as pa
 
+    if pa.types.is_dictionary(pieces.type):
+        try:
+            return pieces.unify_dictionaries()
+        except pa.ArrowException:
+            pieces = pieces.cast(pieces.type.value_type)
     wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(pieces.type)
     return pieces if wide is None else pieces.cast(wide)

@@ -99,7 +99,7 @@ def _read_parquet(file: Path, schema: Schema) -> Any:
         with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
             check_names(parquet.schema_arrow.names, schema)
             table = parquet.read(columns=list(schema.needs))
-        table.validate(full=True)  # a flipped bit can hide in text that no decoder looked at
+        _check_text(table.columns)
     return table.select(list(schema.needs))
 
 
@@ -122,8 +122,24 @@ def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
     for file in files:
         with our_words(_NO_PARQUET.format(file)), pq.ParquetFile(file, **options) as parquet:
             for batch in parquet.iter_batches(BATCH_ROWS, columns=list(schema.needs)):
-                batch.validate(full=True)
+                _check_text(batch.columns)
                 yield batch.select(list(schema.needs))
+
+
+def _check_text(columns: Iterable[Any]) -> None:
+    """Look at text that no decoder looked at, where a flipped bit can hide.
+
+    Not at cells of other types: 24:00 is a time of day for the engines that write it, and none for arrow.
+
+    Raises:
+        ArrowInvalid: for text that is none.
+    """
+    import pyarrow as pa
+
+    for column in columns:
+        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+            column.validate(full=True)
 
 
 def _read_csv(file: Path, schema: Schema) -> Any:

@@ -46,3 +46,19 @@ def test_a_dictionary_may_use_all_the_numbers_of_its_index(kind, values):
     cells = pa.DictionaryArray.from_arrays(pa.array([*range(values), None], kind), pa.array(words))
     codes = schema.encode(pa.table({"x": cells})).codes["x"].tolist()
     assert codes == [*range(values), schema.coded[0].null_code]
+
+
+@pytest.mark.parametrize("case", ["more values than places", "an empty value"])
+def test_pieces_of_a_dictionary_that_cannot_be_joined_are_read_all_the_same(case):
+    """How many values there are in all, and whether one is empty, is content: it fails nothing."""
+    words = [f"v{place}" for place in range(200)]
+    schema = Schema.from_dict(
+        {"fields": [{"name": "x", "type": "string", "categories": words}], "understudy": {"privacy_unit": "row"}}
+    )
+    second = words[100:] if case == "more values than places" else [None, "v1"]
+    pieces = [
+        pa.DictionaryArray.from_arrays(pa.array(range(len(texts)), pa.int8()), pa.array(texts))
+        for texts in (words[:100], second)
+    ]
+    codes = schema.encode(pa.table({"x": pa.chunked_array(pieces)})).codes["x"].tolist()
+    assert codes == [*range(100), *(schema.coded[0].null_code if text is None else words.index(text) for text in second)]

@@ -384,3 +384,17 @@ def test_a_missing_token_that_is_a_truth_value_is_refused_before_rows_are_read()
     field = {"name": "x", "type": "boolean", "understudy": {"missing": {"0": "refused"}}}
     with pytest.raises(SchemaError, match="both a truth value and a `missing` token"):
         Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+
+
+@pytest.mark.parametrize("decimal", [".", ","])
+def test_lengths_of_engines_are_lengths_and_months_are_none(decimal):
+    """DuckDB holds lengths of time as months, days and nanoseconds; beside one of months the others stay what they are."""
+    field = {"name": "x", "type": "duration", "constraints": {"minimum": 0, "maximum": 100_000}}
+    ours = {"privacy_unit": "row", "dialect": {"decimal": decimal, "group": ""}}
+    schema = Schema.from_dict({"fields": [field], "understudy": ours})
+    lengths = [(0, 0, 90_500_000_000), (0, 1, 0), None, (1, 0, 0), (0, 2**31 - 1, 0), (0, 0, -1)]
+    cells = pa.array([None if length is None else pa.MonthDayNano(length) for length in lengths])
+    plain = pa.array([90_500_000, 86_400_000_000, None], pa.int64()).view(pa.duration("us"))
+    found = schema.encode(pa.table({"x": cells})).codes["x"].tolist()
+    assert found[:3] == schema.encode(pa.table({"x": plain})).codes["x"].tolist()
+    assert found[3:] == [schema.coded[0].unknown_code, schema.coded[0].unknown_code, 0]

@@ -211,3 +211,15 @@ def test_ten_thousand_columns(tmp_path: Path) -> None:
     names = [f"x{j}" for j in range(9_998)]
     header, line = ",".join([*names, "b", "a"]), ",".join(["0"] * 9_998 + ["1", "2"])
     assert cells(read_table(write(tmp_path, f"{header}\n{line}\n".encode()), schema())) == {"a": ["2"], "b": ["1"]}
+
+
+@pytest.mark.parametrize("place", ["t.parquet", ""])
+def test_midnight_at_the_end_of_a_day_is_a_cell_and_no_damage(tmp_path: Path, place: str) -> None:
+    """Engines write 24:00 as a time of day, which arrow's does not reach."""
+    field = {"name": "at", "type": "duration", "constraints": {"minimum": 0, "maximum": 90000}}
+    times = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    for last in (0, 86_400_000_000):
+        moments = pa.array([30_600_000_000] * 3 + [last], pa.int64()).view(pa.time64("us"))
+        pq.write_table(pa.table({"at": moments}), tmp_path / "t.parquet")
+        ((_, counts),) = open_source(tmp_path / place, times).counts([("at",)])
+        assert sorted(np.asarray(counts))[-2:] == [1, 3]

@@ -110,7 +110,8 @@ def type_of(kind: Any) -> str:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     tests = {
         "boolean": pa.types.is_boolean, "integer": pa.types.is_integer, "date": pa.types.is_date,
-        "datetime": pa.types.is_timestamp, "duration": pa.types.is_duration,
+        "datetime": pa.types.is_timestamp,
+        "duration": lambda kind: pa.types.is_duration(kind) or pa.types.is_interval(kind),
     }  # fmt: skip
     for name, fits in tests.items():
         if fits(kind):

@@ -329,7 +329,7 @@ def as_text(cells: Any, decimal: str = ".") -> Any:
     try:
         return moments_as_text(cells) if pa.types.is_timestamp(cells.type) else cells.cast(pa.string())
     except pa.ArrowException:
-        return objects_as_text(listed(cells))
+        return objects_as_text(listed(cells), decimal)
 
 
 def _moments(text: Any) -> list[int | None]:

@@ -93,7 +93,7 @@ def objects_as_text(cells: list[Any], decimal: str = ".") -> Any:
 
     texts = [cell if type(cell) is str else _object_text(cell) for cell in cells]
     if decimal != ".":
-        marked = float, complex, np.inexact, Decimal, timedelta, np.timedelta64
+        marked = float, complex, np.inexact, Decimal, timedelta, np.timedelta64, pa.MonthDayNano
         pairs = zip(cells, texts, strict=True)
         texts = [text and text.replace(".", decimal) if isinstance(cell, marked) else text for cell, text in pairs]
     try:
@@ -201,6 +201,8 @@ def _written(cell: Any) -> str | None:
         return cell.decode("utf-8", "replace")
     if isinstance(cell, timedelta):
         return repr(cell.total_seconds())
+    if type(cell).__name__ == "MonthDayNano" and not cell.months:  # how engines hold lengths; a month has none
+        return repr((cell.days * 86_400_000_000 + cell.nanoseconds // 1000) / 1_000_000)
     if isinstance(cell, datetime):
         return _moment_text(cell)
     return cell.isoformat() if isinstance(cell, date) else str(cell)
