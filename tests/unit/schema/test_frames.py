@@ -61,4 +61,7 @@ def test_pieces_of_a_dictionary_that_cannot_be_joined_are_read_all_the_same(case
         for texts in (words[:100], second)
     ]
     codes = schema.encode(pa.table({"x": pa.chunked_array(pieces)})).codes["x"].tolist()
-    assert codes == [*range(100), *(schema.coded[0].null_code if text is None else words.index(text) for text in second)]
+    assert codes == [
+        *range(100),
+        *(schema.coded[0].null_code if text is None else words.index(text) for text in second),
+    ]

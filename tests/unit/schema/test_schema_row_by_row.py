@@ -388,7 +388,7 @@ def test_a_missing_token_that_is_a_truth_value_is_refused_before_rows_are_read()
 
 @pytest.mark.parametrize("decimal", [".", ","])
 def test_lengths_of_engines_are_lengths_and_months_are_none(decimal):
-    """DuckDB holds lengths of time as months, days and nanoseconds; beside one of months the others stay what they are."""
+    """DuckDB holds lengths of time as months, days and nanoseconds; one of months leaves the others what they are."""
     field = {"name": "x", "type": "duration", "constraints": {"minimum": 0, "maximum": 100_000}}
     ours = {"privacy_unit": "row", "dialect": {"decimal": decimal, "group": ""}}
     schema = Schema.from_dict({"fields": [field], "understudy": ours})
