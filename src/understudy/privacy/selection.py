@@ -52,7 +52,8 @@ def invert(gaps: Sequence[int], rate: Fraction, source: Stream, width: int = 64)
     """
     first = source.bits(width)
     if rate and len(gaps) < _MANY:
-        index = _fallen(np.cumsum(_short_weights(gaps, rate)).tolist(), 3, first, width)
+        short, error = _short_weights(gaps, rate)
+        index = _fallen(np.cumsum(short).tolist(), error, first, width)
         if index is not None:
             return index
     while True:
@@ -71,12 +72,12 @@ def _fallen(lower: list[int], error: int, first: int, width: int) -> int | None:
     return index if index == 0 or lower[index - 1] + slack <= low else None
 
 
-def _short_weights(gaps: Sequence[int], rate: Fraction) -> NDArray[np.int64]:
-    """Lower bounds w of exp(-rate gap) 2^44 for each gap, with exp(-rate gap) 2^44 <= w + 3: for a quick decision.
+def _short_weights(gaps: Sequence[int], rate: Fraction) -> tuple[NDArray[np.int64], int]:
+    """Lower bounds of exp(-rate gap) 2^44 for each gap, and an error that bounds them all: for a quick decision.
 
     Gaps lose their last bits, which are worth at most 2^-48 of a weight. Then as `_by_digits`, in machine numbers: the
     entries of at most eight tables are rounded (2^-53 of each) and so are their products. Together that is below 2^-46,
-    a quarter of a unit; a whole unit is allowed for, on either side.
+    a quarter of a unit; a whole unit is allowed for, on either side, and one for rounding down.
     """
     lost = max(0, (rate.denominator >> 48).bit_length() - rate.numerator.bit_length() - 1)  # rate 2^lost <= 2^-48
     most = -(-_PLACES * rate.denominator // rate.numerator)  # from there on exp(-rate gap) < 2^-44
@@ -85,7 +86,7 @@ def _short_weights(gaps: Sequence[int], rate: Fraction) -> NDArray[np.int64]:
     for low in range(0, int(short.max()).bit_length(), 8):
         unit, _ = exp_neg(rate * (1 << low + lost), 96)
         found *= np.ldexp(np.array(_powers(unit, 256, 96), np.float64), -96)[short >> low & 255]
-    return np.maximum(np.floor(np.ldexp(found, _PLACES)).astype(np.int64) - 1, 0)
+    return np.maximum(np.floor(np.ldexp(found, _PLACES)).astype(np.int64) - 1, 0), 3
 
 
 def _weights(gaps: Sequence[int], rate: Fraction, places: int) -> tuple[list[int], int]:
