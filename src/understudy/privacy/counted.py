@@ -30,9 +30,6 @@ class Counted:
     def __repr__(self) -> str:
         return "Counted()"
 
-    def __contains__(self, clique: object) -> bool:
-        return clique in self._tables
-
     def get(self, clique: Clique) -> NDArray[np.integer[Any]] | None:
         """The table of a clique with its columns in this order, read-only; None when it is not kept."""
         return self._tables.get(clique)

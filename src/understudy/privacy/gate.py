@@ -364,14 +364,13 @@ class PrivateTable:
         self, cliques: Sequence[Clique], *, keep: bool = False
     ) -> Iterator[tuple[Clique, NDArray[np.integer[Any]]]]:
         """Exact counts in the order asked, whichever of them were kept; `keep` those that will be asked for again."""
-        fresh = self._counted_now([clique for clique in cliques if clique not in self.__counted])
-        for clique in cliques:
-            known = self.__counted.get(clique)
-            if known is None:
-                known = next(fresh)
-                if keep:
-                    self.__counted.put(clique, known)
-            yield clique, known
+        known = {clique: self.__counted.get(clique) for clique in cliques}  # once: another thread may add to them
+        fresh = self._counted_now([clique for clique, table in known.items() if table is None])
+        for clique, table in known.items():
+            found = next(fresh) if table is None else table
+            if table is None and keep:
+                self.__counted.put(clique, found)
+            yield clique, found
 
     def _counted_now(self, cliques: Sequence[Clique]) -> Iterator[NDArray[np.int64]]:
         maps = self.__recoding.maps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal, localcontext
 from fractions import Fraction
-from itertools import product
+from itertools import accumulate, product
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from understudy.errors import SettingError
 from understudy.privacy import selection
 from understudy.privacy.fixed_point import below_exp_neg
 from understudy.privacy.noise.randomness import stream
-from understudy.privacy.selection import _short_weights, _weights, exponential_mechanism, invert
+from understudy.privacy.selection import _fallen, _short_weights, _weights, exponential_mechanism, invert
 
 
 class Fixed:
@@ -55,6 +55,22 @@ def test_choices_just_below_and_above_an_edge(width: int) -> None:
             shift = 1 << places - 250
             assert invert(gaps, rate, Fixed(edge - shift, places), width) == before  # type: ignore[arg-type]
             assert invert(gaps, rate, Fixed(edge + shift, places), width) == after  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lower", [(0, 50, 10), (9, 0, 0), (30, 31, 29), (1, 1, 200), (7,)])
+def test_a_choice_is_told_only_where_every_weight_within_its_bounds_makes_it(lower: tuple[int, ...]) -> None:
+    """Every number of seven bits, its first and its last continuation, and weights at either bound, in fractions."""
+    error, width, told = 2, 7, 0
+    sums = list(accumulate(lower))
+    for first in range(1 << width):
+        found = _fallen(sums, error, first, width)
+        told += found is not None
+        for above in product((0, error), repeat=len(lower)):
+            true = list(accumulate(low + more for low, more in zip(lower, above, strict=True)))
+            for end in (Fraction(first, 1 << width), Fraction(first + 1, 1 << width) - Fraction(1, 1 << 99)):
+                chosen = next(i for i, upto in enumerate(true) if end * true[-1] < upto) if true[-1] else found
+                assert found in (None, chosen)
+    assert told > 20
 
 
 @pytest.mark.parametrize("rate", [Fraction(1, 10**6), Fraction(1, 3), Fraction(5), Fraction(1, 1 << 80)])
