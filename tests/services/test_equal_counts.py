@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from dataclasses import replace
 from datetime import time
 from pathlib import Path
@@ -139,6 +140,42 @@ def test_another_key_keeps_other_rows(
     found = counts_of(open_source(f"{people.url}?table=people", messy_schema, key=bytes(32)))
     assert found != wanted["unit"]
     assert found[()] == wanted["unit"][()]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "odd"), [("WIN1252", "\\x81"), ("WIN1252", "\\x618d"), ("EUC_JP", "\\xa9a1"), ("LATIN1", "\\x81")]
+)
+def test_one_text_without_a_form_in_unicode_moves_the_counts_of_postgres_by_one(
+    postgres: Any, encoding: str, odd: str, password: None
+) -> None:
+    """As cell, as unit and as value that is bought. A declared value that the database cannot hold fails nothing."""
+    import psycopg
+
+    fields = [{"name": "x", "type": "string", "categories": ["a", "\u0436\u5b57"]}]
+    unit = {"column": "who", "max_rows": 1}
+    rows = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    units = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": unit}})
+    words = replace(rows, columns=(Words(name="x"),), rules=())
+    name = f"narrow_{secrets.token_hex(4)}"
+    with postgres.connect() as connection:
+        connection.execute(f"create database {name} encoding '{encoding}' locale 'C' template template0")
+    url = postgres.url.replace("/shop", f"/{name}")
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create table people (x text, who text)")
+        connection.execute("insert into people values ('a', 'p'), ('b', 'q'), ('b', 'q'), (null, 'r')")
+        for more, counted, kept in ((0, [1, 0, 1, 2], 3), (1, [1, 0, 1, 3], 4)):
+            if more:
+                text = f"convert_from('{odd}', '{encoding}')"
+                connection.execute(f"insert into people select {text}, {text}")
+            for schema, wanted in ((rows, sum(counted)), (units, kept)):
+                source = open_source(f"{url}?table=people", schema)
+                ((_, found),) = source.counts([("x",)])
+                assert found.sum() == wanted
+                assert found.tolist() == counted or schema is units
+                source.close()
+            source = open_source(f"{url}?table=people", words)
+            assert sorted(source.values("x").values()) == [1] * more + [1, 2]
+            source.close()
 
 
 @pytest.fixture(scope="session")

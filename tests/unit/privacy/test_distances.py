@@ -15,6 +15,14 @@ def test_distance_is_exact_where_floats_are_not():
     assert distances([counts, np.array([5], np.int32)], given_cells) == [1 + 2**15, 2 << 16]
 
 
+def test_tables_kept_in_four_bytes_a_cell_do_not_wrap_around():
+    """Neither alone nor together: a distance that wraps around moves by any amount."""
+    counts = [np.array([2**31 - 1, 0], np.int32), np.array([40_000], np.int32)]
+    given_cells = dyadic([(("a",), 2, [0, 0]), (("b",), 1, [0])])
+    assert distances(counts, given_cells) == [(2**31 - 1) << 16, 40_000 << 16]
+    assert distances(counts[1:], given_cells[1:]) == [40_000 << 16]
+
+
 def test_tables_come_in_batches_of_about_a_million_cells():
     sizes = [5, 1 << 20, 3, 4, 1 << 21]
     assert list(batches(sizes, int)) == [[5, 1 << 20], [3, 4, 1 << 21]]

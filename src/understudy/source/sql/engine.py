@@ -47,9 +47,13 @@ class Lookup:
 
 
 class Session(Protocol):
-    """One engine at work on one snapshot. Its tables: ``rows`` (the user's), ``lookup``, ``coded``, ``bounded``."""
+    """One engine at work on one snapshot. Its tables: ``rows`` (the user's), ``lookup``, ``coded``, ``bounded``.
+
+    `any_text` says whether its tables hold every text; else a declared one may have a sign that no cell there can.
+    """
 
     grammar: Grammar
+    any_text: bool
     rows: str
     lookup: str
     coded: str
@@ -229,7 +233,7 @@ def _learn(session: Session, column: Any, cell: Cell, place: int, schema: Schema
     entries = [] if isinstance(column, Shape) or cell.kind is not None else column.table()
     declared = list(dict.fromkeys(str(e.value) for e in entries if isinstance(e.value, str | int)))
     declared = ["true", "false"] if str(cell.kind) == "bool" else declared
-    if declared:
+    if declared and session.any_text:
         session.add(_coded_texts(column, pa.array(declared, pa.string()), cell, place, schema))
     known = f"select 1 from {session.lookup} m where m.place = {place} and m.v = d.v"  # noqa: S608
     text = f"select {session.grammar.text(cell)} as v from {session.rows} t"  # noqa: S608

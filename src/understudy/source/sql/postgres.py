@@ -21,7 +21,7 @@ from understudy.source.sql.engine import Counted, EngineSource, Lookup
 from understudy.source.sql.errors import engine, our_words
 from understudy.source.sql.grammar import Cell, Grammar
 from understudy.source.sql.place import database, statement
-from understudy.source.sql.postgres_grammar import PostgresGrammar
+from understudy.source.sql.postgres_grammar import PostgresGrammar, readable
 
 _STEP_TEXTS = 50_000
 _FAILED = "the database could not be counted: did it stop, or run out of room for temporary tables?"
@@ -87,8 +87,6 @@ class PostgresSnapshot:
 class _Session:
     """One coding in one connection."""
 
-    grammar: Grammar = PostgresGrammar()
-
     def __init__(self, connection: Any, snapshot: str, rows: str, cells: list[tuple[str, Cell]], owner: Any) -> None:
         self._connection, self._snapshot, self._cells, self._owner = connection, snapshot, cells, owner
         self.rows = rows
@@ -98,6 +96,10 @@ class _Session:
             f"pg_temp.understudy_{name}_{mark}" for name in ("lookup", "coded", "bounded", "key")
         )
         self.key = f"(select key from {self._keys})"  # noqa: S608
+        encoding = connection.info.parameter_status("server_encoding")
+        self.any_text = encoding == "UTF8"
+        self._readable = "" if encoding in _READABLE else f"pg_temp.understudy_readable_{mark}"
+        self.grammar: Grammar = PostgresGrammar(self._readable)
 
     def cells(self) -> list[tuple[str, Cell]]:
         return self._cells
@@ -114,6 +116,8 @@ class _Session:
             for table, kinds in tables.items():
                 listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
                 self._connection.execute(f"create temp table {table.removeprefix('pg_temp.')} ({listed})")
+            if self._readable:
+                self._connection.execute(readable(self._readable))
         with our_words(_FAILED):
             _begin(self._connection, self._snapshot)
             # Copied, not a parameter: what is copied is in no log of statements.
@@ -163,6 +167,8 @@ class _Session:
 
 _WORDS = 'text collate "C"'
 _DECIMAL_DIGITS = 18
+_READABLE = ("UTF8", "LATIN1", "LATIN9")
+"""Encodings, among the common ones, in which every text has a form in Unicode."""
 
 
 def _disconnect(connection: Any) -> None:

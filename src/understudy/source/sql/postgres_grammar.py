@@ -11,9 +11,17 @@ from understudy.source.sql.grammar import Cell
 
 
 class PostgresGrammar:
-    """How PostgreSQL writes it."""
+    """How PostgreSQL writes it.
+
+    Args:
+        readable: the function that every text passes which may hold what has no sign in Unicode; none in a database
+            that is written in Unicode itself.
+    """
 
     words = "text"
+
+    def __init__(self, readable: str = "") -> None:
+        self._readable = readable
 
     def ordered(self, cell: Cell) -> str:
         """Floating point numbers of both widths in the wider one."""
@@ -46,6 +54,8 @@ class PostgresGrammar:
             plain = f"to_char({_utc(cell)}, 'YYYY-MM-DD HH24:MI:SS.US{zone}')"
         elif cell.own == "time":
             plain = f"regexp_replace(to_char({cell.sql}, 'HH24:MI:SS.US'), '[.]000000$', '')"
+        elif cell.kind is None:
+            plain = f"{self._readable}({plain})"
         return f'(case when {self.is_null(cell)} then null else {plain} end) collate "C"'
 
     def unit(self, cell: Cell) -> str:
@@ -58,7 +68,7 @@ class PostgresGrammar:
             "bytea": f"encode({x}, 'hex')",
             "timestamp": _moment_unit(_utc(cell)),
             "timestamptz": _moment_unit(_utc(cell)),
-        }.get(cell.own, f"{x}::text")
+        }.get(cell.own, f"{self._readable}({x}::text)")
         return f"nullif(btrim(case when {null} then null else {written} end, ' '), '') collate \"C\""
 
     def sha256(self, text: str) -> str:
@@ -72,6 +82,27 @@ class PostgresGrammar:
             for place, cell in enumerate(cells)
         )
         return " union all ".join(counts)
+
+
+def readable(name: str) -> str:
+    """A function that gives a text back, or, of one that has no form in Unicode, its bytes as PostgreSQL writes them.
+
+    Single-byte encodings leave some bytes without a sign, and wide ones have signs that Unicode has not; a database
+    takes both. One such cell would end every statement that reads it.
+    """
+    return f"""
+      create function {name}(given text) returns text language plpgsql immutable strict as $$
+      begin
+        if given ~ '^[\\x01-\\x7f]*$' then  -- a block that catches errors takes ten times as long to enter
+          return given;
+        end if;
+        begin
+          perform convert_to(given, 'UTF8');
+          return given;
+        exception when untranslatable_character or character_not_in_repertoire then
+          return '\\x' || encode(convert_to(given, getdatabaseencoding()), 'hex');
+        end;
+      end $$"""
 
 
 def _utc(cell: Cell) -> str:

@@ -70,6 +70,7 @@ class _Session:
     """One coding in the user's Spark session."""
 
     grammar: Grammar = SparkGrammar()
+    any_text = True
 
     def __init__(self, spark: Any, rows: Any, cells: list[tuple[str, Cell]]) -> None:
         self._spark, self._cells = spark, cells
