@@ -26,7 +26,7 @@ class Variable:
     """What an office file says about one column, rows aside.
 
     Attributes:
-        name: its name.
+        name: its name; empty for a column of Excel that has none, where in some row a note stands beside the table.
         label: what it means.
         values: value labels, by value.
         missing: values that mean "missing".
@@ -52,7 +52,8 @@ def office_variables(path: Path) -> list[Variable]:
         InputError: when the file cannot be read, or something has to be installed first.
     """
     if path.suffix.lower() == ".xlsx":
-        return [Variable(name) for name in _xlsx(path, header_only=True)[0]]
+        names = _xlsx(path, header_only=True)[0]
+        return [Variable("" if name is None else str(name)) for name in names]
     meta = _stat(path, metadataonly=True)[1]
     return [
         Variable(
@@ -168,8 +169,8 @@ def _xlsx(path: Path, *, header_only: bool) -> list[list[Any]]:
     except Exception:  # its words may quote a cell
         raise InputError(f"{path}: damaged, or not an Excel workbook; save it again") from None
     rows = [row for row in rows if any(cell is not None for cell in row)]
-    if not rows or any(cell is None for cell in rows[0]):
-        raise InputError(f"{path}: the first row of the first sheet must name every column; correct it")
+    if not rows:
+        raise InputError(f"{path}: the first row of the first sheet must name the columns; correct it")
     return rows
 
 

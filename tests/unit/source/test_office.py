@@ -197,6 +197,15 @@ class TestCommands:
             assert {"value": 3, "label": "other"} in fields["sex"]["categories"]
         us.Schema.from_dict({key: value for key, value in draft.items() if key != "description"})
 
+    def test_a_draft_leaves_out_what_has_no_name(self, tmp_path):
+        book = openpyxl.Workbook()
+        for row in (["a", "b"], *([[i % 2, i % 3] for i in range(99)]), [0, 1, None, "SECRET-9137: ask again"]):
+            book.active.append(row)
+        book.save(tmp_path / "t.xlsx")
+        done = self.run("schema", "draft", tmp_path / "t.xlsx", "-o", tmp_path / "s.yaml", "--unit", "row")
+        assert (done.exit_code, "SECRET" in done.output) == (0, False), done.output
+        assert "2 of the file's columns, which have no name" in " ".join(done.output.split())
+
     def test_import(self, files):
         done = self.run("schema", "import", files / "t.sav", "-o", files / "s.json", "--unit", "row", "--json")
         assert done.exit_code == 0, done.output
@@ -234,11 +243,18 @@ class TestRefusals:
             office_variables(tmp_path / "t.sav")
 
     def test_a_sheet_without_names(self, tmp_path):
-        book = openpyxl.Workbook()
-        book.active.append(["a", None, "c"])
-        book.save(tmp_path / "t.xlsx")
-        with pytest.raises(InputError, match="must name every column"):
+        openpyxl.Workbook().save(tmp_path / "t.xlsx")
+        with pytest.raises(InputError, match="must name the columns"):
             read_table(tmp_path / "t.xlsx", SCHEMA)
+
+    def test_a_note_beside_the_table_fails_nothing(self, tmp_path):
+        """One row would decide whether anything is made of the others."""
+        book = openpyxl.Workbook()
+        for row in (["a", None, "b"], [1, None, 2], [0, "?", 1, None, "SECRET-9137: ask again"]):
+            book.active.append(row)
+        book.save(tmp_path / "t.xlsx")
+        schema = us.Schema.from_domain({"a": 2, "b": 3})
+        assert read_table(tmp_path / "t.xlsx", schema).to_pydict() == {"a": ["1", "0"], "b": ["2", "1"]}
 
     def test_rows_that_end_early_are_filled_up(self, tmp_path):
         book = openpyxl.Workbook()
