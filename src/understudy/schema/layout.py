@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from understudy.errors import InputError
 from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.categorical import Categorical
@@ -20,7 +22,8 @@ def layout_of(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
 
     **Privacy.** Readers turn whole numbers into floats, numbers and times into objects or text, and 64-bit integers
     into unsigned ones, when a single cell is empty, odd or very large. Such types say something about the cells and are
-    left out: what remains is what the frame's owner chose, and for objects and text what the schema says.
+    left out, and so are those that they would have had otherwise: numpy's short integers in pandas, which hold no empty
+    cell. What remains is what the frame's owner chose, and for objects and text what the schema says.
     """
     if not hasattr(frame, "columns"):
         raise InputError("this is no table; give a pandas or polars frame, or a pyarrow table")
@@ -46,6 +49,8 @@ def _type_name(frame: Any, name: str) -> str | None:
     series = frame[label]
     if str(series.dtype) in ("object", "Object"):  # narwhals would look at the cells to tell
         return "object"
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu":  # floats, if a cell had been empty
+        return None
     plain = str(nw.from_native(series, series_only=True).dtype).split("(")[0].lower()
     return {"categorical": "category"}.get(plain, plain)
 

@@ -57,6 +57,7 @@ GUESSED = {
     "whole": pd.Series([1, 7]),
     "one very large": pd.Series([1, 2**64 - 1], dtype="uint64"),
     "one empty": pd.Series([1, None]),
+    "short": pd.Series([1, 7], dtype="int32"),
     "one odd": pd.Series([1, "x"], dtype=object),
     "one odd in a file": pd.Series(["1", "x"]),
 }
@@ -68,7 +69,7 @@ def test_a_type_that_a_reader_may_have_guessed_from_one_cell_is_not_given_back(s
 
 
 def test_a_type_that_the_owner_chose_is_given_back():
-    chosen = {"whole": pd.Series([1], dtype="int32"), "real": pd.Series([1], dtype="float32")}
+    chosen = {"whole": pd.Series([1], dtype="Int32"), "real": pd.Series([1], dtype="float32")}
     chosen["words"] = pd.Series(["a"], dtype="category")
     assert SCHEMA.layout(pd.DataFrame(chosen)) == {"whole": "int32", "real": "float32", "words": "category"}
 

@@ -177,7 +177,7 @@ def test_frames_come_back_in_their_own_types():
     frame = pd.DataFrame(
         {
             "small": pd.array([1, None], dtype="Int8"),
-            "large": np.array([1, 2], dtype="int16"),
+            "large": pd.array([1, 2], dtype="Int16"),
             "share": np.array([0.5, 0.1], dtype="float32"),
             "grade": pd.Categorical(["low", "mid"], categories=["low", "mid", "high"], ordered=True),
             "town": pd.Categorical(["a", "b"]),
