@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from understudy.domain import Domain
+from understudy.errors import SchemaError
 from understudy.privacy import Budget, PrivateTable
 from understudy.privacy.counted import Counted
+from understudy.privacy.scores import FixedMarginals
 from understudy.schema import Recoding
 from understudy.testing.spy import Spy
 from understudy.testing.tables import CodedSource
@@ -67,6 +71,42 @@ def test_merged_codes_are_counted_anew():
     _select(view, [("a",)])
     assert dict(view._counts([("a",)]))[("a",)].tolist() == [1, 3]
     assert dict(table._counts([("a",)]))[("a",)].tolist() == [1, 1, 2]
+
+
+class Even(FixedMarginals):
+    """Ten rows spread evenly over the cells of a domain that changes."""
+
+    domain = Domain(SIZES)
+
+    def __getitem__(self, clique):
+        cells = self.domain.cells(clique)
+        return np.full(cells, 10 / cells)
+
+    def __iter__(self):
+        return iter([("a",)])
+
+    def __len__(self):
+        return 1
+
+
+def test_distances_to_fixed_marginals_are_those_of_the_merged_codes():
+    even = Even()
+    with Spy() as spy:  # works every score out again, in fractions
+        table = PrivateTable(Counting(SIZES, ROWS), Budget.of(rho=1.0))
+        table.select([("a",)], against=even, rho=0.01)
+        view = table.recoded(Recoding({"a": np.array([0, 1, 1])}))
+        even.domain = view.domain
+        view.select([("a",)], against=even, rho=0.01)
+    assert spy.rho == table.account.spent
+
+
+def test_what_was_asked_of_one_coding_is_looked_at_again_in_another():
+    table = PrivateTable(Counting(SIZES, ROWS), Budget.of(rho=1.0))
+    table.measure([("a", "b")], rho=0.1)
+    spent = table.account.spent
+    with pytest.raises(SchemaError, match="'b'"):
+        table.over(Counting({"a": 3}, [[0]])).measure([("a", "b")], rho=0.1)
+    assert table.account.spent == spent
 
 
 def test_room_is_counted_in_cells_and_first_come_stays():
