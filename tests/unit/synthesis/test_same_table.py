@@ -11,6 +11,7 @@ import pytest
 from understudy.errors import SettingError
 from understudy.schema import PrivacyUnit, Schema
 from understudy.source.sql.located import Located
+from understudy.synthesis.road import synthesize
 from understudy.synthesis.same_table import DeclaredPublic
 from understudy.testing.tables import CodedSource
 
@@ -74,3 +75,10 @@ def test_a_table_that_is_not_brought_here_is_known_by_its_files(files):
 def test_only_a_fingerprint_is_kept():
     kept = vars(DeclaredPublic(ROWS, SCHEMA))
     assert not [name for name, value in kept.items() if hasattr(value, "columns") and value is not SCHEMA]
+
+
+def test_a_file_comes_back_in_the_declared_types_beside_a_public_table_too(tmp_path):
+    """How its writer typed a column may rest on somebody's empty cell."""
+    ROWS.astype("int32").to_parquet(tmp_path / "rows.parquet")
+    release = synthesize(tmp_path / "rows.parquet", SCHEMA, rho=1.0, mechanism="nist-mst", public=ROWS[:4])
+    assert {str(kind) for kind in release.sample(5, seed=1, as_="pandas").dtypes} == {"int64"}
