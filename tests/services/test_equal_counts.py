@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import closing
 from dataclasses import replace
-from datetime import time
+from datetime import time, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,33 @@ def test_times_of_day_in_postgres(postgres: Any, row_schema: Any, password: None
     wanted = MemorySource(pa.table({"at": pa.array(moments, pa.time64("us"))}), schema).values("at")
     assert dict(open_source(f"{postgres.url}?table=times", schema).values("at")) == dict(wanted)
     assert "08:30:00.500000" in dict(wanted)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("interval", [timedelta(seconds=s) for s in (90, 0, 1.5, -5, 93600)]),
+        ("numeric", [Decimal(n) for n in ("1.00", "7", "0.50", "123456789012345678901.5", "-9.000")]),
+    ],
+)
+def test_lengths_and_long_decimals_are_written_as_memory_writes_them(
+    postgres: Any, row_schema: Any, kind: str, values: list[Any], password: None
+) -> None:
+    name = f"{kind}s_{secrets.token_hex(4)}"
+    with postgres.connect() as connection:
+        connection.execute(f"create table {name} (x {kind})")
+        with connection.cursor().copy(f"copy {name} from stdin") as copy:
+            for value in [*values, None]:
+                copy.write_row([value])
+    span = {"name": "x", "type": "duration", "constraints": {"minimum": -60, "maximum": 100_000}}
+    coded = Schema.from_dict({"fields": [span], "understudy": {"privacy_unit": "row"}})
+    table = pa.table({"x": pa.array([*values, None])})
+    with closing(open_source(f"{postgres.url}?table={name}", coded)) as source:
+        ((_, found),), ((_, wanted),) = source.counts([("x",)]), MemorySource(table, coded).counts([("x",)])
+        assert found.tolist() == wanted.tolist()
+    words = replace(row_schema, columns=(Words(name="x"),), rules=())
+    with closing(open_source(f"{postgres.url}?table={name}", words)) as source:
+        assert source.values("x") == MemorySource(table, words).values("x")
 
 
 def test_texts_come_in_pieces(

@@ -200,9 +200,9 @@ def _written(cell: Any) -> str | None:
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "replace")
     if isinstance(cell, timedelta):
-        return repr(cell.total_seconds())
+        return _written(cell.total_seconds())
     if type(cell).__name__ == "MonthDayNano" and not cell.months:  # how engines hold lengths; a month has none
-        return repr((cell.days * 86_400_000_000 + cell.nanoseconds // 1000) / 1_000_000)
+        return _written((cell.days * 86_400_000_000 + cell.nanoseconds // 1000) / 1_000_000)
     if isinstance(cell, datetime):
         return _moment_text(cell)
     return cell.isoformat() if isinstance(cell, date) else str(cell)

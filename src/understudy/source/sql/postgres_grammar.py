@@ -54,6 +54,10 @@ class PostgresGrammar:
             plain = f"to_char({_utc(cell)}, 'YYYY-MM-DD HH24:MI:SS.US{zone}')"
         elif cell.own == "time":
             plain = f"regexp_replace(to_char({cell.sql}, 'HH24:MI:SS.US'), '[.]000000$', '')"
+        elif cell.own == "numeric" and cell.kind is None:
+            plain = f"trim_scale({cell.sql})::text"
+        elif cell.own == "interval":
+            plain = _seconds(cell.sql)
         elif cell.kind is None:
             plain = f"{self._readable}({plain})"
         return f'(case when {self.is_null(cell)} then null else {plain} end) collate "C"'
@@ -107,6 +111,12 @@ def readable(name: str) -> str:
 
 def _utc(cell: Cell) -> str:
     return f"({cell.sql} at time zone 'UTC')" if cell.own == "timestamptz" else cell.sql
+
+
+def _seconds(x: str) -> str:
+    """A length of time in seconds, as arrow's are read; one of months has none, and is written as it is."""
+    months = f"extract(year from {x}) = 0 and extract(month from {x}) = 0"
+    return f"case when {months} then trim_scale(extract(epoch from {x})::numeric)::text else {x}::text end"
 
 
 def _float_unit(x: str) -> str:
