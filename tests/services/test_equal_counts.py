@@ -273,6 +273,23 @@ def test_moments_of_spark_are_written_in_no_zone_and_none_fails(spark: Any, zone
         spark.conf.set("spark.sql.session.timeZone", before)
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_a_unit_beyond_whole_numbers_fails_nothing_in_spark(spark: Any, row_schema: Any, ansi: str) -> None:
+    units = [1.0, 1.0, 2.5, float("inf"), -float("inf"), 1e19, -1e300, float("nan"), None]
+    kept = tuple(column for column in row_schema.columns if column.name == "sex")
+    schema = replace(row_schema, columns=kept, privacy_unit=PrivacyUnit("who", 1))
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        table = Located(spark.createDataFrame(pa.table({"who": pa.array(units), "sex": ["F"] * len(units)})))
+        ((_, found),) = table.coded(schema).counts([("sex",)])
+        table.close()
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+    assert found[0] == found.sum() == 6
+
+
 @pytest.fixture(scope="session")
 def words(messy_schema: Any) -> Any:
     """Columns whose values are being bought."""

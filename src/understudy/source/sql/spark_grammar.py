@@ -60,7 +60,7 @@ class SparkGrammar:
         """Canonical text by type; blanks around text are dropped, and nothing left is no unit."""
         text, x = self.text(cell), self.ordered(cell)
         if str(cell.kind) == "double":
-            whole = f"{x} = floor({x}) and abs({x}) < 9007199254740992"
+            whole = f"{x} = rint({x}) and abs({x}) < 9007199254740992"  # floor makes a bigint, which may overflow
             named = f"case {text} when 'Infinity' then 'inf' when '-Infinity' then '-inf' else {text} end"
             digits = f"cast(try_cast({x} as bigint) as string)"
             text = f"case when isnan({x}) then null when {whole} then {digits} else {named} end"
