@@ -18,11 +18,14 @@ _MANY = 1000
 """From so many codes on, the threshold is at least what the largest noise among them is likely to reach."""
 
 
-def compress(domain: Domain, one_ways: Sequence[Measurement], *, threshold: float = 3.0) -> Recoding:
+def compress(
+    domain: Domain, one_ways: Sequence[Measurement], *, threshold: float = 3.0, once: bool = False
+) -> Recoding:
     """Merge the codes of a column whose noisy count is below `threshold` standard deviations into one code at its end.
 
     In a column with a hierarchy, rare codes of one group are merged first: where they are many enough together they
-    stay one code, and only what is still too rare goes up to the next level, at last into one code for all.
+    stay one code, and only what is still too rare goes up to the next level, at last into one code for all. In a column
+    that an order rule ties, codes stay on their axis: it is halved, and halved again, as long as there are enough rows.
 
     A column with no such code, or with only one, is left alone (one code merged with itself would only move); a column
     that was not measured too. A column with no other code becomes a single code. Several measurements of a column are
@@ -35,6 +38,7 @@ def compress(domain: Domain, one_ways: Sequence[Measurement], *, threshold: floa
         one_ways: measurements of single columns with the identity query; others are ignored.
         threshold: how many standard deviations a count must reach to be kept; more in columns of 1000 codes and more,
             sqrt(2 log codes), unless it is 0.
+        once: a table of two columns is measured once, with about the same noise; then those in order are coarser.
 
     Raises:
         SettingError: when the threshold is negative or not a number.
@@ -49,7 +53,12 @@ def compress(domain: Domain, one_ways: Sequence[Measurement], *, threshold: floa
     for column, (counts, sigma) in _means(domain, one_ways).items():
         enough = _demanded(threshold, len(counts)) * sigma
         rare = counts < enough
-        if rare.sum() > 1:
+        if threshold and domain.axis(column):
+            least = 2 * math.sqrt(max(counts.sum(), 0.0) * sigma) if once else 2 * enough
+            array = _intervals(rare, counts, least, domain.axis(column))
+            if array.max() + 1 < len(array):
+                maps[column] = array
+        elif rare.sum() > 1:
             maps[column] = _merged(rare, counts, enough, domain.levels(column))
     return Recoding(maps)
 
@@ -147,6 +156,34 @@ def _merged(
         size += int(reached.sum())
     array[array < 0] = size
     return array
+
+
+def _intervals(rare: NDArray[np.bool_], counts: NDArray[np.float64], least: float, places: int) -> NDArray[np.int64]:
+    """Intervals of an axis of so many places, too small to be halved, then other codes; the rare of these are one.
+
+    Where two columns are in order, the noise of their table is on one side of its diagonal: it makes the first early
+    and the second late. Intervals of 2 sqrt(rows sigma) rows keep it to some hundredths of the rows whatever sigma is;
+    rows are spread within them by the noisy counts, so that a column on its own loses nothing.
+    """
+    ends = _halved(np.concatenate(([0.0], np.cumsum(counts[:places]))), 0, 1 << (places - 1).bit_length(), least)
+    array = np.empty(len(counts), dtype=np.int64)
+    array[:places] = np.searchsorted(ends, np.arange(places), side="right")
+    kept = np.flatnonzero(~rare[places:]) + places
+    array[places:] = len(ends) + len(kept)
+    array[kept] = len(ends) + np.arange(len(kept))
+    return array
+
+
+def _halved(sums: NDArray[np.float64], start: int, size: int, least: float) -> list[int]:
+    """The ends of intervals; one that holds enough rows and more than one code is halved."""
+    places = len(sums) - 1
+    if start >= places:
+        return []
+    end = min(start + size, places)
+    if size == 1 or sums[end] - sums[start] < least:
+        return [end]
+    half = size // 2
+    return _halved(sums, start, half, least) + _halved(sums, start + half, half, least)
 
 
 def _target(domain: Domain, maps: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from understudy.errors import InputError, SettingError
 from understudy.mechanism.learned import determined, unstated
 from understudy.release.conditions import Condition, conditions, parsed
+from understudy.release.exchange import exchanged
 from understudy.release.narrow import narrowed
 from understudy.release.rare import members_of
 from understudy.schema.kinds.coded import Coded
@@ -33,8 +34,9 @@ Codes = dict[str, NDArray[Any]]
 class Maker:
     """Makes rows of a release, again and again with the same settings.
 
-    A row is drawn from the model; merged codes become values, values are drawn inside bins. Rows that then break a rule
-    or miss the condition are drawn again from the same codes, and what cannot be mended is replaced by other rows.
+    A row is drawn from the model; merged codes become values, values are drawn inside bins. Values that then break an
+    order change places with those of other rows. What still breaks a rule or misses the condition is drawn again from
+    the same codes, and what cannot be mended is replaced by other rows.
 
     **Guarantees.** No row breaks a rule of the schema; every row satisfies the condition. Rows have the model's
     distribution given both: the condition is applied to the model by Bayes' rule, not by drawing and throwing away.
@@ -135,6 +137,7 @@ class Maker:
         table = self._narrow.decode(codes, rng, as_="arrow", layout=self._layout)
         for rule in self._determined:
             table = rule.valued(table, codes, self._layout)
+        codes, table = exchanged(self._schema, merged, codes, table, rng)
         bad = breaking(self._schema, codes, table) if self._schema.rules else np.zeros(table.num_rows, np.bool_)
         for condition in self._asked:
             bad |= ~self._satisfied(condition, codes, table)

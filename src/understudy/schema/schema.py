@@ -20,10 +20,11 @@ from understudy.schema.format.dialect import Dialect
 from understudy.schema.frames import FrameKind, arrow_columns, check_flat, to_frame
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.column import Column, Constant, Dropped, Identifier
+from understudy.schema.kinds.measured import Measured
 from understudy.schema.kinds.numeric import Numeric
 from understudy.schema.kinds.table import DROP
 from understudy.schema.layout import laid_out, layout_of, layout_of_file, written_as_text
-from understudy.schema.rules.rule import Rule, check_rules
+from understudy.schema.rules.rule import Order, Rule, check_rules
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,10 @@ class Schema:
                 "share of its budget; declare it to use the schema for anything else"
             )
         levels = {c.name: [level.groups for level in c.generalisations.values()] for c in self.coded if c.levels}
-        sizes = Domain({part: size for column in self.coded for part, size in column.parts.items()}, levels=levels)
+        tied = {name for rule in self.rules if isinstance(rule, Order) for name in rule.columns}
+        axes = {c.name: c.ordinary for c in self.coded if c.name in tied - set(levels) and isinstance(c, Measured)}
+        parts = {part: size for column in self.coded for part, size in column.parts.items()}
+        sizes = Domain(parts, levels=levels, axes=axes)
         return sizes.ruled(forbidden_cells(self, sizes))
 
     @property

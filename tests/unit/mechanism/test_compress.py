@@ -23,6 +23,16 @@ def test_codes_below_three_sigma_become_one_code_at_the_end() -> None:
     assert recoding.recode(DOMAIN) == Domain({"a": 3, "b": 2, "c": 3})
 
 
+def test_an_axis_is_halved_as_long_as_there_are_enough_rows() -> None:
+    domain = Domain({"day": 8}, axes={"day": 6})  # six bins, then two codes that have no place among them
+    days = measured("day", 90, 80, 4, 3, 70, 0, 2, 50)
+    assert compress(domain, [days]).merged("day") == [[0], [1], [2, 3], [4], [5], [7], [6]]
+    assert compress(domain, [days], once=True).merged("day") == [[0], [1], [2, 3], [4, 5], [7], [6]]
+    assert compress(domain, [measured("day", *[900.0] * 8)], once=True) == Recoding.identity()
+    assert compress(domain, [measured("day", *[-1.0] * 8)]).merged("day") == [[0, 1, 2, 3, 4, 5], [6, 7]]
+    assert compress(Domain({"day": 8}), [days]).merged("day") == [[0], [1], [4], [7], [2, 3, 5, 6]]
+
+
 def test_the_threshold_counts_standard_deviations() -> None:
     table = measured("c", 15, 25, 300)
     assert compress(DOMAIN, [table], threshold=2.0).columns == ()  # one rare code stays where it is

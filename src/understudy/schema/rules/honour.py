@@ -45,6 +45,11 @@ class Cells:
         """Numbers and times in units of their axis; the places of ordered values."""
         return self._units[0] if isinstance(self.column, Measured) else self.codes
 
+    @property
+    def compared(self) -> NDArray[Any]:
+        """The same in units in which the columns of an order are compared."""
+        return self.units / in_common(self.column) if isinstance(self.column, Measured) else self.units
+
     @cached_property
     def _units(self) -> tuple[NDArray[Any], _Bools]:
         assert isinstance(self.column, Measured)  # noqa: S101 - asked by those only
@@ -108,9 +113,7 @@ def _meets(cells: Cells, condition: Condition) -> _Bools:
 
 def _disordered(left: Cells, right: Cells, *, strict: bool) -> _Bools:
     both = left.has_value & right.has_value
-    one = left.units / in_common(left.column) if isinstance(left.column, Measured) else left.units
-    other = right.units / in_common(right.column) if isinstance(right.column, Measured) else right.units
-    wrong: _Bools = one >= other if strict else one > other
+    wrong: _Bools = left.compared >= right.compared if strict else left.compared > right.compared
     return both & wrong
 
 

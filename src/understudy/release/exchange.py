@@ -1,0 +1,113 @@
+"""Rows that break an order: their values change places with those of other rows before anything is drawn again.
+
+Drawn again until they are in order, values inside a bin come out early in the first column and late in the second: two
+dates of one month are ten days apart then, however short the stays. So values stay as they were drawn, and the order
+decides only which row has which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.schema import Schema
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.rules.honour import Cells
+from understudy.schema.rules.rule import Order
+
+Codes = dict[str, NDArray[Any]]
+
+_ROUNDS = 20  # with twice as many others every second time: in the last ones all rows of a code take part
+
+
+def exchanged(
+    schema: Schema, merged: Mapping[str, NDArray[Any]], codes: Codes, table: Any, rng: np.random.Generator
+) -> tuple[Codes, Any]:
+    """The same values in other rows, so that few rows break an order.
+
+    A value goes to a row of the same code in the model, where it was as likely to be drawn: tables of the model stay as
+    they are. Columns that other rules speak of are left alone.
+
+    **Guarantees.** Every column has the values it had. **Privacy.** Post-processing.
+
+    Args:
+        schema: with the rules.
+        merged: the rows as codes of the model.
+        codes: the codes that the values were drawn from.
+        table: the rows, as an arrow table.
+        rng: decides which rows change places.
+    """
+    bound = {name for rule in schema.rules if not isinstance(rule, Order) for name in rule.columns}
+    for rule in schema.rules if table.num_rows else ():
+        if isinstance(rule, Order):
+            for names in pairwise(rule.order):
+                left, right = (_Side.of(schema, name, merged, codes, table) for name in names)
+                movable = [side for side in (left, right) if side.name not in bound]
+                _settle(left, right, movable, rng, strict=rule.strict)
+                for side in movable:
+                    codes, table = side.moved(schema, codes, table)
+    return codes, table
+
+
+@dataclass(eq=False)
+class _Side:
+    """One of two columns in order."""
+
+    name: str
+    values: NDArray[np.float64]
+    known: NDArray[np.bool_]
+    group: NDArray[Any]
+    source: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, schema: Schema, name: str, merged: Mapping[str, NDArray[Any]], codes: Codes, table: Any) -> _Side:
+        """The column as it was drawn; rows are of one group where their codes in the model are the same."""
+        column = schema.column(name)
+        assert isinstance(column, Coded)  # noqa: S101 - checked when the schema was made
+        cells = Cells(column, codes[name], table[name], schema.dialect)
+        group = np.zeros(table.num_rows, dtype=np.int64)
+        for part, size in column.parts.items():
+            group = group * size + merged[part]
+        used, group = np.unique(group, return_inverse=True)
+        group = group.astype(np.min_scalar_type(len(used)))  # small numbers are sorted fast
+        return cls(name, cells.compared.astype(np.float64), cells.has_value, group, np.arange(table.num_rows))
+
+    def partners(self, bad: NDArray[np.bool_], times: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        """The bad rows and about so many times as many others of their groups, in random order."""
+        broken = np.bincount(self.group[bad], minlength=int(self.group.max()) + 1)
+        others = np.bincount(self.group[self.known & ~bad], minlength=len(broken))
+        share = times * broken / np.maximum(others, 1)
+        chosen = self.known & (rng.random(len(bad)) < share[self.group])
+        return rng.permutation(np.flatnonzero(bad | chosen))
+
+    def arrange(self, rows: NDArray[np.int64], beside: NDArray[np.float64]) -> None:
+        """Within each group, the values of these rows ascend as those beside them do: no other way breaks fewer."""
+        to, source = self._ascending(rows, beside), self._ascending(rows, self.values)
+        self.values[to], self.source[to] = self.values[source], self.source[source]
+
+    def _ascending(self, rows: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.int64]:
+        rows = rows[np.argsort(values[rows])]
+        return rows[np.argsort(self.group[rows], kind="stable")]
+
+    def moved(self, schema: Schema, codes: Codes, table: Any) -> tuple[Codes, Any]:
+        """The rows with this column's cells in their new places."""
+        cells = table[self.name].take(self.source)
+        table = table.set_column(table.column_names.index(self.name), self.name, cells)
+        return codes | {part: np.asarray(codes[part])[self.source] for part in schema.column(self.name).parts}, table
+
+
+def _settle(left: _Side, right: _Side, movable: list[_Side], rng: np.random.Generator, *, strict: bool) -> None:
+    """Rearrange one column, then the other, with ever more rows that break nothing taking part."""
+    low, high = np.where(left.known, left.values, -np.inf), np.where(right.known, right.values, np.inf)
+    left.values, right.values = low, high
+    for index in range(_ROUNDS if movable else 0):
+        bad = low >= high if strict else low > high
+        if not bad.any():
+            return
+        side = movable[index % len(movable)]
+        side.arrange(side.partners(bad, 1 << (index // 2), rng), high if side is left else low)
