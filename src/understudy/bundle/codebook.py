@@ -15,7 +15,7 @@ from understudy.bundle.formulas import guarded
 from understudy.bundle.pages import rendered
 from understudy.metric.labels import code_labels
 from understudy.release import Release
-from understudy.report.public import CAUTION, measured_tables
+from understudy.report.public import CAUTION, measured_tables, on_axis
 from understudy.schema.kinds.categorical import Boolean, Categorical
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.column import Column, Constant, Identifier
@@ -107,16 +107,21 @@ def codebook_html(release: Release, columns: Sequence[Described], rows: int) -> 
 def _coded(release: Release, column: Coded, noise: float | None) -> Described:
     labels, groups = code_labels(column), _groups(release, column)
     counts = np.maximum(np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1), 0.0)
+    joined, places = on_axis(release, column), release.schema.domain.axis(column.name)
     lines: dict[int, Line] = {}
     for place, group in enumerate(groups):
         for code in group:
             estimate = float(counts[place]) if len(group) == 1 else None
+            estimate = float(joined[code]) if joined is not None and code < places else estimate
             lines[code] = _line(column, code, labels[code], estimate, noise)
-    merged = [group for group in groups if len(group) > 1]
+    merged = [group for group in groups if len(group) > 1 and group[0] >= places]
     notes = [
         f"{len(group)} values were too rare to tell apart: together about {counts[groups.index(group)]:,.0f} rows"
         for group in merged
     ]
+    notes += (
+        [] if joined is None else ["beside other columns, neighbouring ranges with few rows are told apart less well"]
+    )
     notes += ["values are drawn evenly inside each range"] * (isinstance(column, Measured) and _binned(column))
     notes += [] if noise is not None else ["not measured by itself: its counts follow from tables with other columns"]
     kept = [lines[code] for code in sorted(lines) if not _unseen(column, code, lines[code])]

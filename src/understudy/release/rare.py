@@ -46,6 +46,11 @@ class Members:
         inside: NDArray[np.float64] = np.add.reduceat(self.chances * part[self.codes], self.starts)
         return inside
 
+    def spread(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Counts by merged code, shared out among the original ones."""
+        group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
+        return np.bincount(self.codes, self.chances * counts[group], minlength=self.size).astype(np.float64)
+
     def given(self, part: NDArray[np.float64]) -> Members:
         """The same, given that the original code lies inside; a merged code that never does keeps its chances."""
         inside = self.weights(part)
@@ -139,10 +144,14 @@ def undo_merging(
 
 
 def merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any]]:
-    """For each column the values that were merged because too few rows had them; codes where a value has no name."""
+    """For each column the values that were merged because too few rows had them; codes where a value has no name.
+
+    Not the neighbours on an axis that an order rule made intervals of: a column on its own tells those apart.
+    """
     found = {}
     for name in recoding.columns:
-        rare = [code for group in recoding.merged(name) if len(group) > 1 for code in group]
+        places = schema.domain.axis(name)
+        rare = [code for group in recoding.merged(name) if len(group) > 1 for code in group if code >= places]
         if rare:
             found[name] = _named(name, rare, schema)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from understudy.domain import Clique
 from understudy.metric.labels import code_labels
 from understudy.metric.rows import Rows
 from understudy.release import Release
+from understudy.release.rare import members_of
 from understudy.schema.kinds.coded import Coded
 
 CAUTION = 3.0
@@ -88,6 +89,17 @@ def shares(release: Release, column: Coded, standin: Rows) -> NDArray[np.float64
     return counts / max(float(counts.sum()), 1e-300)
 
 
+def on_axis(release: Release, column: Coded) -> NDArray[np.float64] | None:
+    """How many rows have each code, where neighbours on an axis were joined for tables of several columns; else None.
+
+    The column's own noisy counts tell its codes apart.
+    """
+    if column.name not in release.recoding.columns or not release.schema.domain.axis(column.name):
+        return None
+    members = members_of(release.recoding, release.schema, release.measurements)[column.name]
+    return members.spread(np.maximum(np.asarray(release.model.project((column.name,))).reshape(-1), 0.0))
+
+
 def bounds_known(release: Release) -> tuple[dict[Clique, float | None], int, int]:
     """By table of one or two columns, the share of rows that can be misplaced (95 %); and pairs with, without a bound.
 
@@ -116,7 +128,7 @@ def weak_values(release: Release, tables: list[Measured]) -> list[Weak]:
     for column in release.schema.coded:
         names = [str(value) for value in release.merged.get(column.name, ())]
         table = measured.get(column.name)
-        if table is not None and table.estimate is not None:
+        if table is not None:
             names += _weak_labels(release, column, table)
         if names:
             sigma = table.sigma if table is not None else 0.0
@@ -126,14 +138,17 @@ def weak_values(release: Release, tables: list[Measured]) -> list[Weak]:
 
 def _weak_labels(release: Release, column: Coded, table: Measured) -> list[str]:
     """Values with a weak estimate, the largest first; merged ones and the code of unknown values are not repeated."""
+    joined = on_axis(release, column)
+    table = table if joined is None else replace(table, estimate=joined)
     if table.estimate is None:
         return []
     groups = [[code] for code in range(column.size)]
-    if column.name in release.recoding.columns:
+    if column.name in release.recoding.columns and joined is None:
         groups = release.recoding.merged(column.name)
     labels, unseen = code_labels(column), column.other_code
     order = np.argsort(-table.estimate, kind="stable").tolist()
     kept = [groups[place][0] for place in order if table.weak[place] and len(groups[place]) == 1]
+    kept = [code for code in kept if joined is None or code < column.ordinary]
     return [labels[code] for code in kept if code != unseen or code < column.ordinary]
 
 

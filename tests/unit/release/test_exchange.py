@@ -8,8 +8,10 @@ import pyarrow as pa
 import pytest
 
 import understudy as us
+from understudy.bundle.codebook import described
 from understudy.privacy.noise.randomness import insecure
 from understudy.release.exchange import exchanged
+from understudy.report.public import measured_tables, weak_values
 from understudy.schema import Schema
 
 START = pd.Timestamp("2018-01-01")
@@ -100,3 +102,16 @@ def test_columns_of_other_rules_are_left_alone():
     rules += [{"impossible": {name: {"minimum": "2020-01-01"}, "ward": ["A"]}} for name in ("admitted", "discharged")]
     left, right = [17_300, 17_200], [17_250, 17_350]
     assert exchange(left, right, rules=rules) == [left, right]
+
+
+@pytest.mark.filterwarnings("ignore::understudy.notice.ManyRows")
+def test_neighbours_that_were_joined_are_not_called_rare():
+    with insecure(1):
+        release = us.synthesize(stays(), schema_of("2 months"), epsilon=1, delta=1e-6)
+    assert len(release.recoding.merged("admitted")) < 50
+    assert release.merged["admitted"] == ["(missing)", "(other)"]
+    weak = {w.column: w.values for w in weak_values(release, measured_tables(release))}
+    counts = {line.value: line.estimate for column in described(release)[:1] for line in column.lines}
+    full = [estimate for estimate in counts.values() if estimate is not None and estimate > 100]
+    assert len(full) > len(release.recoding.merged("admitted")) / 2
+    assert len(weak["admitted"]) < 60 - len(full)  # only those that are empty or nearly so
