@@ -30,6 +30,7 @@ from understudy.privacy.noise.integer import Noise, noise_named
 from understudy.privacy.records.journal import Forgetful, Journal
 from understudy.privacy.scores import Distances, FixedMarginals, distances_of, whole_scores
 from understudy.privacy.selection import exponential_mechanism
+from understudy.privacy.turn import in_turn
 from understudy.privacy.workload_error import apart, error_charge
 from understudy.quality import Apart
 from understudy.schema import Recoding
@@ -168,6 +169,7 @@ class PrivateTable:
             return laplace_sd(float_above(self.neighbours.marginal_l1 / share))
         return sqrt_above(self.neighbours.marginal_l2_squared / (2 * share))
 
+    @in_turn
     def measure(
         self, cliques: Iterable[Clique], *, rho: float, weights: Mapping[Clique, float] | None = None
     ) -> list[Measurement]:
@@ -199,6 +201,7 @@ class PrivateTable:
             self.__journal.measured(measured[clique], self.__recoding)
         return [measured[clique] for clique in wanted]
 
+    @in_turn
     def select(
         self,
         candidates: Iterable[Clique],
@@ -240,6 +243,7 @@ class PrivateTable:
         chosen = exponential_mechanism(scores, Fraction(charge.scale) / (2 * sensitivity * unit))
         return self._released(wanted[chosen])
 
+    @in_turn
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
         """Noisy InDif scores: how far each pair's table is from the product of its one-ways, in rows.
 
@@ -266,6 +270,7 @@ class PrivateTable:
         exact = {pair: indif(c.astype(np.int64), self.domain.shape(pair)) for pair, c in self._counts(wanted)}
         return self._released({pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)})
 
+    @in_turn
     def tally(self, columns: Mapping[str, Fraction], *, what: Mapping[str, What]) -> dict[str, Measurement]:
         """Noisy counts of the codes of single columns, each for its own share: purchases of facts for the schema.
 
@@ -286,6 +291,7 @@ class PrivateTable:
         paid = {charge.about[0]: charge for charge in charges}
         return {clique[0]: self._noisy(clique, counts, paid[clique]) for clique, counts in self._counts(wanted)}
 
+    @in_turn
     def values(self, column: str, *, rho: float | Fraction, delta: float | Fraction) -> dict[str, int]:
         """The values of a column of which enough rows have each, with their noisy counts, in the order of the text.
 
@@ -311,6 +317,7 @@ class PrivateTable:
         noisy = {text: count + drawn for (text, count), drawn in zip(counted, noise, strict=True)}
         return self._released({text: count for text, count in noisy.items() if count >= (charge.threshold or 0)})
 
+    @in_turn
     def error(self, against: Mapping[Clique, ArrayLike], *, weights: Mapping[Clique, int], rho: float) -> Apart:
         """How far given marginals are from the true ones: the weighted mean of their L1 distances, in rows, with noise.
 
@@ -375,8 +382,7 @@ class PrivateTable:
     def _counted_now(self, cliques: Sequence[Clique]) -> Iterator[NDArray[np.int64]]:
         maps = self.__recoding.maps
         for clique, counts in self.__source.counts(cliques):
-            axes = [maps.get(column) for column in clique]
-            yield merged(counts, self.__source.domain.shape(clique), axes)
+            yield merged(counts, self.__source.domain.shape(clique), [maps.get(column) for column in clique])
 
     def _draw(self, charge: Charge, size: int) -> NDArray[np.int64]:
         draw = self.__noise.gaussian if charge.noise == "gaussian" else self.__noise.laplace

@@ -3,7 +3,9 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from concurrent.futures import ThreadPoolExecutor, wait
 from fractions import Fraction
+from threading import Event
 
 import numpy as np
 import pytest
@@ -264,6 +266,24 @@ class TestPlanned:
         for clique in [("a",), ("c",), ("a", "b")]:
             with pytest.raises(BudgetExceeded, match="in advance"):
                 private.measure([clique], rho=1e-3)
+
+    def test_one_of_two_threads_is_answered_and_the_other_refused(self):
+        class Slow(CodedSource):
+            def counts(self, cliques):
+                asked.set()
+                late.wait(5)
+                return super().counts(cliques)
+
+        asked, late, private = Event(), Event(), self.private(source=Slow(SIZES, ROWS))
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(private.measure, [("a",)], rho=1e-3)
+            asked.wait(5)
+            second = pool.submit(private.recoded(Recoding.identity()).measure, [("a",)], rho=1e-3)
+            assert not wait([second], timeout=0.2).done  # it waits for the first one's answer
+            late.set()
+            assert len(first.result()) == 1
+            with pytest.raises(BudgetExceeded, match="in advance"):
+                second.result()
 
     def test_merged_codes_use_the_same_plan(self):
         private = self.private()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Real
-from threading import Lock
+from threading import Lock, RLock
 from typing import Literal
 
 from understudy.errors import BudgetExceeded, SettingError
@@ -161,6 +161,7 @@ class Account:
         self._budget = budget
         self._charges: list[Charge] = []
         self._lock = Lock()
+        self.turn = RLock()  # held by the thread whose question is being answered
 
     @property
     def budget(self) -> Budget:
