@@ -15,7 +15,7 @@ from understudy.errors import BudgetExceeded, InputError, Paid, UnderstudyError,
 from understudy.measurement import Measurement
 from understudy.notice import PastLimit
 from understudy.privacy import Book
-from understudy.privacy.accounting.charge import Charge
+from understudy.privacy.accounting.charge import PURCHASES, Charge
 from understudy.privacy.purchase import narrowest
 from understudy.privacy.records.answered import Answered
 from understudy.release import Partial
@@ -64,6 +64,7 @@ class RunJournal:
         booked = mark is not None and not run.rehearsal and book.holds(dataset, mark)
         self._spent = self.earlier is not None and (self.earlier.spent or booked)
         self._measured = self.earlier is not None and self.earlier.measured
+        self._bought = False
         self._recalled: Any = None
         self._answers = 0 if earlier is None else earlier.answers
         footprint = run.mechanism.footprint(narrowest(run.schema).domain)
@@ -92,6 +93,7 @@ class RunJournal:
         if not self._spent and not insecure and not self._run.rehearsal:
             self._write_down()
         self._spent = True
+        self._bought |= any(charge.what in PURCHASES for charge in fresh)
         writer.charged(fresh)
 
     def _look(self) -> bool:
@@ -182,7 +184,9 @@ class RunJournal:
                 f"The charge stands. What was paid for is kept in {path}; run the same again to go on at no more cost"
             )
         if not self._measured:
-            return f"The charge stands; nothing had been measured yet. {path} records it; delete it to run again"
+            yet = "no table was measured yet, only what the schema wants discovered was paid for"
+            yet = yet if self._bought else "nothing had been measured yet"
+            return f"The charge stands; {yet}. {path} records it; delete it to run again"
         return (
             f"The charge stands. What was paid for is kept in {path}; "
             f"finish at no cost with `understudy resume {path} -o RELEASE`"

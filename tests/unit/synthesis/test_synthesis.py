@@ -310,6 +310,18 @@ def test_a_run_that_stops_after_paying_and_before_measuring_says_so(tmp_path, mo
         us.resume(tmp_path / "r.release.partial")
 
 
+def test_a_run_that_stops_after_buying_its_schema_does_not_say_that_nothing_was_asked(tmp_path):
+    def stop(step):
+        if step.stage == "measure":
+            raise RuntimeError("boom")
+
+    field = {"name": "b", "type": "integer", "understudy": {"bounds": "discover"}}
+    schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    given = {"epsilon": 1, "delta": 1e-6, "mechanism": "mst", "output": tmp_path / "r.release", "progress": stop}
+    with pytest.raises(errors.Paid, match="no table was measured yet, only what the schema wants discovered"):
+        us.synthesize(pl.DataFrame({"b": [*range(64)] * 50}), schema, **given)
+
+
 def test_a_full_disk_at_the_end_keeps_everything(tmp_path, monkeypatch):
     monkeypatch.setattr(us.Release, "save", _raising(errors.OutputError("r.release could not be written (No space)")))
     with pytest.raises(errors.Paid, match=r"No space.*The charge stands"):
