@@ -304,6 +304,16 @@ def test_the_demo_makes_a_stand_in_for_a_real_table(tmp_path, call):
     assert us.Book().spent(demo.DATASET).runs == 1
 
 
+def test_a_demo_on_a_computer_that_knows_it_says_why_there_are_more_runs(tmp_path):
+    book = us.Book(tmp_path)
+    budget = us.Budget.of(epsilon=1.0, delta=1e-9)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERSTUDY_BOOK", str(tmp_path))
+        for words in ("Spent on 'demo-randhie' so far: 1 run,", "With an earlier demo", "With 2 earlier demos"):
+            book.append(demo.DATASET, budget, unit="a row")
+            assert demo._added_up().startswith(words)
+
+
 def test_a_second_demo_keeps_the_first(tmp_path):
     (tmp_path / "demo").mkdir()
     assert demo._new_folder(tmp_path / "demo") == tmp_path / "demo"
