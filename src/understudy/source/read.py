@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.schema import Schema
+from understudy.source.damage import csv_trouble
 from understudy.source.memory import MemorySource, check_names
 from understudy.source.office import OFFICE, office_variables, read_office
 from understudy.source.protocol import Source
@@ -154,7 +155,7 @@ def _read_csv(file: Path, schema: Schema) -> Any:
             except ValueError as error:
                 _take_longer_lines(options[0], error)
     except Exception as error:
-        raise InputError(_csv_trouble(file, error, schema.dialect.encoding)) from None
+        raise InputError(csv_trouble(file, error, schema.dialect)) from None
 
 
 def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
@@ -180,7 +181,7 @@ def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
                 except ValueError as error:
                     _take_longer_lines(options[file][0], error)
         except Exception as error:
-            raise InputError(_csv_trouble(file, error, schema.dialect.encoding)) from None
+            raise InputError(csv_trouble(file, error, schema.dialect)) from None
 
 
 def _beyond(batches: Iterable[Any], rows: int) -> Iterator[Any]:
@@ -256,18 +257,4 @@ def _header(file: Path, schema: Schema, delimiter: str) -> list[str]:
             lines = csv.reader(text, delimiter=delimiter, quotechar=dialect.quote)
             return next(filter(None, lines), [])  # empty lines are none, as for the reader of the rows
     except Exception as error:
-        raise InputError(_csv_trouble(file, error, dialect.encoding)) from None
-
-
-def _csv_trouble(file: Path, error: Exception, encoding: str) -> str:
-    """What went wrong, told from the reader's error but never in its words."""
-    words = str(error)
-    if isinstance(error, UnicodeError) or "UTF8" in words:
-        remedy = "set `encoding` in the schema's dialect (Excel: windows-1252), or save it again as UTF-8"
-        return f"{file}: not written in {encoding}; {remedy}"
-    if "Expected" in words and "columns" in words:
-        words = "a line has more or fewer cells than the header"
-        return f"{file}: {words}; mend it, or check `delimiter` and `quote` in the dialect"
-    if isinstance(error, PermissionError):
-        return f"{file}: no permission to read it; ask its owner for access"
-    return f"{file}: damaged, cut short or not CSV; copy or export the file again"
+        raise InputError(csv_trouble(file, error, dialect)) from None

@@ -108,10 +108,13 @@ def test_a_header_without_rows(tmp_path: Path) -> None:
 
 LINE = f"1,2,{CANARY}\n".encode()
 BAD_CSV = {
-    "ragged, short": (b"a,b,x\n" + LINE + f"{CANARY}\n".encode(), "more or fewer cells"),
-    "ragged, long": (b"a,b,x\n" + LINE + f"1,2,3,{CANARY}\n".encode(), "more or fewer cells"),
-    "encoding": (b"a,b,x\n" + LINE + b"1,\xfc" + LINE, "not written in utf-8"),
-    "encoding of the header": (b"\xfc,a,b\n" + LINE, "not written in utf-8"),
+    "ragged, short": (b"a,b,x\n" + LINE + f"{CANARY}\n".encode() + LINE, "line 3 has more or fewer cells"),
+    "ragged, long": (b"a,b,x\n\n" + LINE + f"1,2,3,{CANARY}\n".encode() + LINE, "line 4 has more or fewer cells"),
+    "ragged after a cell of two lines": (b'a,b,x\n1,2,"3\n4"\n1,2\n' + LINE, "line 4 has more or fewer cells"),
+    "cut short": (b"a,b,x\n" + LINE + b"1,2\n\n", "its last line has more or fewer cells"),
+    "encoding": (b"a,b,x\n" + LINE + b"1,\xfc" + LINE + LINE, "line 3 is not written in utf-8"),
+    "encoding of the last line": (b"a,b,x\n" + LINE + b"1,\xfc" + LINE, "its last line is not written in utf-8"),
+    "encoding of the header": (b"\xfc,a,b\n" + LINE, "line 1 is not written in utf-8"),
     "empty": (b"", "empty"),
     "only a line break": (b"\n", "no columns"),
     "zip": (b"PK\x03\x04" + bytes(range(256)), "not written in utf-8|not CSV|not in the table"),
