@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, combinations
@@ -71,7 +72,7 @@ class Workload:
                 f"workload: all-{k}way of {len(domain)} columns are {many} tables; take fewer columns at once, or name "
                 "the tables that matter in a .yaml file"
             )
-        return cls.of(domain, combinations(domain.columns, min(k, len(domain))))
+        return cls(dict.fromkeys(combinations(domain.columns, min(k, len(domain))), 1.0))
 
     @classmethod
     def target(cls, domain: Domain, column: str, k: int = 3) -> Workload:
@@ -124,13 +125,12 @@ class Workload:
             for size in range(1, max(map(len, self.weights)) + 1)
             for subset in chain.from_iterable(combinations(clique, size) for clique in self.weights)
         }
-        columns = {column: i for i, column in enumerate(sorted({c for clique in self.weights for c in clique}))}
-        member = np.zeros((len(self.weights), len(columns)))
-        for row, clique in enumerate(self.weights):
-            member[row, [columns[column] for column in clique]] = 1
-        held = np.array(list(self.weights.values())) @ member  # sum_s c_s [column in s]: |r and s| adds up by column
-        ordered = sorted(subsets, key=lambda subset: (len(subset), [columns[column] for column in subset]))
-        return {subset: float(sum(held[columns[column]] for column in subset)) for subset in ordered}
+        held: dict[str, float] = defaultdict(float)  # sum_s c_s [column in s]: |r and s| adds up by column
+        for clique, weight in self.weights.items():
+            for column in clique:
+                held[column] += weight
+        ordered = sorted(sorted(subsets), key=len)
+        return {subset: float(sum(map(held.__getitem__, subset))) for subset in ordered}
 
 
 def told_workload(named: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from understudy.domain import Domain
@@ -77,3 +79,15 @@ def test_more_tables_than_can_be_listed_are_refused_at_once():
     with pytest.raises(SettingError, match=r"all-6way of 40 columns are 3838380 tables; take fewer .* \.yaml file"):
         Workload.parse("all-6way", wide)
     assert len(Workload.parse("all-40way", wide)) == 1
+
+
+def test_the_closure_of_many_columns_takes_no_table_of_cliques_by_columns():
+    workload = Workload.all_kway(Domain(dict.fromkeys(map(str, range(400)), 2)), 2)
+    tracemalloc.start()
+    try:
+        closure = workload.closure()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(closure) == 400 + 400 * 399 / 2
+    assert peak < 100e6  # such a table alone has 255 MB
