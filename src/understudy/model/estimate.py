@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.arguments import as_progress
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SettingError
 from understudy.measurement import Measurement
@@ -16,7 +17,7 @@ from understudy.model.descent.problem import make_problem
 from understudy.model.descent.start import warm_potentials
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
-from understudy.progress import Progress, Step, silent
+from understudy.progress import Progress, Step
 from understudy.query import Query
 
 _ENOUGH_DEVIATIONS = 20.0
@@ -32,7 +33,7 @@ def estimate(
     tolerance: float = 1e-3,
     limit_mib: float | None = None,
     max_seconds: float | None = None,
-    progress: Progress = silent,
+    progress: Progress | None = None,
 ) -> GraphicalModel:
     """The maximum-entropy distribution among those that fit the measurements best.
 
@@ -60,6 +61,7 @@ def estimate(
         InputError: a measurement, total or table of forbidden cells that cannot be used.
         SettingError: an option out of range, or a tree larger than the limit.
     """
+    told = as_progress(progress)
     _check_settings(tolerance, limit_mib, max_seconds)
     for measurement in measurements:
         measurement.check(domain)
@@ -73,7 +75,7 @@ def estimate(
         warm=None if warm_start is None else warm_potentials(problem, warm_start),
         tolerance=tolerance,
         max_seconds=max_seconds,
-        watch=lambda calls, loss: None if calls % 25 else progress(Step("estimate", None, f"{calls} iterations")),
+        watch=lambda calls, loss: None if calls % 25 else told(Step("estimate", None, f"{calls} iterations")),
     )
     folded, propagation = problem.folded(x), problem.propagation
     folded[problem.forbidden] = -np.inf

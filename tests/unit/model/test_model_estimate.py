@@ -170,6 +170,9 @@ def test_progress_hears_of_it():
     estimate(DOMAIN, noisy(DOMAIN, LOOP), progress=heard.append)
     assert heard
     assert {step.stage for step in heard} == {"estimate"}
+    estimate(DOMAIN, noisy(DOMAIN, LOOP), progress=None)
+    with pytest.raises(SettingError, match="progress"):
+        estimate(DOMAIN, noisy(DOMAIN, LOOP), progress=3)
 
 
 @pytest.mark.parametrize(
