@@ -274,6 +274,30 @@ def test_moments_of_spark_are_written_in_no_zone_and_none_fails(spark: Any, zone
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    "cells",
+    [
+        pa.array([timedelta(seconds=s) for s in (90, 0, 1.5, -5, 93600)], pa.duration("us")),
+        pa.array([Decimal(n) for n in ("1", "70", "0.5", "123456789012345678901.5", "-9")], pa.decimal128(30, 5)),
+    ],
+    ids=["lengths", "decimals"],
+)
+def test_lengths_and_long_decimals_of_spark_are_written_as_memory_writes_them(
+    spark: Any, row_schema: Any, cells: Any
+) -> None:
+    span = {"name": "x", "type": "duration", "constraints": {"minimum": -60, "maximum": 100_000}}
+    coded = Schema.from_dict({"fields": [span], "understudy": {"privacy_unit": "row"}})
+    words = replace(row_schema, columns=(Words(name="x"),), rules=())
+    given, table = Located(spark.createDataFrame(pa.table({"x": cells}))), pa.table({"x": cells})
+    ((_, found),), ((_, wanted),) = (
+        source.counts([("x",)]) for source in (given.coded(coded), MemorySource(table, coded))
+    )
+    assert found.tolist() == wanted.tolist()
+    assert given.coded(words).values("x") == MemorySource(table, words).values("x")
+    given.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_a_unit_beyond_whole_numbers_fails_nothing_in_spark(spark: Any, row_schema: Any, ansi: str) -> None:
     units = [1.0, 1.0, 2.5, float("inf"), -float("inf"), 1e19, -1e300, float("nan"), None]

@@ -52,6 +52,10 @@ class SparkGrammar:
             plain = f"{_moment(cell)}{zone}"
         elif cell.own == "binary":
             plain = f"lower(hex({cell.sql}))"
+        elif cell.own == "decimal" and cell.kind is None:
+            plain = _short(plain)
+        elif cell.own == "daytimeinterval":
+            plain = _seconds(cell.sql)
         elif cell.kind is None:
             plain = f"make_valid_utf8({plain})"
         return f"collate(case when {self.is_null(cell)} then null else {plain} end, 'UTF8_BINARY')"
@@ -64,8 +68,8 @@ class SparkGrammar:
             named = f"case {text} when 'Infinity' then 'inf' when '-Infinity' then '-inf' else {text} end"
             digits = f"cast(try_cast({x} as bigint) as string)"
             text = f"case when isnan({x}) then null when {whole} then {digits} else {named} end"
-        elif cell.own.startswith("decimal"):
-            text = f"case when instr({text}, '.') > 0 then regexp_replace({text}, '[.]?0+$', '') else {text} end"
+        elif cell.own == "decimal":
+            text = _short(text)
         elif str(cell.kind).startswith("timestamp"):
             text = f"regexp_replace({text}, '([.]000000)?Z?$', '')"
         return f"nullif(trim(both ' ' from {text}), '')"
@@ -79,6 +83,19 @@ class SparkGrammar:
         listed = ", ".join(f"{place}, {cell}" for place, cell in enumerate(cells))
         stacked = f"select stack({len(cells)}, {listed}) as (clique, cell) from {table}"  # noqa: S608
         return f"select clique, cell, count(*) as n from ({stacked}) group by clique, cell"  # noqa: S608
+
+
+def _short(text: str) -> str:
+    """A decimal without zeros at its end."""
+    return f"case when instr({text}, '.') > 0 then regexp_replace({text}, '[.]?0+$', '') else {text} end"
+
+
+def _seconds(x: str) -> str:
+    """A length of time in seconds, as arrow's are read; in decimals, which hold the longest."""
+    x = f"cast({x} as interval day to second)"  # one of hours alone has no days to ask for
+    days, hours, minutes = (f"cast(extract({unit} from {x}) as decimal(20, 0))" for unit in ("day", "hour", "minute"))
+    seconds = f"{days} * 86400 + {hours} * 3600 + {minutes} * 60 + extract(second from {x})"
+    return _short(f"cast({seconds} as string)")
 
 
 def _moment(cell: Cell) -> str:

@@ -91,6 +91,7 @@ def test_the_exact_curve_never_spends_more_than_a_stated_rho():
     stated, epsilon = Budget.of(rho=0.1, delta=1e-9), epsilon_of(0.1, 1e-9)
     assert not can_plan(stated, neighbours)
     assert can_plan(Budget.of(epsilon=epsilon, delta=1e-9), neighbours)
+    assert not can_plan(Budget.of(epsilon=epsilon, delta=1e-9, purchase_delta=1e-10), neighbours)
     _, certified = certified_plan({("a",): 1.0}, Budget.of(epsilon=epsilon, delta=1e-9), neighbours)
     assert certified.rho > stated.rho  # what the curve would have spent of a rho that was not given
 
