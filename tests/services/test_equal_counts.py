@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from contextlib import closing
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 import pytest
 
+from understudy.errors import InputError
 from understudy.schema import PrivacyUnit, Schema
 from understudy.schema.discovery.discover import Words
 from understudy.source import MemorySource, open_source
@@ -295,6 +297,26 @@ def test_lengths_and_long_decimals_of_spark_are_written_as_memory_writes_them(
     assert found.tolist() == wanted.tolist()
     assert given.coded(words).values("x") == MemorySource(table, words).values("x")
     given.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_cell_that_spark_quotes_reaches_no_log_of_this_process(spark: Any, row_schema: Any) -> None:
+    from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
+
+    records: list[Any] = []
+    handler, log = logging.Handler(), PySparkLogger.getLogger("SQLQueryContextLogger")
+    handler.emit = records.append  # type: ignore[method-assign]
+    log.addHandler(handler)
+    view = spark.sql("select cast(x as int) as sex from values ('1'), ('zq-secret-1138') as t(x)")
+    kept = tuple(column for column in row_schema.columns if column.name == "sex")
+    with pytest.raises(InputError, match="Spark cannot read") as caught:
+        Located(view).coded(replace(row_schema, columns=kept))
+    assert ("zq-secret" in str(caught.value), records) == (False, [])
+    with pytest.raises(PySparkException):
+        view.collect()
+    assert records  # as pyspark does by itself
+    log.removeHandler(handler)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -9,6 +10,7 @@ from typing import Any
 
 from understudy.errors import InputError, SettingError, UnderstudyError
 
+_LOGS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _STOPPED = ("InterruptException", "QueryCanceled", "QueryCancelled")
 
 
@@ -16,16 +18,34 @@ _STOPPED = ("InterruptException", "QueryCanceled", "QueryCancelled")
 def our_words(message: str) -> Iterator[None]:
     """Replace whatever goes wrong inside by an `InputError` of this message; an interrupt stays an interrupt.
 
-    **Privacy.** The engine's own words are dropped, ``from None``.
+    **Privacy.** The engine's own words are dropped, ``from None``, and do not reach pyspark's log in this process.
     """
     try:
-        yield
+        with _unlogged():
+            yield
     except UnderstudyError:
         raise
     except Exception as error:
         if type(error).__name__ in _STOPPED or str(error) == "Query interrupted":
             raise KeyboardInterrupt from None
         raise InputError(message) from None
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Keep pyspark from writing an error, and the cell that it quotes, to the error stream before it is caught here."""
+    if "pyspark.logger" not in sys.modules:
+        yield
+        return
+    logs = [sys.modules["pyspark.logger"].PySparkLogger.getLogger(name) for name in _LOGS]
+    before = [log.disabled for log in logs]
+    for log in logs:
+        log.disabled = True
+    try:
+        yield
+    finally:
+        for log, was in zip(logs, before, strict=True):
+            log.disabled = was
 
 
 def engine(module: str, extra: str = "sql") -> Any:
