@@ -84,6 +84,12 @@ def test_a_delta_that_floating_point_cannot_sum_up_to_is_served_by_zcdp(delta: f
     assert planned_epsilon([1.0], delta) == epsilon_of(0.5, delta)
 
 
+def test_no_epsilon_is_so_large_that_delta_is_nothing() -> None:
+    """The noise has no end, and what is cut away of its tails counts as lost at every epsilon."""
+    for sigmas in ([0.5], [3.0, 4.0]):
+        assert LossDistribution(sigmas, 1.0, 1e-9).delta(1e9) > 0
+
+
 def test_an_epsilon_far_above_the_losses_is_answered() -> None:
     assert LossDistribution([0.05], 1800.0, 1e-9).delta(1800.0) < 1e-20
 
