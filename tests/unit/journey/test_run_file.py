@@ -452,6 +452,16 @@ def test_the_quality_of_an_honest_record_is_asked_once(stopped):
     assert us.Release.load(stopped / "out" / "stand-in.release").quality is None
 
 
+def test_a_quality_that_was_answered_for_one_fit_is_not_asked_again_for_another(folder):
+    """Its charge does not count against the second, of which the receipt does not tell it."""
+    write(folder, quality="10%", dataset="people")
+    interrupted(folder, us.Release, "save")
+    assert "quality" in [charge.what for charge in read_partial(folder / "out" / "stand-in.release.partial").charges]
+    forge(folder, lambda lines: lines[0]["run"].update(rows=5))
+    assert start(folder).status == "resumed"
+    assert us.Release.load(folder / "out" / "stand-in.release").quality is None
+
+
 def test_how_many_answers_there_were_is_forgotten_with_the_run(stopped, book):
     assert len(list(book.glob("*.answered"))) == 1
     start(stopped)
