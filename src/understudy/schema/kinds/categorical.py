@@ -18,6 +18,7 @@ from understudy.schema.kinds.table import DROP, Codes, Entry
 from understudy.schema.kinds.text import (
     EXACT,
     NOT_A_NUMBER,
+    clocks,
     exact_number,
     exact_numbers,
     floats,
@@ -325,7 +326,8 @@ def as_text(cells: Any, decimal: str = ".") -> Any:
     kinds = pa.types.is_floating, pa.types.is_decimal, pa.types.is_duration, pa.types.is_time
     if any(fits(cells.type) for fits in kinds):
         distinct = cells.dictionary_encode()
-        return objects_as_text(listed(distinct.dictionary), decimal).take(distinct.indices)
+        written = clocks if pa.types.is_time(cells.type) else listed
+        return objects_as_text(written(distinct.dictionary), decimal).take(distinct.indices)
     try:
         return moments_as_text(cells) if pa.types.is_timestamp(cells.type) else cells.cast(pa.string())
     except pa.ArrowException:

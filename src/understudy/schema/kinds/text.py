@@ -141,6 +141,21 @@ def _held(cell: Any) -> Any:
         return None
 
 
+def clocks(cells: Any) -> list[str | None]:
+    """Times of day as they are written, up to 24:00, which engines know and Python does not; no text for any other."""
+    import pyarrow as pa
+
+    whole = cells.cast(pa.int32() if pa.types.is_time32(cells.type) else pa.int64()).to_pylist()
+    factor, divisor = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}[cells.type.unit]
+    return [None if time is None else _clock(time * factor // divisor) for time in whole]
+
+
+def _clock(micros: int) -> str | None:
+    seconds, rest = divmod(micros, 1_000_000)
+    written = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}" + (f".{rest:06}" if rest else "")
+    return written if 0 <= micros <= 86_400_000_000 else None
+
+
 def moments_as_text(cells: Any) -> Any:
     """Moments in ISO 8601, in one text whatever the unit and zone of their column: UTC as Z, no zeros of a second."""
     import pyarrow as pa
