@@ -14,6 +14,7 @@ from pyarrow import csv as pa_csv
 from understudy.errors import SchemaError
 from understudy.schema import Dialect, Schema
 from understudy.schema.discovery.discover import Shape, Words
+from understudy.schema.drafting.draft_open import type_of
 from understudy.schema.frames import arrow_columns
 from understudy.source.memory import MemorySource
 
@@ -398,3 +399,7 @@ def test_lengths_of_engines_are_lengths_and_months_are_none(decimal):
     found = schema.encode(pa.table({"x": cells})).codes["x"].tolist()
     assert found[:3] == schema.encode(pa.table({"x": plain})).codes["x"].tolist()
     assert found[3:] == [schema.coded[0].unknown_code, schema.coded[0].unknown_code, 0]
+
+
+def test_lengths_of_engines_are_drafted_as_lengths():
+    assert type_of(pa.month_day_nano_interval()) == type_of(pa.duration("us")) == "duration"
