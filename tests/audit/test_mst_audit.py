@@ -90,9 +90,9 @@ def compressed_by_true_counts(patch):
     for module in (mst, nist_mst):
         original = module.compress
 
-        def compress(domain, ones, *, threshold, original=original):
+        def compress(domain, ones, *, original=original, **settings):
             exact = [Measurement(m.clique, dict(seen["source"].counts([m.clique]))[m.clique], m.sigma) for m in ones]
-            return original(domain, exact, threshold=threshold)
+            return original(domain, exact, **settings)
 
         patch.setattr(module, "compress", compress)
 
