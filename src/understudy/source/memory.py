@@ -94,6 +94,9 @@ def _checked(frame: Any, schema: Schema) -> Any:
             "the table must be a pandas, polars or pyarrow frame, or a path; collect a lazy frame before passing it"
         ) from None
     labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
+    index = {str(name) for name in getattr(getattr(frame, "index", None), "names", ())} - set(map(str, labels))
+    if hidden := [name for name in schema.needs if name in index]:
+        raise SchemaError(f"{_named(hidden)} in the frame's index; pass `frame.reset_index()`")
     check_names(map(str, labels), schema)
     if schema.privacy_unit.column is None:
         return None

@@ -116,6 +116,10 @@ TROUBLES = {
         pd.DataFrame({"a": [0], "person": [CANARY], "B_ ": [0]}),
         "column 'b' is not in the table .its column number 3 is 'b' but for capitals, blanks or signs.; add or rename",
     ),
+    "column in the index": (
+        pd.DataFrame({"a": [0], "b": [0], "person": [CANARY]}).set_index(["b", "a"]),
+        "columns 'a', 'b' are in the frame's index; pass .frame.reset_index",
+    ),
     "missing unit": (pd.DataFrame({"a": [0], "b": [0]}), "column 'person' is not in the table"),
     "duplicate, pandas": (pd.DataFrame([[0, 0, 0, CANARY]], columns=["a", "b", "b", "person"]), "'b' is named more"),
     "duplicate, arrow": (pa.table([[0], [0], [0], [CANARY]], names=["a", "b", "b", "person"]), "'b' is named more"),
