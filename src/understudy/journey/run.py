@@ -107,4 +107,9 @@ def _through(file: RunFile, output: str | PathLike[str], *, over_limit: bool, pr
     from understudy.journey.stages import carried_through
 
     with folder.claimed():
-        return Outcome(*carried_through(file, folder, over_limit=over_limit, progress=progress or silent))
+        try:
+            return Outcome(*carried_through(file, folder, over_limit=over_limit, progress=progress or silent))
+        except KeyboardInterrupt as interrupt:
+            if folder.release.exists():
+                interrupt.add_note(f"{folder.release} is made; run the same again for what is missing, at no cost.")
+            raise

@@ -92,8 +92,12 @@ def synthesize(
     with located(data, query, temp_dir) as table:
         share = parsed_share(quality)
         rating = None if share is None else Rating(share)
-        run = prepared(table, schema, budget, mechanism, settings, noise, rows, discovery_share, rating)
-        journal = RunJournal(run, Book(), dataset or dataset_name(table), output)
+        try:
+            run = prepared(table, schema, budget, mechanism, settings, noise, rows, discovery_share, rating)
+            journal = RunJournal(run, Book(), dataset or dataset_name(table), output)
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note("Nothing was spent.")
+            raise
         return carried_out(table, run, journal, output, told)
 
 

@@ -15,6 +15,7 @@ import yaml
 
 import understudy as us
 from understudy import errors, journey
+from understudy.journey import stages
 from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
 from understudy.mechanism.independent import Independent
@@ -272,6 +273,19 @@ def interrupted(folder, owner, method, after=0):
         with pytest.raises(KeyboardInterrupt):
             start(folder)
     return folder
+
+
+def test_an_interrupt_beside_a_release_that_is_made_says_what_to_do(folder, monkeypatch):
+    def stops(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stages, "write_rows", stops)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        start(folder)
+    told = "stand-in.release is made; run the same again for what is missing, at no cost."
+    assert caught.value.__notes__[0].endswith(told)
+    monkeypatch.undo()
+    assert start(folder).status == "completed"
 
 
 @pytest.fixture

@@ -342,10 +342,11 @@ def test_errors_before_spending_are_themselves_and_unforeseen_ones_tell_no_words
         run(tmp_path)
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
-    monkeypatch.setattr(road, "open_source", _raising(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt) as caught:
-        run(tmp_path)
-    assert caught.value.__notes__ == ["Nothing was spent."]
+    for step in ("open_source", "prepared"):
+        monkeypatch.setattr(road, step, _raising(KeyboardInterrupt()))
+        with pytest.raises(KeyboardInterrupt) as caught:
+            run(tmp_path)
+        assert caught.value.__notes__ == ["Nothing was spent."]
     assert list(tmp_path.iterdir()) == []
 
 
