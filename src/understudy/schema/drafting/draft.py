@@ -22,6 +22,7 @@ _ODD_SHARE = 0.02
 _FEW_NUMBERS = 12
 _MISSING_WORDS = {"?", "na", "n/a", "nan", "null", "none", "n", ".", "-", "--", "missing", "unknown", "#n/a", "nil"}
 _MISSING_NUMBERS = {-1.0, -7.0, -8.0, -9.0, -88.0, -98.0, -99.0, -888.0, -998.0, -999.0, -9999.0}
+_NINES = {97.0, 98.0, 99.0, 997.0, 998.0, 999.0, 9997.0, 9998.0, 9999.0, 99999.0}
 _KEY_NAME = re.compile(
     r"(?i:(^|[_\W])(id|key|nbr|no|num|number|code|uuid|guid|ssn|nr|pseudonym)($|[_\W]))"
     r"|[a-z](I[dD]|Nr|No|Key)$"
@@ -159,14 +160,15 @@ def _number(seen: Profile) -> tuple[dict[str, Any], str] | None:
     missing, note = _codes_among(seen, ~np.isnan(seen.numbers), "number", several=len(values) > _FEW_NUMBERS)
     if missing is None or seen.numeric == 0 or seen.leading_zeros or seen.long:
         return None
-    sentinel = _sentinels(values)
+    sentinel = _sentinels(values, counts >= _rare(seen))
     missing |= {f"{value:g}": f"code {value:g}" for value in sentinel}
+    note += f"; numbers taken for missing codes: {', '.join(f'{value:g}' for value in sentinel)}" if sentinel else ""
     inside = ~np.isin(values, sentinel)
     values, counts = values[inside], counts[inside]
     if not len(values):
         return None
     if seen.whole and len(values) <= _FEW_NUMBERS and len(values) < 0.5 * seen.filled:
-        return _whole_values(seen, values, counts, missing)
+        return _whole_values(seen, values, counts, missing, note)
     low, high = widened(values.min(), values.max(), whole=seen.whole)
     field: dict[str, Any] = {"type": "integer" if seen.whole else "number"}
     field["constraints"] = {"minimum": _plain(low), "maximum": _plain(high)} | _required(seen, missing).get(
@@ -205,13 +207,13 @@ def _codes_among(
 
 
 def _whole_values(
-    seen: Profile, values: NDArray[Any], counts: NDArray[Any], missing: dict[str, str | None]
+    seen: Profile, values: NDArray[Any], counts: NDArray[Any], missing: dict[str, str | None], note: str
 ) -> tuple[dict[str, Any], str]:
     common = [int(value) for value, count in zip(values, counts, strict=True) if count >= _rare(seen)]
     if not common:
         return {"understudy": {"kind": "drop"}}, "no value is common enough to name"
     field = {"type": "integer", "categories": common, "categoriesOrdered": True} | _required(seen, missing)
-    return field | _ours(missing=missing), f"few whole numbers{_left_out(len(values) - len(common))}"
+    return field | _ours(missing=missing), f"few whole numbers{_left_out(len(values) - len(common))}{note}"
 
 
 def _shape(values: NDArray[Any], counts: NDArray[Any], low: float, high: float, seen: Profile) -> dict[str, Any]:
@@ -235,14 +237,14 @@ def _shape(values: NDArray[Any], counts: NDArray[Any], low: float, high: float, 
     return extras
 
 
-def _sentinels(values: NDArray[Any]) -> list[float]:
-    """Negative codes below an otherwise non-negative column."""
+def _sentinels(values: NDArray[Any], common: NDArray[np.bool_]) -> list[float]:
+    """Negative codes below an otherwise non-negative column, and common nines at more than twice all other values."""
     negative = values[values < 0]
-    return (
-        sorted(negative.tolist())
-        if len(negative) and set(negative.tolist()) <= _MISSING_NUMBERS and (values >= 0).any()
-        else []
-    )
+    usual = set(negative.tolist()) <= _MISSING_NUMBERS and bool((values >= 0).any())
+    below = sorted(negative.tolist()) if usual else []
+    high = np.isin(values, list(_NINES))
+    rest = values[~high & ~np.isin(values, below)]
+    return below + (values[high & common & (values > 2 * rest.max())].tolist() if len(rest) and rest.max() > 0 else [])
 
 
 def _formats(seen: Profile) -> tuple[str | None, ...]:

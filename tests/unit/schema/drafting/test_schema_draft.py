@@ -148,6 +148,30 @@ def test_missing_words_and_codes_are_found(fields):
     assert fields["score"]["categories"] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize(
+    ("values", "codes"),
+    [
+        ([160, 171.5, 182, 999], {"999"}),
+        ([1, 2, 3, 4, 97, 99], {"97", "99"}),
+        ([0, 60, 95, 99], set()),  # ages: not far above the others
+        ([0, 1, 2, 100], set()),
+        ([-9, 5, 12, 99], {"-9", "99"}),
+    ],
+)
+def test_nines_far_above_all_other_values_are_taken_for_missing_codes(values, codes):
+    spread = [value for value in values[:-1] for _ in range(40)]
+    frame = pd.DataFrame({"n": [str(value) for value in spread + [values[-1]] * 30]})
+    proposal = draft(frame, ["n"], Dialect())
+    assert set(proposal.content["fields"][0]["understudy"].get("missing", {})) == codes
+    assert ("taken for missing codes" in str(proposal.notes)) == bool(codes)
+
+
+def test_a_single_nine_is_a_value(fields):
+    frame = pd.DataFrame({"n": [*map(str, range(100, 200)), "999"]})
+    field = draft(frame, ["n"], Dialect()).content["fields"][0]
+    assert "missing" not in field["understudy"]
+
+
 def test_codes_with_leading_zeros_stay_text(fields):
     assert fields["zip"]["type"] == "string"
     assert "00501" in fields["zip"]["categories"]
