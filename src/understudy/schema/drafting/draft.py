@@ -344,7 +344,9 @@ def _values(seen: Profile) -> tuple[dict[str, Any], str]:
         return {"understudy": {"kind": "drop"}}, "free text or too many values to list; group them first to keep it"
     field = {"type": "string", "categories": common} | _required(seen, missing)
     several = "1 value" if len(common) == 1 else f"{len(common)} values"
-    return field | _ours(missing=missing), f"{several}{_left_out(rare)}"
+    alike = len({text.casefold() for text in common}) < len(common)
+    note = "; some differ in capitals alone: they stay apart unless they are made one in the table" if alike else ""
+    return field | _ours(missing=missing), f"{several}{_left_out(rare)}{note}"
 
 
 def _left_out(rare: int) -> str:

@@ -166,7 +166,13 @@ def test_nines_far_above_all_other_values_are_taken_for_missing_codes(values, co
     assert ("taken for missing codes" in str(proposal.notes)) == bool(codes)
 
 
-def test_a_single_nine_is_a_value(fields):
+@pytest.mark.parametrize(("values", "told"), [(["ja", "JA", "nein"], True), (["ja", "nein", "egal"], False)])
+def test_values_that_differ_in_capitals_alone_are_told(values, told):
+    notes = draft(pd.DataFrame({"smokes": values * 50}), ["smokes"], Dialect()).notes
+    assert ("differ in capitals alone" in str(notes)) == told
+
+
+def test_a_single_nine_is_a_value():
     frame = pd.DataFrame({"n": [*map(str, range(100, 200)), "999"]})
     field = draft(frame, ["n"], Dialect()).content["fields"][0]
     assert "missing" not in field["understudy"]
