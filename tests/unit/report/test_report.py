@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import understudy as us
+from understudy.bundle.readme import readme
 from understudy.cli import app
 from understudy.metric.labels import axis_ends
 from understudy.report import custodian_report, public_report
@@ -122,6 +123,18 @@ def test_names_are_escaped(release: us.Release, private: str) -> None:
         assert "Wages &amp; towns" in page
 
 
+def test_columns_that_a_rule_ties_are_not_called_unrelated() -> None:
+    fields = [{"name": name, "type": "integer", "constraints": {"minimum": 0, "maximum": 9}} for name in "ab"]
+    rules = {"privacy_unit": "row", "rules": [{"order": ["a", "b"]}]}
+    schema = us.Schema.from_dict({"fields": fields, "understudy": rules})
+    frame = pd.DataFrame({"a": [1, 2, 3] * 50, "b": [5, 6, 7] * 50})
+    made = us.synthesize(frame, schema, epsilon=1, delta=1e-6, mechanism="independent", dataset="tied")
+    none: dict[str, Any] = {"quoted": {}, "renamed": {}, "replicates": 0}
+    for page in (public_report(made), readme(made, files=["rows.csv"], rows=100, seed=1, **none)):
+        assert "related by the schema" in page
+        assert "unrelated" not in page
+
+
 def test_the_public_report_knows_nothing_of_the_rows(release: us.Release, private: str) -> None:
     public = public_report(release)
     assert "custodian only" not in public.lower()
@@ -140,6 +153,7 @@ def test_it_opens_with_what_not_to_analyse(release: us.Release, private: str) ->
     for page in (public_report(release), private):
         assert page.index("What not to analyse</h2>") < page.index("What was released and what it cost</h2>")
         assert "No combination of columns was measured" in page
+        assert "columns are unrelated to each other" in page
     weak = {item.column: item for item in weak_values(release, measured_tables(release))}
     sigma = release.measurements[0].sigma
     town = next(item for column, item in weak.items() if column.startswith("Where"))
