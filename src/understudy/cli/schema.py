@@ -267,13 +267,14 @@ def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, 
     unnamed = sum(not name.strip() for name in names)
     if unnamed:
         asides.append(f"Left out: {unnamed} of the file's columns, which have no name; name them there to use them.")
+    places = [place for place, name in enumerate(names, 1) if name.strip() and names.count(name) > 1]
     names = [name for name in names if name.strip()]
     if not names:
         raise SchemaError(f"{path}: no column has a name; name them in its first line, or say --no-header")
-    if len(set(names)) != len(names):
+    if places:
         raise SchemaError(
-            f"{path}: two columns have the same name; rename one of them in the file, or say --no-header where "
-            "its first line is a row"
+            f"{path}: columns number {', '.join(map(str, places[:10]))} share a name with another; rename them in the "
+            "file, or say --no-header where its first line is a row"
         )
     columns = tuple(Categorical(name=name, values=("",)) for name in names)
     return read_table(path, Schema(columns, dialect=dialect)), names, dialect, asides
