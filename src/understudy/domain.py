@@ -48,7 +48,8 @@ class Forbidden:
 class Domain(Mapping[str, int]):
     """Columns with the number of codes of each, ``0 .. size-1``; what cannot occur together, and hierarchies of codes.
 
-    `axes` says of columns that an order rule ties how many of their first codes stand in order on an axis.
+    `axes` says of columns of numbers and times how many of their first codes stand in order on an axis; `tied` are the
+    columns that an order rule ties.
 
     Two domains are equal when their columns and sizes are: what is forbidden says what a model may do, not what the
     domain is.
@@ -58,7 +59,7 @@ class Domain(Mapping[str, int]):
     ((2, 85), 170)
     """
 
-    __slots__ = ("_axes", "_levels", "_rules", "_sizes")
+    __slots__ = ("_axes", "_levels", "_rules", "_sizes", "_tied")
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Domain(Mapping[str, int]):
         rules: Iterable[Forbidden] = (),
         levels: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
         axes: Mapping[str, int] | None = None,
+        tied: Iterable[str] = (),
     ) -> None:
         if not isinstance(sizes, Mapping):
             raise SchemaError("a domain is a mapping of columns to their sizes, as in {'sex': 2, 'age': 85}")
@@ -79,7 +81,7 @@ class Domain(Mapping[str, int]):
         self._sizes = {column: int(size) for column, size in sizes.items()}
         self._rules = tuple(rules)
         self._levels = {column: tuple(arrays) for column, arrays in (levels or {}).items()}
-        self._axes = dict(axes or {})
+        self._axes, self._tied = dict(axes or {}), frozenset(tied)
 
     def __getitem__(self, column: str) -> int:
         return self._sizes[column]
@@ -137,12 +139,16 @@ class Domain(Mapping[str, int]):
         return self._levels.get(column, ())
 
     def axis(self, column: str) -> int:
-        """How many of a column's first codes stand in order on an axis, where an order rule ties it; else 0."""
+        """How many of a column's first codes stand in order on an axis; 0 where none do, or levels are declared."""
         return self._axes.get(column, 0)
+
+    def tied(self, column: str) -> bool:
+        """Whether an order rule ties a column with an axis to another."""
+        return column in self._tied and column in self._axes
 
     def ruled(self, rules: Iterable[Forbidden]) -> Domain:
         """The same domain with more that cannot occur."""
-        return Domain(self._sizes, (*self._rules, *rules), self._levels, self._axes)
+        return Domain(self._sizes, (*self._rules, *rules), self._levels, self._axes, self._tied)
 
     def canonical(self, clique: Iterable[str]) -> Clique:
         """The same columns in the domain's order: one name for each set of columns."""

@@ -107,7 +107,8 @@ def codebook_html(release: Release, columns: Sequence[Described], rows: int) -> 
 def _coded(release: Release, column: Coded, noise: float | None) -> Described:
     labels, groups = code_labels(column), _groups(release, column)
     counts = np.maximum(np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1), 0.0)
-    joined, places = on_axis(release, column), release.schema.domain.axis(column.name)
+    joined = on_axis(release, column)
+    places = 0 if joined is None else release.schema.domain.axis(column.name)
     lines: dict[int, Line] = {}
     for place, group in enumerate(groups):
         for code in group:

@@ -19,13 +19,19 @@ _MANY = 1000
 
 
 def compress(
-    domain: Domain, one_ways: Sequence[Measurement], *, threshold: float = 3.0, once: bool = False
+    domain: Domain,
+    one_ways: Sequence[Measurement],
+    *,
+    threshold: float = 3.0,
+    once: bool = False,
+    many: float = math.inf,
 ) -> Recoding:
     """Merge the codes of a column whose noisy count is below `threshold` standard deviations into one code at its end.
 
     In a column with a hierarchy, rare codes of one group are merged first: where they are many enough together they
     stay one code, and only what is still too rare goes up to the next level, at last into one code for all. In a column
-    that an order rule ties, codes stay on their axis: it is halved, and halved again, as long as there are enough rows.
+    that an order rule ties, or whose rare bins hold `many` of its rows, codes stay on their axis: it is halved, and
+    halved again, as long as there are enough rows.
 
     A column with no such code, or with only one, is left alone (one code merged with itself would only move); a column
     that was not measured too. A column with no other code becomes a single code. Several measurements of a column are
@@ -39,6 +45,7 @@ def compress(
         threshold: how many standard deviations a count must reach to be kept; more in columns of 1000 codes and more,
             sqrt(2 log codes), unless it is 0.
         once: a table of two columns is measured once, with about the same noise; then those in order are coarser.
+        many: the share of a column's rows in its rare bins that is too much for one code.
 
     Raises:
         SettingError: when the threshold is negative or not a number.
@@ -53,9 +60,12 @@ def compress(
     for column, (counts, sigma) in _means(domain, one_ways).items():
         enough = _demanded(threshold, len(counts)) * sigma
         rare = counts < enough
-        if threshold and domain.axis(column):
-            least = 2 * math.sqrt(max(counts.sum(), 0.0) * sigma) if once else 2 * enough
-            array = _intervals(rare, counts, least, domain.axis(column))
+        places, tied = domain.axis(column) if threshold else 0, domain.tied(column)
+        if places and (tied or _share(rare[:places], counts[:places]) >= many):
+            least = (2 if tied else 3) * enough
+            if tied and once:
+                least = 2 * math.sqrt(max(float(counts.sum()), 0.0) * sigma)
+            array = _intervals(rare, counts, least, places)
             if array.max() + 1 < len(array):
                 maps[column] = array
         elif rare.sum() > 1:
@@ -156,6 +166,11 @@ def _merged(
         size += int(reached.sum())
     array[array < 0] = size
     return array
+
+
+def _share(rare: NDArray[np.bool_], counts: NDArray[np.float64]) -> float:
+    """The part of a column's rows that is in rare bins."""
+    return float(counts[rare].sum() / max(counts.sum(), 1.0))
 
 
 def _intervals(rare: NDArray[np.bool_], counts: NDArray[np.float64], least: float, places: int) -> NDArray[np.int64]:

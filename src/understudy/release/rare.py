@@ -112,7 +112,8 @@ def members_of(
 
     * "spread": a value of the merged group, in proportion to the column's noisy counts shrunk towards equal shares as
       far as the noise demands (James and Stein); equal shares where nothing can be told apart.
-    * "other": the column's code for unknown values: rare values do not look like data.
+    * "other": the column's code for unknown values: rare values do not look like data. Neighbours that were joined to
+      intervals of an axis are not rare, and spread.
     * "hierarchy": a group of the column's first declared level in proportion to the noisy counts of its rare values,
       then any of these values.
 
@@ -146,11 +147,11 @@ def undo_merging(
 def merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any]]:
     """For each column the values that were merged because too few rows had them; codes where a value has no name.
 
-    Not the neighbours on an axis that an order rule made intervals of: a column on its own tells those apart.
+    Not the neighbours that became intervals of an axis: a column on its own tells those apart.
     """
     found = {}
     for name in recoding.columns:
-        places = schema.domain.axis(name)
+        places = recoding.intervals(name, schema.domain.axis(name))
         rare = [code for group in recoding.merged(name) if len(group) > 1 for code in group if code >= places]
         if rare:
             found[name] = _named(name, rare, schema)
@@ -208,9 +209,10 @@ def _members(name: str, rule: str, recoding: Recoding, schema: Schema, measureme
     size = len(recoding.maps[name])
     column = next((column for column in schema.coded if column.name == name), None)
     counts, sigma = _counts(name, size, measurements)
+    places = recoding.intervals(name, schema.domain.axis(name))
     codes, chances = [], []
     for group in recoding.merged(name):
-        apart = rule == "other" or (rule == _DEFAULT and not _one_group(column, group))
+        apart = (rule == "other" and group[0] >= places) or (rule == _DEFAULT and not _one_group(column, group))
         if len(group) > 1 and apart and column is not None and column.other_code is not None:
             group, share = [column.other_code], np.ones(1)
         elif len(group) > 1 and rule == "hierarchy" and column is not None:

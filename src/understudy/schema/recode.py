@@ -92,6 +92,12 @@ class Recoding:
         order = np.argsort(array, kind="stable")
         return [part.tolist() for part in np.split(order, np.cumsum(np.bincount(array))[:-1])]
 
+    def intervals(self, column: str, places: int) -> int:
+        """How many first codes became intervals of an axis of so many places: all of them or, where not, 0."""
+        array = self._maps.get(column, np.zeros(0, dtype=np.int64))
+        apart = not np.isin(array[places:], array[:places]).any()
+        return places if len(array) and apart and bool((np.diff(array[:places]) >= 0).all()) else 0
+
     def to_dict(self) -> dict[str, list[int]]:
         """Plain lists, fit for JSON."""
         return {column: array.tolist() for column, array in self._maps.items()}

@@ -117,9 +117,9 @@ class Schema:
             )
         levels = {c.name: [level.groups for level in c.generalisations.values()] for c in self.coded if c.levels}
         tied = {name for rule in self.rules if isinstance(rule, Order) for name in rule.columns}
-        axes = {c.name: c.ordinary for c in self.coded if c.name in tied - set(levels) and isinstance(c, Measured)}
+        axes = {c.name: c.ordinary for c in self.coded if isinstance(c, Measured) and not c.levels}
         parts = {part: size for column in self.coded for part, size in column.parts.items()}
-        sizes = Domain(parts, levels=levels, axes=axes)
+        sizes = Domain(parts, levels=levels, axes=axes, tied=tied)
         return sizes.ruled(forbidden_cells(self, sizes))
 
     @property

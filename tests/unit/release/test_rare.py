@@ -118,12 +118,21 @@ def test_counts_are_the_expected_ones_rounded_and_the_order_is_random():
 
 
 def test_merged_values_are_listed_in_words():
-    recoding = Recoding({"city": np.array([0, 1, 2, 2, 2, 2]), "age": np.array([0, 1, 2, 2])})
+    recoding = Recoding({"city": np.array([0, 1, 2, 2, 2, 2]), "age": np.array([0, 2, 1, 2])})
     assert merged_values(recoding, SCHEMA) == {
         "city": ["Lyon", "Metz", "Nice", "(other)"],
-        "age": ["20 to 29", "30 to 39"],
+        "age": ["10 to 19", "30 to 39"],
     }
-    assert merged_values(Recoding.identity(), SCHEMA) == {}
+
+
+def test_intervals_of_an_axis_are_neither_listed_nor_called_other():
+    field = {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 3}}
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    recoding = Recoding({"age": np.array([0, 0, 1, 1, 2, 2])})  # two intervals; the empty and the unknown cell
+    assert merged_values(recoding, schema) == {"age": ["(missing)", "(other)"]}
+    codes = {"age": np.repeat([0, 1, 2], 10)}
+    out = undo_merging(codes, recoding, schema, (), np.random.default_rng(0), "other")["age"]
+    assert counts(out, 6) == [5, 5, 5, 5, 0, 10]
 
 
 def test_years_are_no_thousands_and_empty_cells_are_missing():
