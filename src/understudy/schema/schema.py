@@ -117,7 +117,9 @@ class Schema:
             )
         levels = {c.name: [level.groups for level in c.generalisations.values()] for c in self.coded if c.levels}
         tied = {name for rule in self.rules if isinstance(rule, Order) for name in rule.columns}
-        axes = {c.name: c.ordinary for c in self.coded if isinstance(c, Measured) and not c.levels}
+        numbers = [c for c in self.coded if isinstance(c, Measured) and not c.levels]
+        # a number that is unknown outside its bounds, and not clipped, may be a code, as in `from_domain`
+        axes = {c.name: c.ordinary for c in numbers if c.name in tied or c.outside != "unknown"}
         parts = {part: size for column in self.coded for part, size in column.parts.items()}
         sizes = Domain(parts, levels=levels, axes=axes, tied=tied)
         return sizes.ruled(forbidden_cells(self, sizes))

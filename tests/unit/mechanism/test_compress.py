@@ -7,7 +7,7 @@ from understudy.domain import Domain
 from understudy.errors import InputError, SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress, re_express
-from understudy.schema import Recoding
+from understudy.schema import Recoding, Schema
 
 DOMAIN = Domain({"a": 5, "b": 2, "c": 3})
 
@@ -43,6 +43,15 @@ def test_rare_bins_that_hold_many_rows_become_intervals_of_their_axis() -> None:
     assert joined.intervals("day", 8) == 8
     assert compress(domain, [days]).intervals("day", 8) == 0
     assert Recoding.identity().intervals("day", 8) == 0
+
+
+def test_codes_have_no_axis_unless_an_order_rule_says_so() -> None:
+    codes = Schema.from_domain({"a": 5, "b": 40})
+    assert [codes.domain.axis(column) for column in "ab"] == [0, 0]
+    tied = Schema.from_dict(
+        codes.to_dict() | {"understudy": {"privacy_unit": "row", "rules": [{"order": ["a", "b"]}]}}
+    ).domain
+    assert [tied.axis(column) for column in "ab"] == [5, 40]
 
 
 def test_the_threshold_counts_standard_deviations() -> None:
