@@ -7,6 +7,7 @@ decides only which row has which.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,6 +23,7 @@ from understudy.schema.rules.rule import Order
 
 Codes = dict[str, NDArray[Any]]
 
+_FEW = 2**16  # codes in the model: more are numbered again, by those that occur
 _ROUNDS = 20  # with twice as many others every second time: in the last ones all rows of a code take part
 
 
@@ -73,8 +75,11 @@ class _Side:
         group = np.zeros(table.num_rows, dtype=np.int64)
         for part, size in column.parts.items():
             group = group * size + merged[part]
-        used, group = np.unique(group, return_inverse=True)
-        group = group.astype(np.min_scalar_type(len(used)))  # small numbers are sorted fast
+        most = math.prod(column.parts.values())
+        if most > _FEW:
+            used, group = np.unique(group, return_inverse=True)
+            most = len(used)
+        group = group.astype(np.min_scalar_type(most))  # small numbers are sorted fast
         return cls(name, cells.compared.astype(np.float64), cells.has_value, group, np.arange(table.num_rows))
 
     def partners(self, bad: NDArray[np.bool_], times: int, rng: np.random.Generator) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ import pytest
 import understudy as us
 from understudy.bundle.codebook import described
 from understudy.privacy.noise.randomness import insecure
+from understudy.release import exchange as exchange_module
 from understudy.release.exchange import exchanged
 from understudy.report.public import measured_tables, weak_values
 from understudy.schema import Schema
@@ -79,7 +80,9 @@ def exchange(left, right, groups=None, rules=({"order": ["admitted", "discharged
     return [moved[name].cast(pa.int32()).to_pylist() for name in ("admitted", "discharged")]
 
 
-def test_values_change_places_and_none_is_lost():
+@pytest.mark.parametrize("few", [2**16, 0])
+def test_values_change_places_and_none_is_lost(few, monkeypatch):
+    monkeypatch.setattr(exchange_module, "_FEW", few)
     rng = np.random.default_rng(1)
     left, right = rng.integers(17_000, 17_700, 500), rng.integers(17_100, 17_800, 500)
     assert (left > right).any()
