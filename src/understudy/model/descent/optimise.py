@@ -31,8 +31,6 @@ _ROUGHLY = 0.05  # relative error of the curvature from a cold start; a warm res
 _SHRINK, _YOUNG = 0.7, 30  # the step, when the loss rises within so many iterations of a restart
 _LEVEL = 1e-5  # of the tolerance: a rise of the loss that may be rounding
 _WINDOW = 10
-_NOTHING = 1e-9  # a loss so small, in squared standard deviations of noise, that all is fitted;
-_ROUNDED = 1e-6  # the same in single precision
 _PATIENCE = 10.0  # windows to come that may gain as much as the last: momentum is slow to build after a warm start
 _BUILDING = 3.0  # times the root of the curvature: iterations in which it builds for what moves slowest
 _MOST_CALLS = 20_000
@@ -97,7 +95,6 @@ class _Descent:
 
     def __post_init__(self) -> None:
         self.x = self.problem.new_unknowns()
-        self.nothing = _NOTHING if self.x.dtype == np.float64 else _ROUNDED
         self.cold = True
 
     def begin(self, warm: Numbers | None) -> None:
@@ -209,7 +206,7 @@ class _Descent:
             return False
         share = min(1.0, -slope / bend)
         gain = -slope * share - 0.5 * bend * share**2
-        return gain > max(self.tolerance, 1e-3) * loss + self.nothing
+        return gain > max(self.tolerance, 1e-3) * loss + self.problem.nothing
 
     def underflowed(self) -> bool:
         """Whether the linear domain lost something that the log domain keeps."""
@@ -239,7 +236,7 @@ class _Descent:
         rounds of a mechanism take, it is enough to look at the last ten. Soon after a restart the iterations before it
         count too.
         """
-        if loss <= self.nothing:
+        if loss <= self.problem.nothing:
             self.gap = 0.0
             return True
         if len(history) <= window or window < _WINDOW:

@@ -21,7 +21,10 @@ from understudy.query import Query, Reordered
 Vector: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = NDArray[np.floating[Any]]  # in single or double precision
 
-_STRONGEST = 4e5  # signal for single precision: counts in standard deviations over the root of the tolerance
+_STRONGEST = 4e5  # signal for single precision: counts in standard deviations over the root of the tolerance,
+_ROUGHEST = 1e-3  # which counts as this at most
+_NOTHING = 1e-9  # a loss so small, in squared standard deviations of noise, that all is fitted
+_DIGITS = 1e6  # to which single precision is trusted
 _WIDEST = 1e25  # sigma for it: single precision ends at 1e38
 
 
@@ -42,6 +45,7 @@ class Problem:
         constant: the part of the loss that no distribution can change.
         general: for each general query its table, its answers' place, and the query.
         forbidden: positions of the cells of maximal tables that cannot occur.
+        nothing: a loss that is as good as none, given the precision.
         logs: work in the log domain throughout.
     """
 
@@ -52,6 +56,7 @@ class Problem:
     constant: float
     general: list[tuple[int, slice, Query]]
     forbidden: NDArray[np.int64]
+    nothing: float
     logs: bool = False
 
     @property
@@ -112,7 +117,8 @@ def make_problem(
     propagation = Propagation(tree, [*(m.clique for m in measurements), *forbidden], more=more, beliefs=False)
     numbers = {clique: i for i, clique in enumerate(propagation.tables)}
     tables = _tables(propagation, [m for m in measurements if m.query is None])
-    targets = np.zeros(propagation.size + more, _precision(measurements, tolerance))
+    precision, nothing = _precision(measurements, tolerance)
+    targets = np.zeros(propagation.size + more, precision)
     weights, constant = np.zeros(len(numbers)), 0.0
     for clique, fitted in consistent_tables(tree.domain, tables, total):
         targets[propagation.slice_of(numbers[clique])] = fitted.ravel()
@@ -137,21 +143,26 @@ def make_problem(
         constant,
         general,
         _forbidden_cells(propagation, forbidden),
+        nothing,
     )
 
 
-def _precision(measurements: Sequence[Measurement], tolerance: float) -> type[np.floating[Any]]:
+def _precision(measurements: Sequence[Measurement], tolerance: float) -> tuple[type[np.floating[Any]], float]:
     """Single precision, unless the signal is so strong that steps would be lost in rounding.
 
     A step is as long as the largest count times weight allows; what it then does to the unknowns of the noisiest table
     must be far above the last digit of a potential. Answers of general queries overlap, so that steps are shorter.
+
+    Returns:
+        The precision, and the loss that is as good as none in it.
     """
-    if any(m.query is not None for m in measurements):
-        return np.float64
+    general = any(m.query is not None for m in measurements)
     widest = max((m.sigma for m in measurements), default=1.0)
     largest = max((float(m.values.max(initial=0)) / m.sigma**2 for m in measurements), default=0.0)
-    weak = widest * largest <= _STRONGEST * tolerance**0.5 and widest < _WIDEST
-    return np.float32 if weak else np.float64
+    signal = widest * largest
+    if general or widest >= _WIDEST or signal > _STRONGEST * min(tolerance, _ROUGHEST) ** 0.5:
+        return np.float64, _NOTHING
+    return np.float32, max(_NOTHING, (signal / _DIGITS) ** 2)
 
 
 def _tables(propagation: Propagation, measurements: Sequence[Measurement]) -> dict[Clique, Measured]:

@@ -191,6 +191,19 @@ def test_single_precision_costs_next_to_nothing(monkeypatch, rows, sigma):
     assert losses[4e5] == pytest.approx(losses[0.0], rel=1e-4)
 
 
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("tolerance", [0.08, 1e-3])
+def test_a_model_that_can_fit_everything_is_known_to_in_either_precision(seed, tolerance):
+    rng, domain = np.random.default_rng(seed), Domain({"a": 6, "b": 5, "c": 4})
+    for largest in (10.0, 1e3, 1e4, 1e5):
+        people = largest * rng.dirichlet(np.full(120, 0.2)).reshape(6, 5, 4)
+        tables = {("a", "b"): people.sum(axis=2).ravel(), ("b", "c"): people.sum(axis=0).ravel()}
+        found = [Measurement(clique, table, 1.0) for clique, table in tables.items()]
+        report = estimate(domain, found, total=largest, tolerance=tolerance).report
+        assert report.converged, report
+        assert report.iterations < 1000
+
+
 @pytest.mark.parametrize("sigma", [1e-9, 1e9, 1e24, 1e30, 1e60])
 def test_extreme_sigmas_break_nothing(sigma):
     domain = Domain({"a": 3, "b": 4, "c": 2})
