@@ -108,7 +108,7 @@ def _coded(release: Release, column: Coded, noise: float | None) -> Described:
     labels, groups = code_labels(column), _groups(release, column)
     counts = np.maximum(np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1), 0.0)
     joined = on_axis(release, column)
-    places = 0 if joined is None else release.schema.domain.axis(column.name)
+    places = 0 if joined is None else column.ordinary
     lines: dict[int, Line] = {}
     for place, group in enumerate(groups):
         for code in group:

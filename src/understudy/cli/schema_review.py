@@ -100,7 +100,7 @@ def _keeps_out(field: dict[str, Any]) -> bool:
 
 
 def as_page(content: Any, ending: str = ".yaml") -> str:
-    """A schema's content, or part of it, as its file writes it."""
+    """A schema's content, or part of it, as its file writes it; YAML is loaded now and not to show help."""
     from understudy.notation import as_page as written
 
     return written(content, ending)

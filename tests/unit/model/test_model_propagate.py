@@ -4,7 +4,7 @@ import pytest
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model import JunctionTree, estimate
-from understudy.model.descent.least_squares import Measured, consistent_tables
+from understudy.model.descent.least_squares import MeasuredClique, consistent_tables
 from understudy.model.kernels.propagation import exponentials
 from understudy.model.propagate import Propagation
 
@@ -65,7 +65,7 @@ def test_consistent_tables_solve_the_least_squares_problem():
     rng = np.random.default_rng(2)
     weights = {("a", "b"): 2.0, ("b", "c"): 0.5, ("b",): 3.0}
     noisy = {c: (rng.normal(10, 5, CHAIN.cells(c)), w) for c, w in weights.items()}
-    tables = {c: Measured(CHAIN, c, [Measurement(c, values, w**-0.5)]) for c, (values, w) in noisy.items()}
+    tables = {c: MeasuredClique(CHAIN, c, [Measurement(c, values, w**-0.5)]) for c, (values, w) in noisy.items()}
     cells = np.eye(CHAIN.cells()).reshape(-1, *CHAIN.shape(CHAIN))
     lost = {c: tuple(i for i, column in enumerate(CHAIN) if column not in c) for c in noisy}
     maps = {c: np.stack([cell.sum(axis=lost[c]).ravel() for cell in cells], 1) for c in noisy}
@@ -79,7 +79,7 @@ def test_consistent_tables_solve_the_least_squares_problem():
 def test_measurements_of_one_clique_are_one_table_whatever_the_order_of_their_columns():
     domain, rng = Domain({"a": 3, "one": 1, "b": 2}), np.random.default_rng(3)
     first, second = rng.normal(9.0, 2.0, (3, 2)), rng.normal(9.0, 2.0, (2, 1, 3))
-    measured = Measured(
+    measured = MeasuredClique(
         domain, ("b", "a"), [Measurement(("a", "b"), first, 2.0), Measurement(("b", "one", "a"), second, 1.0)]
     )
     both = first.T, second[:, 0]
@@ -88,7 +88,7 @@ def test_measurements_of_one_clique_are_one_table_whatever_the_order_of_their_co
     table = rng.normal(9.0, 2.0, (2, 3))
     expected = 0.5 * (np.square(table - both[0]).sum() / 4.0 + np.square(table - both[1]).sum())
     assert measured.loss(table) == pytest.approx(expected)
-    single = Measured(domain, (), [Measurement(("one",), [7.0], 2.0)])
+    single = MeasuredClique(domain, (), [Measurement(("one",), [7.0], 2.0)])
     assert single.mean() == 7.0
     assert single.loss(np.array(9.0)) == 0.5
 

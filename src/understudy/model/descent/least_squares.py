@@ -17,7 +17,7 @@ _MOST_WORK = 2e8
 
 
 @dataclass
-class Measured:
+class MeasuredClique:
     """All measurements of one clique's cells; they stay where they are.
 
     Attributes:
@@ -60,7 +60,7 @@ class Measured:
 
 
 def consistent_tables(
-    domain: Domain, tables: Mapping[Clique, Measured], total: float
+    domain: Domain, tables: Mapping[Clique, MeasuredClique], total: float
 ) -> Iterator[tuple[Clique, Vector]]:
     """The tables that agree with one another and with the total, nearest by weighted least squares.
 

@@ -129,17 +129,23 @@ def _heaviest(weights: Weights, answers: Vector) -> NDArray[np.int64]:
     """Where stiff directions have most of their length: the answers that are large in units of their noise."""
     few = min(len(answers), max(_FEW, len(answers) // _SHARE))
     tables = [slice(*ends) for ends in itertools.pairwise([0, *weights.ends.tolist()])]
-    sizes = np.abs(answers, dtype=np.float32)
+    sizes = np.empty(len(answers), np.float32)
     for table, weight in zip(tables, weights.each, strict=True):
-        sizes[table] *= math.sqrt(weight)
+        sizes[table] = _in_noise(answers[table], weight)
     sizes.partition(len(sizes) - few)
     least = sizes[len(sizes) - few]
     del sizes
     found = [
-        table.start + np.flatnonzero(np.abs(answers[table], dtype=np.float32) * np.float32(math.sqrt(weight)) >= least)
+        table.start + np.flatnonzero(_in_noise(answers[table], weight) >= least)
         for table, weight in zip(tables, weights.each, strict=True)
     ]
     return np.concatenate(found)[:few]
+
+
+def _in_noise(answers: Vector, weight: float) -> NDArray[np.float32]:
+    sizes: NDArray[np.float32] = np.abs(answers, dtype=np.float32)
+    sizes *= np.float32(math.sqrt(weight))
+    return sizes
 
 
 def _stiffest(

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.measurement import Measurement
-from understudy.model.descent.least_squares import Measured, consistent_tables
+from understudy.model.descent.least_squares import MeasuredClique, consistent_tables
+from understudy.model.descent.precision import precision_for
 from understudy.model.junction_tree import JunctionTree
 from understudy.model.kernels.arguments import Weights
 from understudy.model.propagate import Propagation
@@ -20,12 +21,6 @@ from understudy.query import Query, Reordered
 
 Vector: TypeAlias = NDArray[np.float64]
 Numbers: TypeAlias = NDArray[np.floating[Any]]  # in single or double precision
-
-_STRONGEST = 4e5  # signal for single precision: counts in standard deviations over the root of the tolerance,
-_ROUGHEST = 1e-3  # which counts as this at most
-_NOTHING = 1e-9  # a loss so small, in squared standard deviations of noise, that all is fitted
-_DIGITS = 1e6  # to which single precision is trusted
-_WIDEST = 1e25  # sigma for it: single precision ends at 1e38
 
 
 @dataclass
@@ -117,7 +112,7 @@ def make_problem(
     propagation = Propagation(tree, [*(m.clique for m in measurements), *forbidden], more=more, beliefs=False)
     numbers = {clique: i for i, clique in enumerate(propagation.tables)}
     tables = _tables(propagation, [m for m in measurements if m.query is None])
-    precision, nothing = _precision(measurements, tolerance)
+    precision, nothing = precision_for(measurements, tolerance)
     targets = np.zeros(propagation.size + more, precision)
     weights, constant = np.zeros(len(numbers)), 0.0
     for clique, fitted in consistent_tables(tree.domain, tables, total):
@@ -147,30 +142,12 @@ def make_problem(
     )
 
 
-def _precision(measurements: Sequence[Measurement], tolerance: float) -> tuple[type[np.floating[Any]], float]:
-    """Single precision, unless the signal is so strong that steps would be lost in rounding.
-
-    A step is as long as the largest count times weight allows; what it then does to the unknowns of the noisiest table
-    must be far above the last digit of a potential. Answers of general queries overlap, so that steps are shorter.
-
-    Returns:
-        The precision, and the loss that is as good as none in it.
-    """
-    general = any(m.query is not None for m in measurements)
-    widest = max((m.sigma for m in measurements), default=1.0)
-    largest = max((float(m.values.max(initial=0)) / m.sigma**2 for m in measurements), default=0.0)
-    signal = widest * largest
-    if general or widest >= _WIDEST or signal > _STRONGEST * min(tolerance, _ROUGHEST) ** 0.5:
-        return np.float64, _NOTHING
-    return np.float32, max(_NOTHING, (signal / _DIGITS) ** 2)
-
-
-def _tables(propagation: Propagation, measurements: Sequence[Measurement]) -> dict[Clique, Measured]:
+def _tables(propagation: Propagation, measurements: Sequence[Measurement]) -> dict[Clique, MeasuredClique]:
     """What was measured of each clique, in the engine's order."""
-    found: dict[Clique, Measured] = {}
+    found: dict[Clique, MeasuredClique] = {}
     for m in measurements:
         clique = propagation.engine_order(m.clique)
-        found.setdefault(clique, Measured(propagation.tree.domain, clique)).measurements.append(m)
+        found.setdefault(clique, MeasuredClique(propagation.tree.domain, clique)).measurements.append(m)
     return found
 
 

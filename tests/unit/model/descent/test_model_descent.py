@@ -7,7 +7,7 @@ import pytest
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model import JunctionTree, estimate
-from understudy.model.descent import problem as problem_module
+from understudy.model.descent import precision as precision_module
 from understudy.model.descent.problem import make_problem
 from understudy.model.kernels.arguments import CHUNK, FACTORS, Basis, Weights
 from understudy.model.kernels.descent import (
@@ -186,7 +186,7 @@ def test_single_precision_costs_next_to_nothing(monkeypatch, rows, sigma):
     domain, found = strong(1, rows, sigma)
     losses = {}
     for strongest in (4e5, 0.0):
-        monkeypatch.setattr(problem_module, "_STRONGEST", strongest)
+        monkeypatch.setattr(precision_module, "_STRONGEST", strongest)
         losses[strongest] = estimate(domain, found, total=rows).loss
     assert losses[4e5] == pytest.approx(losses[0.0], rel=1e-4)
 
