@@ -36,8 +36,8 @@ from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed
 from understudy.model import GraphicalModel, JunctionTree, estimate
-from understudy.model.descent.optimise import minimise
-from understudy.model.descent.problem import Problem, make_problem
+from understudy.model.descent import minimise
+from understudy.model.problem import Problem, make_problem
 
 ROWS = 48842.0
 TOLERANCE = 1e-4

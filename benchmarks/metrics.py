@@ -49,13 +49,13 @@ def incidents(rng: np.random.Generator, noise: float) -> tuple[np.ndarray, np.nd
 
 
 def warm() -> None:
-    from understudy.metric.aemc import Attribute, aemc
+    from understudy.metric.mgd import Attribute, aemc
 
     aemc(np.array([2, 0, 3]), np.array([0, 4, 0]), [Attribute(3, Fraction(1), chain=3)])
 
 
 def aemc_default() -> None:
-    from understudy.metric.aemc import Attribute, aemc
+    from understudy.metric.mgd import Attribute, aemc
 
     warm()
     made, real = incidents(np.random.default_rng(0), 3.0)
@@ -65,7 +65,7 @@ def aemc_default() -> None:
 
 
 def aemc_ordinal() -> None:
-    from understudy.metric.aemc import Attribute, aemc
+    from understudy.metric.mgd import Attribute, aemc
 
     warm()
     weights = [Attribute(size, Fraction(1, 3), chain=size) for size in SHAPE]
@@ -77,7 +77,7 @@ def aemc_ordinal() -> None:
 
 def aemc_hard() -> None:
     """Tables that are nothing alike: mass moves far, so the nearby search gives up and OR-tools takes over."""
-    from understudy.metric.aemc import Attribute, aemc
+    from understudy.metric.mgd import Attribute, aemc
 
     warm()
     _, real = incidents(np.random.default_rng(0), 0.0)

@@ -34,14 +34,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from understudy.accounting import Budget
+from understudy.accounting.convert import rho_of
 from understudy.domain import Clique, Domain
+from understudy.gate import PrivateTable
 from understudy.mechanism.mst import MST, independent_pairs, paper_settings
 from understudy.mechanism.nist_mst import NistMST, equation_5_1
 from understudy.mechanism.protocol import one_way
 from understudy.mechanism.public_cliques import maximum_spanning_tree, pair_information
 from understudy.mechanism.spanning_tree import spanning_tree
-from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.accounting.convert import rho_of
 from understudy.release.rare import undo_merging
 from understudy.schema import Recoding, Schema
 from understudy.source import MemorySource

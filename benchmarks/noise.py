@@ -15,8 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from understudy.errors import SettingError
-from understudy.privacy.noise.integer import NOISES, discrete_gaussian
-from understudy.privacy.noise.tables import table
+from understudy.gate.noise import NOISES, discrete_gaussian, table
 
 WANTED = 10e6
 

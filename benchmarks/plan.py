@@ -32,15 +32,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from understudy.accounting import Budget
+from understudy.accounting.calibrate import certified_plan
+from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
+from understudy.gate import PrivateTable
+from understudy.gate.selection import merged
 from understudy.mechanism import mechanism_named
 from understudy.mechanism.protocol import Fit
 from understudy.mechanism.registry import MECHANISMS
 from understudy.planning import default_delta, plan
-from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.accounting.neighbours import Neighbours
-from understudy.privacy.accounting.plan import certified_plan
-from understudy.privacy.exact import merged
 from understudy.schema import Schema
 from understudy.source import MemorySource
 

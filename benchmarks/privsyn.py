@@ -26,9 +26,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.accounting import Budget
 from understudy.domain import Clique, Domain
+from understudy.gate import PrivateTable
 from understudy.mechanism import mechanism_named
-from understudy.privacy import Budget, PrivateTable
 from understudy.release.rare import undo_merging
 from understudy.schema import PrivacyUnit, Schema
 from understudy.tabulate import Counts, SparseCounts, marginals

@@ -17,11 +17,13 @@ from importlib import import_module as _import_module
 
 if _typing.TYPE_CHECKING:
     from understudy import errors, testing
+    from understudy.accounting import Budget, Receipt
     from understudy.domain import Clique, Domain
     from understudy.evaluation import evaluate
+    from understudy.gate import PrivateTable
     from understudy.measurement import Measurement
     from understudy.mechanism import MECHANISMS, Fit, Mechanism
-    from understudy.privacy import Book, Budget, PrivateTable, Receipt
+    from understudy.privacy.records.book import Book
     from understudy.progress import Step
     from understudy.release import Release
     from understudy.schema import Schema
@@ -34,7 +36,9 @@ _HOMES = {
     "evaluation": ("evaluate",),
     "measurement": ("Measurement",),
     "mechanism": ("MECHANISMS", "Fit", "Mechanism"),
-    "privacy": ("Book", "Budget", "PrivateTable", "Receipt"),
+    "accounting": ("Budget", "Receipt"),
+    "gate": ("PrivateTable",),
+    "privacy.records.book": ("Book",),
     "progress": ("Step",),
     "release": ("Release",),
     "schema": ("Schema",),

@@ -110,8 +110,8 @@ def test_the_error_tree_is_drawn_as_it_is():
 
 # -- mechanisms only ask the gate --
 
-FORBIDDEN = ("understudy.privacy.noise", "understudy.privacy.accounting", "understudy.privacy.records",
-             "understudy.privacy.selection", "understudy.tabulate", "random", "secrets", "opendp", "dp_accounting",
+FORBIDDEN = ("understudy.accounting", "understudy.gate.noise", "understudy.gate.randomness", "understudy.privacy",
+             "understudy.tabulate", "random", "secrets", "opendp", "dp_accounting",
              "logging", "subprocess", "socket", "urllib", "requests", "tempfile", "shutil")  # fmt: skip
 
 
@@ -192,10 +192,8 @@ def test_no_global_random_state(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=names)
-def test_files_have_a_docstring_and_a_reasonable_length(path):
-    module = tree(path)
-    assert ast.get_docstring(module) is not None or path.stat().st_size == 0
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+def test_every_file_has_a_docstring(path):
+    assert ast.get_docstring(tree(path)) is not None or path.stat().st_size == 0
 
 
 # -- imports --
@@ -227,7 +225,7 @@ def test_help_version_and_wrong_usage_are_answered_without_the_heavy_parts(argum
     assert "understudy.cli.commands" in loaded
     heavy = {"numpy", "yaml", "pyarrow", "pandas", "numba", "scipy", "duckdb", "cryptography", "rich"}
     assert heavy.isdisjoint(loaded)
-    assert {"understudy.schema", "understudy.privacy", "understudy.release"}.isdisjoint(loaded)
+    assert {"understudy.schema", "understudy.gate", "understudy.release"}.isdisjoint(loaded)
 
 
 def test_a_schemas_commands_load_nothing_of_noise_and_models(tmp_path):
@@ -235,7 +233,7 @@ def test_a_schemas_commands_load_nothing_of_noise_and_models(tmp_path):
     table.write_text("sex\nF\nM\n")
     loaded = loaded_by("schema", "draft", str(table), "-o", str(tmp_path / "t.yaml"), "--unit", "row")
     assert "understudy.schema.drafting.draft" in loaded
-    others = ("privacy", "model", "mechanism", "release", "planning", "metric")
+    others = ("accounting", "gate", "model", "mechanism", "release", "planning", "metric")
     assert {"numba", "duckdb", "cryptography", *(f"understudy.{name}" for name in others)}.isdisjoint(loaded)
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from numba.core.registry import CPUDispatcher
 
-import understudy.model.kernels.crossing
 import understudy.model.kernels.descent
 import understudy.model.kernels.propagation
 from understudy.domain import Domain
@@ -19,7 +18,7 @@ def test_kept_loops_name_no_class_that_could_move():
     estimate(Domain({"a": 2, "b": 3}), [Measurement(("a", "b"), table, 1.0)])
     kernels = understudy.model.kernels
     found = set()
-    for module in (kernels.crossing, kernels.descent, kernels.propagation):
+    for module in (kernels.descent, kernels.propagation):
         for loop in vars(module).values():
             if isinstance(loop, CPUDispatcher) and hasattr(loop._cache, "_cache_file"):
                 index = Path(loop._cache._cache_file._index_path)

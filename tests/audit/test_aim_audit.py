@@ -14,13 +14,14 @@ from itertools import product
 import numpy as np
 import pytest
 
+from understudy.accounting import Budget, epsilon_of
+from understudy.accounting.budget import Account
+from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded
+from understudy.gate import PrivateTable
 from understudy.mechanism import aim
 from understudy.mechanism.aim import AIM, paper_settings
 from understudy.model import GraphicalModel
-from understudy.privacy import Budget, PrivateTable, epsilon_of
-from understudy.privacy.accounting.budget import Account
-from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.testing.audit import Trial, check_claim
 from understudy.testing.tables import CodedSource
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from understudy.accounting import Budget, Receipt
+from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded
+from understudy.gate import PrivateTable
 from understudy.mechanism import aim
 from understudy.mechanism.aim import AIM, paper_settings
-from understudy.privacy import Budget, PrivateTable, Receipt
-from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.testing.contract import SIZES, check_spending, check_twin
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource

@@ -13,9 +13,12 @@ import pyarrow as pa
 import pytest
 
 import understudy as us
+from understudy.accounting import Budget, Receipt
+from understudy.accounting import charge as threshold
+from understudy.discovery import purchase
 from understudy.errors import BudgetExceeded
-from understudy.privacy import Budget, PrivateTable, Receipt, gate, purchase
-from understudy.privacy.accounting import threshold
+from understudy.gate import PrivateTable
+from understudy.gate import table as gate
 from understudy.schema import PrivacyUnit, Schema
 from understudy.schema.discovery.discover import Words
 from understudy.schema.discovery.probe import Search

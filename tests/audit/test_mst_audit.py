@@ -7,13 +7,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from understudy.accounting import Budget
+from understudy.accounting.neighbours import Neighbours
+from understudy.gate import PrivateTable
+from understudy.gate import table as gate
 from understudy.measurement import Measurement
 from understudy.mechanism import mst, nist_mst
 from understudy.mechanism.mst import MST
 from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.spanning_tree import IndependentPairs, spanning_tree
-from understudy.privacy import Budget, PrivateTable, gate
-from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.testing.audit import Trial, check_claim
 from understudy.testing.contract import check_share, check_spending, check_twin
 from understudy.testing.tables import CodedSource

@@ -11,10 +11,12 @@ import polars as pl
 import pytest
 
 import understudy as us
-from understudy.privacy import Budget, PrivateTable, Receipt, gate
-from understudy.privacy.accounting import plan as plans
-from understudy.privacy.accounting.budget import Account
-from understudy.privacy.accounting.neighbours import Neighbours
+from understudy.accounting import Budget, Receipt
+from understudy.accounting import calibrate as plans
+from understudy.accounting.budget import Account
+from understudy.accounting.neighbours import Neighbours
+from understudy.gate import PrivateTable
+from understudy.gate import table as gate
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource
@@ -66,7 +68,7 @@ def noise_used_twice(patch):
 
 
 def composition_forgotten(patch):
-    patch.setattr(gate, "_shares", lambda cliques, weights, share, *, squared: dict.fromkeys(cliques, share))
+    patch.setattr(gate, "divide", lambda cliques, weights, share, *, squared: dict.fromkeys(cliques, share))
     patch.setattr(
         Budget,
         "cost",
@@ -115,6 +117,15 @@ def replacing_planned_as_adding(patch):
 
 
 def spread_forgotten(patch):
+    """The sigmas are calibrated for their weights, and then all get the common one."""
+    spread, calibrate = plans.spread, plans.planned_sigma
+
+    def calibrated(*args, **kwargs):
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(plans, "spread", spread)
+            return calibrate(*args, **kwargs)
+
+    patch.setattr(plans, "planned_sigma", calibrated)
     patch.setattr(plans, "spread", lambda sigma, weights: [sigma] * len(weights))
 
 

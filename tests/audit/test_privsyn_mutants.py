@@ -8,10 +8,12 @@ from functools import partial
 import numpy as np
 import pytest
 
+from understudy.accounting import Budget, Receipt
+from understudy.accounting.neighbours import Neighbours
+from understudy.gate import PrivateTable
+from understudy.gate import table as gate
 from understudy.mechanism import generate, privsyn
 from understudy.mechanism.privsyn import PrivSyn
-from understudy.privacy import Budget, PrivateTable, Receipt, gate
-from understudy.privacy.accounting.neighbours import Neighbours
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
 from understudy.testing.twin import recording, replaying

@@ -19,9 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import understudy as us
+from understudy.gate import PrivateTable
+from understudy.gate import table as gate
 from understudy.mechanism.independent import Independent
 from understudy.notice import ManyRows
-from understudy.privacy import PrivateTable, gate
 from understudy.privacy.records import book as books
 from understudy.release import archive, partial, write
 from understudy.schema import Schema

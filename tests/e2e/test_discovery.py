@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import understudy as us
-from understudy.privacy import PrivateTable, gate
+from understudy.gate import PrivateTable
+from understudy.gate import table as gate
 from understudy.release import partial, read_partial
 from understudy.schema import Schema
 from understudy.schema.discovery import discover, probe

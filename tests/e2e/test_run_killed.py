@@ -26,7 +26,8 @@ from understudy import _tabulate_kernels
 from understudy.cli import main
 from understudy.mechanism import MECHANISMS
 from understudy.mechanism.independent import Independent
-from understudy.privacy import Book, PrivateTable
+from understudy.privacy.records.book import Book
+from understudy.gate import PrivateTable
 from understudy.progress import silent
 from understudy.schema import Recoding
 from understudy.release.partial import PartialWriter

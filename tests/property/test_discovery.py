@@ -10,8 +10,9 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.purchase import Shop, Unread
+from understudy.accounting import Budget
+from understudy.discovery.purchase import Shop, Unread
+from understudy.gate import PrivateTable
 from understudy.schema import Schema
 from understudy.schema.discovery.discover import Words
 from understudy.source import MemorySource

@@ -8,8 +8,9 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from understudy.accounting import Budget
 from understudy.errors import BudgetExceeded, SettingError
-from understudy.privacy import Budget, PrivateTable
+from understudy.gate import PrivateTable
 from understudy.testing.tables import CodedSource, SealedSource
 
 SIZES = {"a": 2, "b": 3, "c": 2}

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.accounting.neighbours import Neighbours
-from understudy.privacy.exact import indif
+from understudy.accounting import Budget
+from understudy.accounting.neighbours import Neighbours
+from understudy.gate import PrivateTable
+from understudy.gate.selection import indif
 from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 3, "b": 2, "c": 4}
@@ -86,7 +87,7 @@ def test_log_weights_of_a_selection_move_within_epsilon(pair, weights, offsets, 
 
 
 def _log_weights(rows, k, replace_one, against, weights, offsets):
-    from understudy.privacy import gate
+    from understudy.gate import table as gate
 
     seen = {}
     original = gate.exponential_mechanism

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
-from understudy.model.gum.consistency import norm_sub, shared_sets
-from understudy.model.gum.rows import gum_of
+from understudy.model.consistency import norm_sub, shared_sets
+from understudy.model.gum import gum_of
 
 CLIQUES = [clique for size in (1, 2, 3) for clique in combinations("abcd", size)]
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.metric.aemc import Attribute, aemc
+from understudy.metric.mgd import Attribute, aemc
 
 counts = st.integers(min_value=0, max_value=12)
 

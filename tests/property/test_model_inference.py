@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from understudy.domain import Domain
 from understudy.model import GraphicalModel, JunctionTree
-from understudy.model.projection import marginals
+from understudy.model import projection as marginals
 from understudy.model.propagate import Propagation
 
 EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True)

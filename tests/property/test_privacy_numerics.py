@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from understudy.privacy.accounting.calibrate import planned_epsilon, planned_sigma, spread
-from understudy.privacy.accounting.convert import delta_of, epsilon_of, rho_of
-from understudy.privacy.fixed_point import exp_neg
-from understudy.privacy.noise.integer import discrete_gaussian, discrete_laplace
-from understudy.privacy.selection import exponential_mechanism
+from understudy.accounting.calibrate import planned_epsilon, planned_sigma, spread
+from understudy.accounting.convert import delta_of, epsilon_of, rho_of
+from understudy.accounting.exact import exp_neg
+from understudy.gate.noise import discrete_gaussian, discrete_laplace
+from understudy.gate.selection import exponential_mechanism
 
 fractions = st.builds(Fraction, st.integers(0, 10**12), st.integers(1, 10**12))
 epsilons = st.floats(1e-4, 50)

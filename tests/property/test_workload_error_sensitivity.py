@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.privacy import Budget, PrivateTable
+from understudy.accounting import Budget
+from understudy.gate import PrivateTable
 from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 3, "b": 2}

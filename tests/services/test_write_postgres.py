@@ -10,7 +10,7 @@ import pytest
 
 import understudy as us
 from understudy.errors import OutputError, SettingError
-from understudy.privacy.noise.randomness import insecure
+from understudy.gate.randomness import insecure
 from understudy.release.write import write_chunks
 from understudy.release.write_postgres import written_table
 from understudy.schema import Schema

@@ -106,7 +106,7 @@ def test_views_and_names_that_are_none_are_refused(spark: Any, rows: pa.Table) -
 
 @pytest.fixture(scope="module")
 def release() -> us.Release:
-    from understudy.privacy.noise.randomness import insecure
+    from understudy.gate.randomness import insecure
 
     schema = us.Schema.from_domain({"a": 3, "b": 2})
     with insecure(1):

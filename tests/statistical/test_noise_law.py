@@ -16,10 +16,18 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from scipy.stats import chi2
 
-from understudy.privacy.noise.integer import NOISES, discrete_gaussian, discrete_laplace
-from understudy.privacy.noise.randomness import stream
-from understudy.privacy.noise.rejection import gaussian_by_rejection, laplace_by_rejection
-from understudy.privacy.noise.tables import Gaussian, Geometric, Laplace, Table
+from understudy.gate.noise import (
+    NOISES,
+    Gaussian,
+    Geometric,
+    Laplace,
+    Table,
+    discrete_gaussian,
+    discrete_laplace,
+    gaussian_by_rejection,
+    laplace_by_rejection,
+)
+from understudy.gate.randomness import stream
 
 ALPHA = 1e-9
 DRAWS = 1_000_000

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from understudy.privacy.fixed_point import below_exp_neg
-from understudy.privacy.noise.randomness import stream
-from understudy.privacy.selection import exponential_mechanism, invert
+from understudy.gate.noise import below_exp_neg
+from understudy.gate.randomness import stream
+from understudy.gate.selection import exponential_mechanism, invert
 
 ALPHA = 1e-9
 DRAWS = 10_000

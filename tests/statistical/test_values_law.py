@@ -12,7 +12,8 @@ from fractions import Fraction
 import pytest
 from scipy.stats import binomtest
 
-from understudy.privacy import Budget, PrivateTable
+from understudy.accounting import Budget
+from understudy.gate import PrivateTable
 from understudy.testing.spy import gaussian_tail
 from understudy.testing.tables import WordSource
 

@@ -11,7 +11,8 @@ import math
 import numpy as np
 import pytest
 
-from understudy.privacy import Budget, PrivateTable
+from understudy.accounting import Budget
+from understudy.gate import PrivateTable
 from understudy.quality import Quality
 from understudy.testing.tables import CodedSource
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from understudy.accounting import Budget
 from understudy.bounds import (
     Evidence,
     Law,
@@ -17,10 +18,10 @@ from understudy.bounds import (
     weighted_average,
 )
 from understudy.domain import Domain
+from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism.aim import AIM
 from understudy.model import GraphicalModel
-from understudy.privacy import Budget, PrivateTable
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
 

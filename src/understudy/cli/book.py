@@ -11,7 +11,7 @@ from understudy.cli.console import Json, tell
 from understudy.errors import SettingError
 
 if TYPE_CHECKING:
-    from understudy.privacy import Book
+    from understudy.privacy.records.book import Book
 
 
 def book(
@@ -28,7 +28,7 @@ def book(
 
     understudy book people --limit-epsilon 4
     """
-    from understudy.privacy import Book
+    from understudy.privacy.records.book import Book
     from understudy.privacy.records.limit import Limit
 
     shelf = Book()

@@ -68,7 +68,7 @@ def demo(
 
 def _added_up() -> str:
     """What the book adds up; a newcomer on a machine where others tried the demo is told why there are more runs."""
-    from understudy.privacy import Book
+    from understudy.privacy.records.book import Book
 
     spent = Book().spent(DATASET)
     if spent.runs == 1:

@@ -138,7 +138,7 @@ def summary(release: Release, path: Path) -> dict[str, Any]:
 
 
 def _report(release: Release, path: Path, dataset: str, *, quiet: bool, as_json: bool) -> None:
-    from understudy.privacy import Book
+    from understudy.privacy.records.book import Book
 
     data = summary(release, path)
     words = [f"Release: {path}", f"Guarantee: {release.receipt.guarantee()}"]

@@ -168,7 +168,7 @@ class Folder:
 
 def _paid(mark: str) -> bool:
     """Whether a run is in the book, under whatever dataset."""
-    from understudy.privacy import Book
+    from understudy.privacy.records.book import Book
 
     return any(Book().holds(dataset, mark) for dataset in Book().datasets())
 

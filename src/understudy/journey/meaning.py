@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from understudy.accounting import Budget
+from understudy.discovery.purchase import purchase_budget
 from understudy.errors import SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.rehearsal import rehearsal_rows
 from understudy.mechanism.registry import mechanism_classes, setting_names
 from understudy.notation import is_page
-from understudy.privacy import Budget
-from understudy.privacy.purchase import purchase_budget
 from understudy.quality import parsed_share
 from understudy.schema import Schema
 from understudy.source.sql.place import read_query

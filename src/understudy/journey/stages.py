@@ -8,14 +8,16 @@ from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any, Literal
 
+from understudy.accounting import Receipt
 from understudy.errors import InputError, OutputError, ReleaseError, SettingError
+from understudy.gate import PrivateTable
 from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
 from understudy.journey.meaning import budget_of, data_of, dataset_of, prepared_run, query_of, workload_of
 from understudy.mechanism import Fit
 from understudy.page import write_page
-from understudy.privacy import Book, PrivateTable, Receipt
 from understudy.privacy.records.answered import Answered
+from understudy.privacy.records.book import Book
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
 from understudy.release import Partial, Release, read_partial

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
+from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.model import GraphicalModel, JunctionTree
-from understudy.privacy import PrivateTable
 
 
 def within(

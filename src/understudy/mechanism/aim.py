@@ -14,13 +14,13 @@ from typing import Any, ClassVar, Literal
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism.adaptive import RoundLog, expected_noise, moved, rows_guess, within
 from understudy.mechanism.compress import all_re_expressed, compress
 from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.protocol import Fit, Footprint, check_numbers
 from understudy.model import GraphicalModel, estimate
-from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 from understudy.workload import Workload

@@ -9,7 +9,7 @@ from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed
 from understudy.model import JunctionTree, estimate
-from understudy.model.gum.rows import gum_of
+from understudy.model.gum import gum_of
 from understudy.model.protocol import Model
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding

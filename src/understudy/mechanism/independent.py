@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from understudy.domain import Clique, Domain
+from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism.protocol import Fit, Footprint, one_way
 from understudy.model.product import product_of
-from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 

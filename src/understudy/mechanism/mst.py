@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
+from understudy.gate.table import LARGEST_TABLE
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import all_re_expressed, compress
 from understudy.mechanism.generate import check_generator, generated
@@ -31,10 +33,7 @@ from understudy.mechanism.spanning_tree import (
     spanning_tree,
 )
 from understudy.model import JunctionTree
-from understudy.model.tree.one_ways import fitted_one_ways
-from understudy.model.tree.start import tree_fit
-from understudy.privacy import PrivateTable
-from understudy.privacy.asked import LARGEST_TABLE
+from understudy.model.tree import fitted_one_ways, tree_fit
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from understudy.domain import Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism.aim import AIM
 from understudy.mechanism.protocol import Fit, Footprint
-from understudy.privacy import PrivateTable
 from understudy.progress import Progress, silent
 from understudy.schema import Recoding
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import compress
 from understudy.mechanism.generate import check_generator, generated
@@ -22,8 +23,7 @@ from understudy.mechanism.protocol import Fit, Footprint, check_numbers, one_way
 from understudy.mechanism.public_cliques import public_cliques, within
 from understudy.mechanism.spanning_tree import Keep, Kept, kept_cliques
 from understudy.model import JunctionTree
-from understudy.model.tree.start import tree_fit
-from understudy.privacy import PrivateTable
+from understudy.model.tree import tree_fit
 from understudy.progress import Progress, Step, silent
 from understudy.schema import PrivacyUnit, Recoding, Schema
 from understudy.source import Source, open_source

@@ -12,12 +12,12 @@ from typing import ClassVar
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import compress
 from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
 from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.protocol import Fit, Footprint, check_numbers, one_way
-from understudy.privacy import PrivateTable
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 

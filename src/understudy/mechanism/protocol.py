@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.model.protocol import Model
-from understudy.privacy import PrivateTable
 from understudy.progress import Progress, silent
 from understudy.schema import Recoding
 

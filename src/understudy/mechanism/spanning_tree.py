@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
+from understudy.gate.selection import FixedMarginals
 from understudy.mechanism.adaptive import within
-from understudy.privacy import PrivateTable
-from understudy.privacy.scores import FixedMarginals
 from understudy.progress import Progress, Step, silent
 
 Keep: TypeAlias = "Mapping[Clique, float] | Sequence[Any]"

@@ -5,6 +5,6 @@
 
 from understudy.metric.protocol import Counted, Metric, Part, Score
 from understudy.metric.registry import METRICS, metric_named
-from understudy.metric.rows import Rows
+from understudy.metric.tables import Rows
 
 __all__ = ["METRICS", "Counted", "Metric", "Part", "Rows", "Score", "metric_named"]

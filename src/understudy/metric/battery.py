@@ -11,7 +11,7 @@ import numpy as np
 from understudy.errors import SettingError
 from understudy.metric.protocol import Score
 from understudy.metric.registry import METRICS, metric_named, settings_of
-from understudy.metric.rows import Rows
+from understudy.metric.tables import Rows
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Schema
 

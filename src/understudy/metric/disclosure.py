@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.metric.checks import at_least
 from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.rows import Rows, require_same
+from understudy.metric.tables import Rows, at_least, require_same
 from understudy.schema import Schema
 
 SENTENCE = (

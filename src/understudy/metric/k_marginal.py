@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from understudy.domain import Clique
-from understudy.metric.checks import at_least, coded_column
 from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.rows import require_same
-from understudy.metric.tables import Pair, named, pairs
+from understudy.metric.tables import Pair, at_least, coded_column, named, pairs, require_same
 from understudy.schema import Schema
 
 

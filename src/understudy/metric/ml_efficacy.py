@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import SettingError
-from understudy.metric.checks import at_least, coded_column
 from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.rows import Rows, require_same
+from understudy.metric.tables import Rows, at_least, coded_column, require_same
 from understudy.schema import Schema
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.measured import Measured

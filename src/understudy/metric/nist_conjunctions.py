@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import SettingError
-from understudy.metric.checks import at_least
 from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.rows import Rows
+from understudy.metric.tables import Rows, at_least
 from understudy.schema import Schema
 from understudy.schema.kinds.measured import Measured
 

@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.metric.checks import at_least
 from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.rows import Rows
-from understudy.metric.tables import named, pairs
+from understudy.metric.tables import Rows, at_least, named, pairs
 from understudy.schema import Schema
 from understudy.schema.kinds.measured import Measured
 from understudy.schema.kinds.table import compact

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import SettingError
-from understudy.metric.checks import coded_column
 from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.rows import Rows
+from understudy.metric.tables import Rows, coded_column
 from understudy.schema import Schema
 from understudy.schema.kinds.categorical import Categorical
 from understudy.schema.kinds.coded import Coded

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import SettingError
-from understudy.metric.checks import coded_column
 from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.rows import require_same
+from understudy.metric.tables import coded_column, require_same
 from understudy.schema import Schema
 from understudy.tabulate import SparseCounts
 

@@ -17,7 +17,7 @@ from understudy.metric.propensity import (
     stacked,
 )
 from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.rows import Rows
+from understudy.metric.tables import Rows
 from understudy.schema import Schema
 
 _DOUBTFUL = 1000.0

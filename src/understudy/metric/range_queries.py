@@ -10,10 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.metric.checks import at_least
 from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.rows import ordered, require_same
-from understudy.metric.tables import Pair, named, pairs
+from understudy.metric.tables import Pair, at_least, named, ordered, pairs, require_same
 from understudy.schema import Schema
 
 Range: TypeAlias = tuple[int, int]

@@ -6,7 +6,7 @@ import numpy as np
 
 from understudy.metric.propensity import Settings, chosen_complexity, held_out, in_sample, stacked
 from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.rows import Rows
+from understudy.metric.tables import Rows
 from understudy.schema import Schema
 
 

@@ -1,19 +1,183 @@
-"""Two counted tables side by side, cell by cell, whether they are dense or sparse."""
+"""What settings are checked for, in the same words everywhere."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.domain import Clique
+from understudy.domain import Clique, Domain
+from understudy.errors import InputError, SchemaError, SettingError
 from understudy.metric.protocol import Counted
-from understudy.tabulate import Counts, SparseCounts
+from understudy.schema import Dialect, Schema
+from understudy.schema.frames import arrow_columns
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.measured import Measured
+from understudy.tabulate import Counts, SparseCounts, marginals
+
+
+def at_least(setting: str, value: Any, least: float) -> None:
+    """Refuse a number below `least`.
+
+    Raises:
+        SettingError: naming the setting.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        raise SettingError(f"{setting} must be a number of at least {least:g}; correct it")
+
+
+def coded_column(schema: Schema, name: str, setting: str) -> Coded:
+    """The synthesised column of that name.
+
+    Raises:
+        SettingError: naming the setting and the columns there are.
+    """
+    for column in schema.coded:
+        if column.name == name:
+            return column
+    choices = ", ".join(column.name for column in schema.coded)
+    raise SettingError(f"{setting}: there is no synthesised column {name!r}; the choices are {choices}")
+
+
+# ----------------------------------------------------------------------------------------------------
+# A table as metrics see it: codes for counting, numbers for measuring; taken whole or as an explicit sample.
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Rows:
+    """A table in memory, coded by a schema.
+
+    Attributes:
+        schema: the schema of the columns that are there.
+        codes: one array of codes by coded column.
+        units: by numeric column, the values in units of its axis; NaN where a cell is missing or unknown.
+
+    **Privacy.** As private as the rows it was made of; its text form tells nothing about them.
+    """
+
+    schema: Schema
+    codes: dict[str, NDArray[Any]]
+    units: dict[str, NDArray[np.float64]]
+
+    @classmethod
+    def of(cls, frame: Any, schema: Schema, *, what: str = "table", partial: bool = False) -> Rows:
+        """The rows of a frame that the schema keeps.
+
+        Args:
+            frame: a pandas or polars frame or a pyarrow table.
+            schema: what is public about its columns.
+            what: what the table is called in an error.
+            partial: whether columns may be missing (the scores of NIST 2018 have a rule for them).
+
+        Raises:
+            SchemaError: when a column is missing.
+            InputError: when no row is left.
+        """
+        schema = _present(frame, schema) if partial else schema
+        encoded = schema.encode(frame)
+        measured = [column for column in schema.coded if isinstance(column, Measured)]
+        cells, rows = (
+            arrow_columns(frame, [column.name for column in measured], schema.dialect.decimal)
+            if measured
+            else ({}, len(encoded.keep))
+        )
+        if not rows or not encoded.keep.any():
+            raise InputError(f"the {what} has no row that fits the schema; give at least one row")
+        keep = slice(None) if encoded.keep.all() else encoded.keep
+        codes = {name: array[keep] for name, array in encoded.codes.items()}
+        units = {c.name: _units(c, cells[c.name], schema.dialect)[keep] for c in measured}
+        for column in measured:
+            units[column.name][codes[column.name] >= column.ordinary] = np.nan
+        return cls(schema, codes, units)
+
+    @property
+    def domain(self) -> Domain:
+        """The coded columns that are there."""
+        return self.schema.domain
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return len(next(iter(self.codes.values())))
+
+    def __repr__(self) -> str:
+        return f"<Rows of {len(self.domain)} columns>"
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Exact counts of each clique's cells."""
+        return marginals(self.codes, self.domain, cliques)
+
+    def take(self, index: NDArray[Any]) -> Rows:
+        """Some of the rows, in the order asked."""
+        return replace(
+            self,
+            codes={name: array[index] for name, array in self.codes.items()},
+            units={name: array[index] for name, array in self.units.items()},
+        )
+
+    def sampled(self, rows: int, rng: np.random.Generator) -> Rows:
+        """At most so many rows, drawn without replacement; itself when it has no more."""
+        return self if self.rows <= rows else self.take(np.sort(rng.choice(self.rows, rows, replace=False)))
+
+    def halves(self, rng: np.random.Generator) -> tuple[Rows, Rows]:
+        """Two halves at random.
+
+        Raises:
+            InputError: when there are fewer than two rows.
+        """
+        if self.rows < 2:
+            raise InputError("the real table has fewer than two rows, so it cannot be split; give more rows")
+        order = rng.permutation(self.rows)
+        return self.take(np.sort(order[: self.rows // 2])), self.take(np.sort(order[self.rows // 2 :]))
+
+
+def require_same(real: Any, synthetic: Any) -> Domain:
+    """The domain of two tables that have the same columns.
+
+    Raises:
+        SchemaError: naming the columns that one of them lacks.
+    """
+    for one, other, name in ((real, synthetic, "synthetic"), (synthetic, real, "real")):
+        lacking = [column for column in one.domain if column not in other.domain]
+        if lacking:
+            raise SchemaError(
+                f"the {name} table has no column {', '.join(map(repr, lacking))}; give both the same columns"
+            )
+    if real.domain != synthetic.domain:
+        raise SchemaError("the two tables are coded by different schemas; encode both with the same one")
+    domain: Domain = real.domain
+    return domain
+
+
+def ordered(column: Coded) -> bool:
+    """Whether a column's codes have a meaningful order."""
+    return isinstance(column, Measured) or column.kind == "ordinal"
+
+
+def _present(frame: Any, schema: Schema) -> Schema:
+    labels: Sequence[Any] = getattr(frame, "column_names", None) or list(frame.columns)
+    names = {str(label) for label in labels}
+    kept = tuple(c for c in schema.columns if not isinstance(c, Coded) or c.name in names)
+    if not any(isinstance(c, Coded) for c in kept):
+        raise SchemaError("the synthetic table has none of the schema's columns; give a table made for this schema")
+    return schema if len(kept) == len(schema.columns) else replace(schema, columns=kept)
+
+
+def _units(column: Measured, cells: Any, dialect: Dialect) -> NDArray[np.float64]:
+    """A numeric column in units of its axis, clipped into its bounds as encoding does."""
+    units, valid = column.units(cells, dialect)
+    clipped = np.clip(units.astype(np.float64), float(column.bounds[0]), float(column.bounds[1]))
+    return np.where(valid, clipped, np.nan)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Two counted tables side by side, cell by cell, whether they are dense or sparse.
+
 
 _T = TypeVar("_T")
 

@@ -9,10 +9,8 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
-from understudy.metric.checks import at_least, coded_column
 from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.rows import Rows, require_same
-from understudy.metric.tables import Pair, named, pairs, some_ways
+from understudy.metric.tables import Pair, Rows, at_least, coded_column, named, pairs, require_same, some_ways
 from understudy.schema import Schema
 
 

@@ -8,7 +8,6 @@ PrivSyn's rows · `kernels/` all compiled loops.
 from understudy.model.estimate import estimate
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
-from understudy.model.protocol import Model
-from understudy.model.report import FitReport
+from understudy.model.protocol import FitReport, Model
 
 __all__ = ["FitReport", "GraphicalModel", "JunctionTree", "Model", "estimate"]

@@ -12,11 +12,10 @@ from understudy.arguments import as_progress
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SettingError
 from understudy.measurement import Measurement
-from understudy.model.descent.optimise import minimise
-from understudy.model.descent.problem import make_problem
-from understudy.model.descent.start import warm_potentials
+from understudy.model.descent import minimise
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
+from understudy.model.problem import make_problem, warm_potentials
 from understudy.progress import Progress, Step
 from understudy.query import Query
 

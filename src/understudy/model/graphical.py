@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, ReleaseError, SettingError, UnderstudyError
 from understudy.model.junction_tree import JunctionTree, ordered_columns
-from understudy.model.projection.marginals import Projector
+from understudy.model.projection import Projector
 from understudy.model.propagate import Propagation
-from understudy.model.report import FitReport
+from understudy.model.protocol import FitReport
 
 
 class GraphicalModel:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, ReleaseError
 from understudy.measurement import Measurement
+from understudy.model.consistency import norm_sub
 from understudy.model.graphical import GraphicalModel
-from understudy.model.gum.consistency import norm_sub
 
 
 class ProductModel:

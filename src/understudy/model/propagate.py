@@ -13,8 +13,7 @@ from understudy.domain import Clique
 from understudy.errors import InputError
 from understudy.model.junction_tree import JunctionTree, ordered_columns
 from understudy.model.kernels.arguments import Schedule
-from understudy.model.sweep.schedule import scratch_of
-from understudy.model.sweep.steps import Arrangement, steps_of
+from understudy.model.schedule import Arrangement, scratch_of, steps_of
 
 Vector = NDArray[np.float64]
 Potentials = Vector | Callable[[Vector], None]  # or what writes them into a vector
@@ -170,7 +169,7 @@ class Propagation:
 
     def _logarithmic(self, potentials: Potentials, forbidden: NDArray[np.int64]) -> None:
         """Propagate in the log domain."""
-        from understudy.model.kernels import log_domain
+        from understudy.model.kernels import propagation as log_domain
 
         self.in_logs = True
         self._fold(potentials)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from understudy.model.graphical import GraphicalModel
-from understudy.model.gum.rows import GumModel
+from understudy.model.gum import GumModel
 from understudy.model.product import ProductModel
 from understudy.model.protocol import Model
 

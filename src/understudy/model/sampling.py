@@ -20,7 +20,7 @@ def sample_rows(
     that agree on those gets each value as often as expected, up to rounding, in random order; without, each row is
     drawn independently. A cell of probability 0 never occurs.
     """
-    from understudy.model.kernels.sampling import deal
+    from understudy.model.kernels.rows import deal
 
     domain = propagation.tree.domain
     made: dict[str, NDArray[np.int32]] = {}

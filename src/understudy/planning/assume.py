@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from understudy.privacy.purchase import completed
+from understudy.discovery.purchase import completed
 from understudy.schema import Schema
 from understudy.schema.discovery.discover import Open, trial
 

@@ -14,7 +14,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.model.gum.consistency import norm_sub
+from understudy.model.consistency import norm_sub
 from understudy.planning.noise import PlannedNoise
 from understudy.planning.plausible import LARGEST, Pair, Problem, fitted, informed, plausible_column, plausible_table
 

@@ -10,11 +10,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.accounting import Budget
+from understudy.accounting.calibrate import can_plan, certified_plan, too_much
+from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
-from understudy.privacy import Budget
-from understudy.privacy.accounting.calibrate import too_much
-from understudy.privacy.accounting.neighbours import Neighbours
-from understudy.privacy.accounting.plan import can_plan, certified_plan
 
 Array = NDArray[np.float64]
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from understudy.accounting.neighbours import Neighbours
+from understudy.discovery.purchase import purchase_budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.mechanism import mechanism_named
@@ -16,8 +18,6 @@ from understudy.planning.cost import memory_bytes, seconds
 from understudy.planning.noise import PlannedNoise
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
 from understudy.planning.predict import ASSUMED, expected_of
-from understudy.privacy.accounting.neighbours import Neighbours
-from understudy.privacy.purchase import purchase_budget
 from understudy.schema import Schema
 
 MECHANISMS = ("independent", "mst", "aim")

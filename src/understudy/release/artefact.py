@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole
 from understudy.bounds import Bound, marginal_bounds
 from understudy.errors import ReleaseError, SettingError, UnderstudyError
@@ -19,7 +20,6 @@ from understudy.mechanism import Fit
 from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
 from understudy.notice import ManyRows
-from understudy.privacy import Receipt
 from understudy.quality import Quality
 from understudy.release.answer import Answer, answer, check_confidence, rows_known
 from understudy.release.archive import read_archive, write_archive

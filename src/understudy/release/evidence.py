@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from understudy.accounting import Receipt
 from understudy.bounds import Evidence, Stage
 from understudy.domain import Clique
 from understudy.measurement import Measurement
 from understudy.notation import is_page
-from understudy.privacy import Receipt
 from understudy.workload import Workload
 
 if TYPE_CHECKING:

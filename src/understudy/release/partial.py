@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.accounting.charge import Charge
 from understudy.errors import OutputError, ReleaseError, UnderstudyError
 from understudy.measurement import Measurement
 from understudy.page import OWNER
-from understudy.privacy.accounting.charge import Charge
 from understudy.privacy.records.answered import Answered
 from understudy.release.pack import measurement_data, measurement_from
 from understudy.schema import Recoding

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from understudy.arguments import as_mapping
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
-from understudy.model.gum.consistency import norm_sub
+from understudy.model.consistency import norm_sub
 from understudy.schema import Recoding, Schema
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.table import Entry

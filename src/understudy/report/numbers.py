@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.metric.rows import Rows
+from understudy.metric.tables import Rows
 from understudy.schema import Schema
 from understudy.schema.kinds.measured import Measured
 from understudy.schema.kinds.numeric import Numeric

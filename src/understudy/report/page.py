@@ -13,7 +13,7 @@ import numpy as np
 from understudy.domain import Clique
 from understudy.errors import InputError
 from understudy.metric.labels import axis_ends, code_labels
-from understudy.metric.rows import Rows, ordered
+from understudy.metric.tables import Rows, ordered
 from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload
 from understudy.progress import Progress, Step, silent

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.metric.labels import code_labels
-from understudy.metric.rows import Rows
+from understudy.metric.tables import Rows
 from understudy.release import Release
 from understudy.release.rare import members_of
 from understudy.schema.kinds.coded import Coded

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from understudy.metric.battery import chosen_metrics, measure
 from understudy.metric.protocol import Metric, Score
 from understudy.metric.registry import metric_named
-from understudy.metric.rows import Rows
+from understudy.metric.tables import Rows
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Schema
 

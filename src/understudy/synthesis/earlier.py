@@ -15,9 +15,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from understudy.accounting.charge import PURCHASES, Charge
 from understudy.errors import UnderstudyError
 from understudy.measurement import Measurement
-from understudy.privacy.accounting.charge import PURCHASES, Charge
 from understudy.quality import Apart
 from understudy.release import Partial
 from understudy.schema import Schema

@@ -8,11 +8,11 @@ from functools import partial as partial_of
 from os import PathLike
 from typing import TypeAlias
 
+from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_progress
 from understudy.errors import InputError, ReleaseError, SettingError, UnderstudyError
 from understudy.mechanism import Fit, mechanism_named
 from understudy.mechanism.learned import settled
-from understudy.privacy import Receipt
 from understudy.progress import Progress
 from understudy.quality import Quality
 from understudy.release import Partial, Release, read_partial

@@ -11,13 +11,13 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
+from understudy.accounting.charge import PURCHASES, Charge
+from understudy.discovery.purchase import narrowest
 from understudy.errors import BudgetExceeded, InputError, Paid, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.notice import PastLimit
-from understudy.privacy import Book
-from understudy.privacy.accounting.charge import PURCHASES, Charge
-from understudy.privacy.purchase import narrowest
 from understudy.privacy.records.answered import Answered
+from understudy.privacy.records.book import Book
 from understudy.release import Partial
 from understudy.release.partial import PartialWriter, unfinished
 from understudy.schema import Recoding, Schema

@@ -8,11 +8,11 @@ from fractions import Fraction
 
 import numpy as np
 
+from understudy.accounting.exact import float_below
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.mechanism import Fit
-from understudy.privacy import PrivateTable
-from understudy.privacy.exact import float_below
 from understudy.quality import Quality
 from understudy.workload import Workload, told_workload
 

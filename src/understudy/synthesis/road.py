@@ -9,13 +9,14 @@ from fractions import Fraction
 from os import PathLike
 from typing import Any
 
+from understudy.accounting.exact import float_below
 from understudy.arguments import as_path, as_progress
+from understudy.discovery.purchase import Shop, Unread, narrowest, purchase_budget
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.mechanism import Mechanism
 from understudy.mechanism.learned import settled
-from understudy.privacy import Book, PrivateTable
-from understudy.privacy.exact import float_below
-from understudy.privacy.purchase import Shop, Unread, narrowest, purchase_budget
+from understudy.privacy.records.book import Book
 from understudy.progress import Progress, Step
 from understudy.quality import parsed_share
 from understudy.release import Release

@@ -8,16 +8,16 @@ from dataclasses import asdict, is_dataclass, replace
 from os import PathLike
 from typing import Any, TypeVar, cast
 
+from understudy.accounting import Budget, Receipt
+from understudy.accounting.calibrate import can_plan, certified_plan
+from understudy.accounting.charge import Charge
+from understudy.accounting.neighbours import Neighbours
 from understudy.arguments import as_whole
+from understudy.discovery.purchase import narrowest
 from understudy.domain import Clique
 from understudy.errors import SettingError
+from understudy.gate.randomness import is_insecure
 from understudy.mechanism import Mechanism, mechanism_named
-from understudy.privacy import Budget, Receipt
-from understudy.privacy.accounting.charge import Charge
-from understudy.privacy.accounting.neighbours import Neighbours
-from understudy.privacy.accounting.plan import can_plan, certified_plan
-from understudy.privacy.noise.randomness import is_insecure
-from understudy.privacy.purchase import narrowest
 from understudy.release.artefact import Frame
 from understudy.schema import Schema, frame_kind
 from understudy.source.sql.located import Located

@@ -15,6 +15,6 @@ the book refuses it. The modules are imported where they are used: `import under
 
 from __future__ import annotations
 
-from understudy.privacy.noise.randomness import insecure
+from understudy.gate.randomness import insecure
 
 __all__ = ["insecure"]

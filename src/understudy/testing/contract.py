@@ -25,12 +25,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.accounting import Budget, Receipt
 from understudy.domain import Forbidden
 from understudy.errors import BudgetExceeded, UnderstudyError
+from understudy.gate import PrivateTable
 from understudy.mechanism import Fit, Mechanism
 from understudy.mechanism.registry import mechanism_classes
 from understudy.model.registry import MODELS
-from understudy.privacy import Budget, PrivateTable, Receipt
 from understudy.progress import Step
 from understudy.testing.expect import expect
 from understudy.testing.spy import Spy, check_spent

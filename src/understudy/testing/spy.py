@@ -17,10 +17,12 @@ from unittest.mock import patch
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.accounting import Receipt
 from understudy.domain import Clique
+from understudy.gate import PrivateTable
+from understudy.gate import table as gate
+from understudy.gate.noise import NOISES
 from understudy.measurement import Measurement
-from understudy.privacy import PrivateTable, Receipt, gate
-from understudy.privacy.noise.integer import NOISES
 from understudy.testing.expect import expect
 
 
@@ -53,7 +55,7 @@ class _Watched:
 class Spy:
     """A context in which every `PrivateTable` is watched.
 
-    >>> from understudy.privacy import Budget
+    >>> from understudy.accounting import Budget
     >>> from understudy.testing.tables import CodedSource
     >>> with Spy() as spy:
     ...     table = PrivateTable(CodedSource({"a": 2}, [[0], [1]]), Budget.of(rho=0.5))

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.accounting import Budget, epsilon_of
+from understudy.accounting.calibrate import certified_plan
+from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique, Domain
+from understudy.gate import PrivateTable
 from understudy.mechanism.independent import Independent
-from understudy.privacy import Budget, PrivateTable, epsilon_of
-from understudy.privacy.accounting.neighbours import Neighbours
-from understudy.privacy.accounting.plan import certified_plan
 from understudy.source import Source
 from understudy.testing.audit import Trial
 from understudy.testing.tables import CodedSource, WordSource

@@ -16,7 +16,7 @@ from typing import Any
 from unittest.mock import patch
 
 from understudy.errors import UnderstudyError
-from understudy.privacy import PrivateTable
+from understudy.gate import PrivateTable
 from understudy.testing.expect import expect
 
 _BROKEN = b"broken off by "

@@ -9,10 +9,11 @@ import pytest
 
 import understudy as us
 from understudy import errors, journey
+from understudy.accounting import Budget
 from understudy.domain import Domain
+from understudy.gate import PrivateTable
 from understudy.journey.rehearsal import rehearsal_rows
 from understudy.mechanism import mechanism_named
-from understudy.privacy import Budget, PrivateTable
 from understudy.quality import Quality, parsed_share
 from understudy.synthesis.journal import RunJournal
 from understudy.synthesis.rating import MOST, Rating, rated

@@ -15,11 +15,11 @@ import yaml
 
 import understudy as us
 from understudy import errors, journey
+from understudy.gate import PrivateTable
 from understudy.journey import stages
 from understudy.journey.file import RunFile
 from understudy.journey.folder import Folder
 from understudy.mechanism.independent import Independent
-from understudy.privacy import PrivateTable
 from understudy.release import read_partial
 from understudy.release.partial import PartialWriter
 

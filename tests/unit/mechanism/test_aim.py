@@ -7,14 +7,15 @@ import math
 import numpy as np
 import pytest
 
+from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism.adaptive import RoundLog, rows_guess, within
 from understudy.mechanism.aim import AIM, ablations, paper_settings
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.mwem import MWEM
-from understudy.privacy import Budget, PrivateTable
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
 

@@ -3,12 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism import mechanism_named
 from understudy.mechanism.generate import generated
-from understudy.privacy import Budget, PrivateTable
 from understudy.schema import Recoding
 from understudy.testing.tables import CodedSource
 

@@ -9,11 +9,11 @@ import pytest
 import understudy as us
 from understudy.domain import Domain
 from understudy.errors import SettingError
+from understudy.gate.randomness import insecure
 from understudy.measurement import Measurement
 from understudy.mechanism.aim import AIM, _roomy
 from understudy.mechanism.compress import compress
 from understudy.mechanism.privsyn import PrivSyn
-from understudy.privacy.noise.randomness import insecure
 from understudy.schema import Schema
 
 SIZE, GROUPS = 100_000, 50

@@ -8,11 +8,12 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
+from understudy.accounting import Budget
+from understudy.accounting.convert import rho_of
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
+from understudy.gate import PrivateTable
 from understudy.mechanism.mst import MST, paper_settings, sized
-from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.accounting.convert import rho_of
 from understudy.testing.contract import CHECKS, check_extremes
 from understudy.testing.tables import CodedSource, SealedSource
 

@@ -10,8 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from understudy.accounting import Budget
+from understudy.accounting.calibrate import certified_plan
+from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
+from understudy.gate import PrivateTable
 from understudy.mechanism.nist_mst import NistMST, equation_5_1
 from understudy.mechanism.public_cliques import (
     conditional_error,
@@ -22,9 +26,6 @@ from understudy.mechanism.public_cliques import (
     public_tree,
     within,
 )
-from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.accounting.neighbours import Neighbours
-from understudy.privacy.accounting.plan import certified_plan
 from understudy.schema import Schema
 from understudy.tabulate import marginals
 from understudy.testing.contract import CHECKS, check_extremes

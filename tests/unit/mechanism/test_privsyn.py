@@ -6,13 +6,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.mechanism import mechanism_named
 from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
 from understudy.mechanism.privsyn import PrivSyn
-from understudy.model.gum.rows import GumModel
-from understudy.privacy import Budget, PrivateTable
+from understudy.model.gum import GumModel
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
 

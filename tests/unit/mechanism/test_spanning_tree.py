@@ -7,8 +7,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from understudy.accounting import Budget
+from understudy.accounting.convert import rho_of
 from understudy.domain import Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
 from understudy.mechanism.spanning_tree import (
     IndependentPairs,
     eligible,
@@ -17,8 +20,6 @@ from understudy.mechanism.spanning_tree import (
     largest_forest,
     spanning_tree,
 )
-from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.accounting.convert import rho_of
 from understudy.testing.tables import CodedSource
 
 

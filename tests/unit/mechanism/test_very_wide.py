@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from understudy.accounting import Budget
+from understudy.gate import PrivateTable
 from understudy.mechanism import mechanism_named
-from understudy.privacy import Budget, PrivateTable
 from understudy.testing.tables import CodedSource
 
 COLUMNS = tuple("abcd")

@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import linprog
 
 from understudy.errors import SettingError
-from understudy.metric.aemc import Attribute, aemc
+from understudy.metric.mgd import Attribute, aemc
 
 
 def distances(attributes: list[Attribute]) -> np.ndarray:

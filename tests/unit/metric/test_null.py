@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from understudy.metric.logistic import fit_logistic
 from understudy.metric.pmse_ratio import null_expectation
-from understudy.metric.propensity import Stacked, in_sample
+from understudy.metric.propensity import Stacked, fit_logistic, in_sample
 
 
 def mean_pmse(resampled: bool, repeats: int = 300) -> float:

@@ -9,7 +9,7 @@ import pytest
 import understudy as us
 from understudy.errors import SettingError
 from understudy.metric.propensity import Settings, stacked
-from understudy.metric.rows import Rows
+from understudy.metric.tables import Rows
 
 CODES = np.concatenate([np.repeat(np.arange(5), 40), np.arange(5, 60)])
 SCHEMA = us.Schema.from_domain({"icd": 60, "sex": 2})

@@ -5,9 +5,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from understudy.metric.aemc import Attribute, aemc
 from understudy.metric.k_marginal import Settings as KMarginal
 from understudy.metric.k_marginal import grouped_distance, k_marginal
+from understudy.metric.mgd import Attribute, aemc
 from understudy.metric.nist_conjunctions import conjunction_score
 from understudy.metric.nist_density import Settings as Density
 from understudy.metric.nist_density import buckets, nist_density
@@ -17,9 +17,8 @@ from understudy.metric.pmse import pmse
 from understudy.metric.pmse_ratio import null_deviation, null_expectation, pmse_ratio
 from understudy.metric.propensity import Settings as Propensity
 from understudy.metric.propensity import in_sample, stacked
-from understudy.metric.rows import Rows
 from understudy.metric.specks import specks
-from understudy.metric.tables import Pair
+from understudy.metric.tables import Pair, Rows
 from understudy.metric.workload import Settings as Workload
 from understudy.metric.workload import workload
 from understudy.schema import Schema

@@ -4,8 +4,8 @@ import pytest
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model import JunctionTree, estimate
-from understudy.model.descent.least_squares import MeasuredClique, consistent_tables
 from understudy.model.kernels.propagation import exponentials
+from understudy.model.problem import MeasuredClique, consistent_tables
 from understudy.model.propagate import Propagation
 
 NONE = np.empty(0, np.int64)

@@ -9,8 +9,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from understudy.accounting import Budget
+from understudy.accounting.calibrate import certified_plan
+from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Domain
 from understudy.errors import SettingError
+from understudy.gate import PrivateTable
+from understudy.gate.selection import merged
 from understudy.mechanism import mechanism_named
 from understudy.mechanism.aim import AIM
 from understudy.mechanism.mwem import MWEM
@@ -22,10 +27,6 @@ from understudy.planning.noise import PlannedNoise
 from understudy.planning.plausible import Pair, Problem, fitted, plausible_table
 from understudy.planning.predict import PLAYS, expected_of
 from understudy.planning.rounds import of_rounds
-from understudy.privacy import Budget, PrivateTable
-from understudy.privacy.accounting.neighbours import Neighbours
-from understudy.privacy.accounting.plan import certified_plan
-from understudy.privacy.exact import merged
 from understudy.schema import Schema
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource

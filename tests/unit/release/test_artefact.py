@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 import understudy as us
+from understudy.accounting import Budget, Receipt
+from understudy.accounting.neighbours import Neighbours
 from understudy.errors import InputError, OutputError, SettingError
+from understudy.gate.randomness import insecure
 from understudy.mechanism import Fit
 from understudy.model.product import ProductModel
-from understudy.privacy import Budget, Receipt
-from understudy.privacy.accounting.neighbours import Neighbours
-from understudy.privacy.noise.randomness import insecure
 from understudy.release.pack import pack, unpack
 from understudy.schema import Recoding, Schema
 

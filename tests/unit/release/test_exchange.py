@@ -9,7 +9,7 @@ import pytest
 
 import understudy as us
 from understudy.bundle.codebook import described
-from understudy.privacy.noise.randomness import insecure
+from understudy.gate.randomness import insecure
 from understudy.release import exchange as exchange_module
 from understudy.release.exchange import exchanged
 from understudy.report.public import measured_tables, weak_values

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import understudy as us
+from understudy.accounting.charge import gaussian
 from understudy.errors import OutputError, ReleaseError
-from understudy.privacy.accounting.charge import gaussian
 from understudy.release import partial, read_partial
 from understudy.release.partial import PartialWriter
 from understudy.schema import Recoding

@@ -9,10 +9,10 @@ import pytest
 import understudy as us
 from understudy.domain import Domain, Forbidden
 from understudy.errors import SchemaError, SettingError
+from understudy.gate.randomness import insecure
 from understudy.mechanism.spanning_tree import beside_rules
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
-from understudy.privacy.noise.randomness import insecure
 from understudy.release import rows as making
 from understudy.schema import Recoding, Schema
 from understudy.schema.rules.zeros import LARGEST_RULE

@@ -10,9 +10,9 @@ from scipy.stats import chi2
 import understudy as us
 from understudy.domain import Domain
 from understudy.errors import InputError, SettingError
+from understudy.gate.randomness import insecure
 from understudy.model.graphical import GraphicalModel
 from understudy.model.product import ProductModel
-from understudy.privacy.noise.randomness import insecure
 from understudy.schema import Schema
 
 CERTAIN = 1e-6

@@ -12,7 +12,7 @@ import pytest
 
 import understudy as us
 from understudy.errors import OutputError, SettingError
-from understudy.privacy.noise.randomness import insecure
+from understudy.gate.randomness import insecure
 from understudy.progress import Step
 from understudy.release import rows as making
 from understudy.release.write import write_chunks, write_rows, written_file

@@ -7,8 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from understudy.accounting.charge import exponential, gaussian
 from understudy.measurement import Measurement
-from understudy.privacy.accounting.charge import exponential, gaussian
 from understudy.quality import Apart
 from understudy.release import Partial
 from understudy.schema import Recoding, Schema

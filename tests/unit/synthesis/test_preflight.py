@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from understudy.accounting import Budget
 from understudy.errors import OutputError, SettingError
 from understudy.notice import WeakBudget
-from understudy.privacy import Budget
 from understudy.synthesis.preflight import (
     check_memory,
     check_noise,

@@ -14,10 +14,10 @@ import pytest
 
 import understudy as us
 from understudy import errors
+from understudy.gate.randomness import is_insecure
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.registry import MECHANISMS
 from understudy.notice import WeakBudget
-from understudy.privacy.noise.randomness import is_insecure
 from understudy.release import read_partial
 from understudy.synthesis import road
 

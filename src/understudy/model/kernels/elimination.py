@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from understudy.model.kernels.random import uniform
+from understudy.model.kernels.rows import uniform
 
 _FILL, _WEIGHTED_FILL, _WEIGHT = 0, 1, 2
 _ONE, _WORD = np.uint64(1), 64

@@ -17,12 +17,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any
 
+from understudy.accounting.budget import Budget
+from understudy.accounting.convert import epsilon_of
+from understudy.accounting.exact import float_above, float_below, fraction_of, upwards
 from understudy.arguments import as_path
 from understudy.errors import BudgetExceeded, OutputError, SettingError
-from understudy.privacy.accounting.budget import Budget
-from understudy.privacy.accounting.convert import epsilon_of
-from understudy.privacy.exact import float_above, float_below, fraction_of, upwards
-from understudy.privacy.noise.randomness import is_insecure
+from understudy.gate.randomness import is_insecure
 from understudy.privacy.records.limit import Limit, entry_of, past_year, units
 
 

@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
+from understudy.accounting.budget import Budget
+from understudy.accounting.convert import epsilon_of
+from understudy.accounting.exact import float_above, float_below, fraction_of, upwards
 from understudy.errors import SettingError
-from understudy.privacy.accounting.budget import Budget
-from understudy.privacy.accounting.convert import epsilon_of
-from understudy.privacy.exact import float_above, float_below, fraction_of, upwards
 
 YEAR = timedelta(days=365)
 DELTA = 1e-6

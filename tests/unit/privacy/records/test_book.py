@@ -7,8 +7,9 @@ from contextlib import contextmanager
 
 import pytest
 
+from understudy.accounting import Budget, epsilon_of
 from understudy.errors import OutputError, SettingError
-from understudy.privacy import Book, Budget, epsilon_of
+from understudy.privacy.records.book import Book
 from understudy.privacy.records.limit import Limit
 from understudy.testing import insecure
 

@@ -11,10 +11,11 @@ import pytest
 
 import understudy as us
 from understudy import errors, journey
+from understudy.accounting import Budget, epsilon_of
+from understudy.accounting.neighbours import Neighbours
 from understudy.journey.rehearsal import rehearsal_rows
 from understudy.notice import PastLimit
-from understudy.privacy import Book, Budget, epsilon_of
-from understudy.privacy.accounting.neighbours import Neighbours
+from understudy.privacy.records.book import Book
 from understudy.privacy.records.limit import Limit, entry_of, past_year
 
 ONE = Budget.of(epsilon=1.0, delta=1e-9)

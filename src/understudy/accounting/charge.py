@@ -1,0 +1,256 @@
+"""One payment as data, and what each kind of noise costs: sigma rounded up, epsilon rounded down, the cost exact."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from numbers import Real
+from typing import Any, Literal
+
+from understudy.accounting.exact import exact_of, exp_neg, float_above, float_below, fraction_of, sqrt_above, sqrt_below
+from understudy.accounting.neighbours import Neighbours
+from understudy.domain import Clique
+from understudy.errors import SettingError
+
+What = Literal["measure", "select", "dependence", "type", "bounds", "bins", "values", "quality"]
+PURCHASES: tuple[What, ...] = ("type", "bounds", "bins", "values")
+"""The charges that bought facts for the schema, before the mechanism began."""
+
+LARGEST_SCALE = 1 << 50
+"""The most noise that fits 64-bit integers; a share so small that it needs more is refused before it is paid."""
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One payment: what it bought and what it costs, all of it public.
+
+    Attributes:
+        what: the call on the gate.
+        about: the cliques it was about; none of a selection.
+        noise: the law of the noise.
+        sensitivity: how far one unit moves the answer, in the norm the noise needs, as a float for reading.
+        scale: sigma of a Gaussian, scale of a Laplace, epsilon of an exponential mechanism.
+        rho: the exact cost in zCDP.
+        epsilon: the exact cost in pure DP, or None where the noise has none.
+        delta: the exact cost in delta, of purchases that have one.
+        threshold: for values: the noisy count from which on a value is told.
+        candidates: of a selection: how many there were, and the SHA-256 of their list. A spanning tree of 300 columns
+            chooses 299 times among up to 44,850 pairs; their names would be most of the release.
+    """
+
+    what: What
+    about: tuple[Clique, ...]
+    noise: Literal["gaussian", "laplace", "exponential"]
+    sensitivity: float
+    scale: float
+    rho: Fraction
+    epsilon: Fraction | None = None
+    delta: Fraction = Fraction(0)
+    threshold: int | None = None
+    candidates: tuple[int, str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, fractions as text, so that it survives JSON exactly."""
+        data: dict[str, Any] = {
+            "what": self.what,
+            "about": [list(clique) for clique in self.about],
+            "noise": self.noise,
+            "sensitivity": self.sensitivity,
+            "scale": self.scale,
+            "rho": str(self.rho),
+            "epsilon": None if self.epsilon is None else str(self.epsilon),
+            "delta": str(self.delta),
+        }
+        if self.threshold is not None:
+            data["threshold"] = self.threshold
+        if self.candidates is not None:
+            data["candidates"] = list(self.candidates)
+        return data
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Charge:
+        """What `to_dict` wrote."""
+        return cls(
+            what=data["what"],
+            about=tuple(tuple(clique) for clique in data["about"]),
+            noise=data["noise"],
+            sensitivity=float(data["sensitivity"]),
+            scale=float(data["scale"]),
+            rho=fraction_of(data["rho"]),
+            epsilon=None if data["epsilon"] is None else fraction_of(data["epsilon"]),
+            delta=fraction_of(data["delta"]),
+            threshold=None if data.get("threshold") is None else int(data["threshold"]),
+            candidates=None if data.get("candidates") is None else _listed(*data["candidates"]),
+        )
+
+
+def gaussian(what: What, about: tuple[Clique, ...], squared: int, *, share: Fraction) -> Charge:
+    """Discrete Gaussian noise for at most `share` of rho, on an answer of L2 sensitivity sqrt(`squared`).
+
+    **Privacy.** The discrete Gaussian of parameter sigma on integers is D^2 / (2 sigma^2)-zCDP, like the continuous one
+    (Canonne, Kamath and Steinke 2020, Theorem 4).
+    """
+    return planned(what, about, squared, sigma=sqrt_above(squared / (2 * share)))
+
+
+def planned(what: What, about: tuple[Clique, ...], squared: int, *, sigma: float) -> Charge:
+    """Discrete Gaussian noise whose sigma was fixed in advance."""
+    rho = squared / (2 * Fraction(_fitting(sigma)) ** 2)
+    return Charge(what, about, "gaussian", math.sqrt(squared), sigma, rho)
+
+
+def laplace(what: What, about: tuple[Clique, ...], sensitivity: int, *, share: Fraction) -> Charge:
+    """Discrete Laplace noise for at most `share` of epsilon, on an answer of this L1 sensitivity.
+
+    **Privacy.** sensitivity / scale in pure DP; epsilon-DP implies epsilon^2 / 2-zCDP.
+    """
+    scale = _fitting(float_above(sensitivity / share))
+    epsilon = sensitivity / Fraction(scale)
+    return Charge(what, about, "laplace", float(sensitivity), scale, epsilon**2 / 2, epsilon)
+
+
+def laplace_sd(scale: float) -> float:
+    """Standard deviation of the discrete Laplace, whose variance is 2 q / (1 - q)^2 with q = exp(-1/scale)."""
+    if math.isinf(scale):
+        return math.inf
+    q = math.exp(-1 / scale)
+    return max(math.sqrt(2 * q) / -math.expm1(-1 / scale), 1e-9)
+
+
+def exponential(candidates: Sequence[Clique], sensitivity: Fraction, *, share: Fraction, pure: bool) -> Charge:
+    """A choice by an exponential mechanism with weights exp(epsilon q / (2 sensitivity)), for at most `share`.
+
+    **Privacy.** epsilon-DP, and by its bounded range epsilon^2 / 8-zCDP (Cesar and Rogers 2021).
+    """
+    epsilon = float_below(share) if pure else sqrt_below(8 * share)
+    exact = Fraction(epsilon)
+    listed = len(candidates), hashlib.sha256(json.dumps(candidates).encode()).hexdigest()
+    return Charge("select", (), "exponential", float(sensitivity), epsilon, exact**2 / 8, exact, candidates=listed)
+
+
+def _listed(number: int, digest: str) -> tuple[int, str]:
+    return int(number), str(digest)
+
+
+def _fitting(scale: float) -> float:
+    if not scale <= LARGEST_SCALE:
+        raise SettingError("this share of the budget is so small that its noise would drown everything; give more")
+    return scale
+
+
+# ----------------------------------------------------------------------------------------------------
+# How one call's share of the budget is divided among cliques: public numbers only.
+
+
+def divide(
+    cliques: Sequence[Clique], weights: Mapping[Clique, float] | None, share: Fraction, *, squared: bool
+) -> dict[Clique, Fraction]:
+    """Each clique's part, exact: in proportion to its weight, or to the square of it.
+
+    Raises:
+        SettingError: for a weight that is missing or not positive.
+    """
+    given = [1.0] * len(cliques) if weights is None else numbers("weight", cliques, weights)
+    if min(given) <= 0:
+        raise SettingError("measure: every clique needs a positive weight")
+    weight = {clique: Fraction(number) for clique, number in zip(cliques, given, strict=True)}
+    power = {clique: value**2 if squared else value for clique, value in weight.items()}
+    total = sum(power.values(), Fraction(0))
+    return {clique: share * value / total for clique, value in power.items()}
+
+
+def numbers(what: str, cliques: Sequence[Clique], given: Mapping[Clique, float]) -> list[float]:
+    """One public number per clique.
+
+    Raises:
+        SettingError: naming the clique that has none, or one that is not finite.
+    """
+    if not isinstance(given, Mapping):
+        raise SettingError(f"give a {what} by clique, such as {{('sex', 'age'): 2}}")
+    values = [given.get(clique) for clique in cliques]
+    found = [value if type(value) is float else _float(value) for value in values]
+    for clique, number in zip(cliques, found, strict=True):
+        if not math.isfinite(number):
+            raise SettingError(f"{clique} needs a finite {what}; give one for every clique")
+    return found
+
+
+def _float(value: object) -> float:
+    try:
+        return float(value) if isinstance(value, Real) else math.nan
+    except OverflowError:  # a whole number beyond all floats
+        return math.inf
+
+
+# ----------------------------------------------------------------------------------------------------
+# The price of telling values that occur: a noisy count and a threshold, charged in rho and in delta.
+#
+# **Privacy.** Let one unit have at most k rows. Values that other units have too are protected by the noise: their
+# counts move by a vector of L2 norm at most k (sqrt(2) k when a unit is replaced), which costs D^2 / (2 sigma^2) in
+# rho. Values that a unit alone has, at most k of them with at most k rows each, must not be told: each passes the
+# threshold T with probability at most P(X >= T - k), so any of them does with probability at most delta = k P(X >= T -
+# k). Given that none does, the answer is distributed exactly as that of a mechanism which looks only at values that
+# both neighbouring tables have. So the answer is delta-approximate rho-zCDP; `docs/decisions/discovery.md` has the
+# proof in full.
+
+
+_ROOT_TWO_PI = Fraction(250662, 100000)  # below sqrt(2 pi) = 2.5066282...
+
+
+def tail_above(sigma: Fraction, t: int, bits: int = 256) -> Fraction:
+    """A number not below P(X >= t) for the discrete Gaussian of parameter sigma, and t >= 1; nearly equal in the tail.
+
+    The sum of exp(-x^2 / 2 sigma^2) over x >= t is at most exp(-t^2 / 2 sigma^2) / (1 - exp(-t / sigma^2)), because
+    (t + j)^2 >= t^2 + 2 t j; over all x it is at least sqrt(2 pi) sigma (Poisson summation), and at least 1.
+    """
+    if t < 1:
+        return Fraction(1)
+    _, top = exp_neg(Fraction(t * t) / (2 * sigma**2), bits)
+    _, ratio = exp_neg(Fraction(t) / sigma**2, bits)
+    if ratio >= 1 << bits:
+        return Fraction(1)
+    whole = max(_ROOT_TWO_PI * sigma, Fraction(1))
+    return min(Fraction(1), Fraction(top, (1 << bits) - ratio) / whole)
+
+
+@lru_cache(maxsize=256)
+def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int, Fraction]:
+    """The smallest threshold found that costs no more than `delta`, and what it costs.
+
+    Raises:
+        SettingError: when delta is not between 0 and 1.
+    """
+    if not 0 < delta < 1:
+        raise SettingError("values are bought with a part of delta: give a delta above 0")
+    bits = 128 + 2 * (delta.denominator // delta.numerator).bit_length()
+
+    def cost(threshold: int) -> Fraction:
+        return max_rows * tail_above(sigma, threshold - max_rows, bits)
+
+    low, high = max_rows, max_rows + 1 + math.ceil(sigma)
+    while cost(high) > delta:
+        low, high = high, max_rows + 2 * (high - max_rows)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if cost(middle) > delta else (low, middle)
+    return high, min(delta, Fraction(float_above(cost(high))))
+
+
+def thresholded(
+    about: tuple[Clique, ...], neighbours: Neighbours, *, share: Fraction, delta: float | Fraction
+) -> Charge:
+    """Telling the values of a column whose noisy count reaches a threshold, for at most `share` of rho and `delta`.
+
+    Raises:
+        SettingError: when delta is no number between 0 and 1.
+    """
+    if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:
+        raise SettingError("values are bought with a part of delta: give a delta above 0 and below 1")
+    paid = gaussian("values", about, neighbours.marginal_l2_squared, share=share)
+    threshold, cost = threshold_for(Fraction(paid.scale), neighbours.max_rows, exact_of(delta))
+    return replace(paid, delta=cost, threshold=threshold)

@@ -1,0 +1,197 @@
+"""The receipt: what was promised to whom, what it rests on, and every charge, as data and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from understudy.accounting.budget import Account, Budget
+from understudy.accounting.charge import PURCHASES, Charge
+from understudy.accounting.exact import float_above, fraction_of, upwards
+from understudy.accounting.neighbours import Neighbours
+from understudy.errors import InputError
+
+_PROOFS = {
+    "zcdp": "charges add up as rho of zero-concentrated differential privacy, converted once by the tightest rule",
+    "pld": "all measurements were fixed in advance; their privacy-loss distribution was computed, rounded upwards",
+    "pure": "charges add up as epsilon; there is no delta",
+}
+
+NOT_PROMISED = (
+    "how long the run took, and anything else learned by watching the machine while it ran",
+    "protection against a custodian who means harm, or who declares private facts as public in the schema",
+    "protection of more than the unit stated above, such as a household or a class, beyond what composition gives",
+    "that statistics true of the population, and of no one in particular, stay unknown",
+)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The account of a run's privacy; part of the release, all of it public.
+
+    Attributes:
+        budget: what the run was allowed, with the guarantee it stands for.
+        charges: every payment, exact.
+        neighbours: who is protected, and the neighbour relation.
+        facts: for each column, what its declared facts rest on: public, reviewed, bought.
+        noise: which sampler drew the noise.
+        insecure: True when the run used seeded noise for a test; such a release protects nobody.
+        rehearsal: True when the rows were made from the schema alone; such a release is about nobody.
+
+    **Guarantees.** The release satisfies the budget's (epsilon, delta) whatever the adaptive choices made on the way:
+    the filter bounds the charges by the budget, and the stated guarantee is the budget's, not the possibly smaller sum.
+    """
+
+    budget: Budget
+    charges: tuple[Charge, ...]
+    neighbours: Neighbours
+    facts: Mapping[str, str] = field(default_factory=dict)
+    noise: str = "exact"
+    insecure: bool = False
+    rehearsal: bool = False
+
+    @property
+    def rho(self) -> float:
+        """What the charges sum to, in zCDP."""
+        return float_above(self.exact_rho)
+
+    @property
+    def exact_rho(self) -> Fraction:
+        """The same, exactly."""
+        return sum((charge.rho for charge in self.charges), Fraction(0))
+
+    @property
+    def epsilon(self) -> float | None:
+        """The guaranteed epsilon, or None for a budget stated as rho alone."""
+        return None if self.budget.epsilon is None else float_above(self.budget.epsilon)
+
+    @property
+    def delta(self) -> float | None:
+        """The guaranteed delta, or None for a budget stated as rho alone."""
+        return None if self.budget.delta is None else float_above(self.budget.delta)
+
+    def guarantee(self) -> str:
+        """The guarantee in one line."""
+        if self.rehearsal:
+            return "NONE: a rehearsal on rows made from the schema alone; it is about nobody, and nothing was spent"
+        if self.insecure:
+            return "NONE: made in test mode with seeded noise; it protects nobody and must not be released"
+        if self.epsilon is None or self.delta is None:
+            return f"{upwards(float_above(self.budget.rho))}-zCDP"
+        if self.budget.pure:
+            return f"epsilon = {upwards(self.epsilon)} (pure differential privacy, delta = 0)"
+        return f"(epsilon = {upwards(self.epsilon)}, delta = {upwards(self.delta)})-differential privacy"
+
+    def text(self) -> str:
+        """The receipt in words that a lawyer can read."""
+        facts = sorted(set(self.facts.values()))
+        lines = [
+            f"Guarantee: {self.guarantee()}.",
+            f"Who is protected: {self.neighbours.describe()}.",
+            f"Why it holds: {_PROOFS[self.budget.proof]}; the noise is integer and drawn exactly ({self.noise}).",
+            f"Spent: {self._spent()}, in {len(self.charges)} charges.",
+            *self._for_quality(),
+            *(f"Facts taken as {origin}: {_names(self.facts, origin)}." for origin in facts),
+            *self._bought(),
+            "It covers this run alone. Other releases about the same people add up: their epsilons and deltas add.",
+            "Not promised: " + "; ".join(NOT_PROMISED) + ".",
+        ]
+        return "\n".join(lines)
+
+    def _for_quality(self) -> list[str]:
+        """A line of its own for what measured the result."""
+        paid = [charge for charge in self.charges if charge.what == "quality"]
+        if not paid:
+            return []
+        cost = upwards(float_above(self.budget.cost(paid)))
+        return [f"Of this, {cost} in {self._currency} measured how good the result is (workload error)."]
+
+    def _bought(self) -> list[str]:
+        """A line for each purchase that made the schema complete."""
+        lines: dict[tuple[str, str], list[Charge]] = {}
+        for charge in self.charges:
+            if charge.what in PURCHASES:
+                lines.setdefault((charge.what, charge.about[0][0]), []).append(charge)
+        return [f"Bought: the {what} of {column} for {self._price(paid)}." for (what, column), paid in lines.items()]
+
+    def _price(self, charges: Sequence[Charge]) -> str:
+        price = f"{self._currency} {upwards(float_above(self.budget.cost(charges)))}"
+        if charges[0].threshold is None:
+            return price
+        delta = upwards(float_above(sum((charge.delta for charge in charges), Fraction(0))))
+        return f"{price} and delta {delta} (values of at least {charges[0].threshold} rows, noise included)"
+
+    def _spent(self) -> str:
+        spent, most = self.budget.cost(self.charges), self.budget.capacity
+        return f"{upwards(float_above(spent))} of {upwards(float_above(most))} in {self._currency}"
+
+    @property
+    def _currency(self) -> str:
+        return "epsilon" if self.budget.pure else "rho"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; fractions as text."""
+        budget, neighbours = self.budget, self.neighbours
+        return {
+            "guarantee": self.guarantee(),
+            "budget": {
+                "proof": budget.proof,
+                "rho": str(budget.rho),
+                "epsilon": None if budget.epsilon is None else str(budget.epsilon),
+                "delta": None if budget.delta is None else str(budget.delta),
+                "purchase_delta": str(budget.purchase_delta),
+            },
+            "neighbours": {
+                "unit": neighbours.unit,
+                "max_rows": neighbours.max_rows,
+                "replace_one": neighbours.replace_one,
+            },
+            "facts": dict(self.facts),
+            "noise": self.noise,
+            "insecure": self.insecure,
+            **({"rehearsal": True} if self.rehearsal else {}),
+            "charges": [charge.to_dict() for charge in self.charges],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
+        """What `to_dict` wrote.
+
+        Raises:
+            BudgetExceeded: when its charges pass its budget: no run wrote that.
+            InputError: when something is missing or is not what it should be.
+        """
+        try:
+            return cls._from(data)
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+            raise InputError("this is no receipt; give what `receipt.to_dict()` gave, unaltered") from None
+
+    @classmethod
+    def _from(cls, data: Mapping[str, Any]) -> Receipt:
+        stated = data["budget"]
+        if stated["proof"] not in _PROOFS:
+            raise ValueError("unknown proof")
+        budget = Budget(
+            proof=stated["proof"],
+            rho=fraction_of(stated["rho"]),
+            epsilon=None if stated["epsilon"] is None else fraction_of(stated["epsilon"]),
+            delta=None if stated["delta"] is None else fraction_of(stated["delta"]),
+            purchase_delta=fraction_of(stated["purchase_delta"]),
+        )
+        charges = tuple(Charge.from_dict(charge) for charge in data["charges"])
+        Account(budget).pay(charges)
+        return cls(
+            budget=budget,
+            charges=charges,
+            neighbours=Neighbours(**data["neighbours"]),
+            facts=dict(data["facts"]),
+            noise=data["noise"],
+            insecure=bool(data["insecure"]),
+            rehearsal=bool(data.get("rehearsal", False)),
+        )
+
+
+def _names(facts: Mapping[str, str], origin: str) -> str:
+    return ", ".join(column for column, value in facts.items() if value == origin)

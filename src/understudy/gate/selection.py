@@ -1,0 +1,313 @@
+"""Exact L1 distances between counts and public marginals, for thousands of tables at once."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from itertools import accumulate
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from understudy.accounting.exact import exp_neg
+from understudy.domain import Clique
+from understudy.errors import SettingError
+from understudy.gate.randomness import Stream, stream
+from understudy.tabulate import Counts, SparseCounts
+
+BITS = 16
+"""Given marginals are rounded to multiples of 2^-16 of a row, so that L1 distances are exact int64 sums."""
+
+T = TypeVar("T")
+_BATCH = 1 << 20
+
+_LARGEST = 2.0**44
+"""Given tables of more rows than this could overflow the scaled int64 sums, and a wrapped sum has no sensitivity."""
+
+
+def dyadic(marginals: Sequence[tuple[Clique, int, ArrayLike]]) -> list[NDArray[np.int64]]:
+    """Public marginals in whole units of 2^-16 rows, given with their clique and how many cells it has.
+
+    Raises:
+        SettingError: when one has the wrong size or holds something that is not a reasonable number of rows.
+    """
+    flat = []
+    for clique, cells, marginal in marginals:
+        try:
+            flat.append(np.asarray(marginal, dtype=np.float64).reshape(-1))
+        except (TypeError, ValueError, OverflowError):
+            raise SettingError(f"the given marginal of {clique} holds something that is no number of rows") from None
+        if len(flat[-1]) != cells:
+            raise SettingError(f"the given marginal of {clique} has {len(flat[-1])} cells, its table {cells}")
+    whole, starts = np.concatenate(flat), _starts(flat)
+    for (clique, _, _), reasonable in zip(marginals, np.add.reduceat(np.abs(whole), starts) < _LARGEST, strict=True):
+        if not reasonable:
+            raise SettingError(f"the given marginal of {clique} holds a value that is not finite or is too large")
+    whole *= 2.0**BITS  # a power of two: the product is exact
+    return np.split(np.rint(whole, out=whole).astype(np.int64), starts[1:])
+
+
+def distances(counts: Sequence[NDArray[np.integer[Any]]], given: Sequence[NDArray[np.int64]]) -> list[int]:
+    """L1 distances between exact counts and marginals in units of 2^-16 rows: exactly, in the same units."""
+    apart = np.concatenate(counts, dtype=np.int64)
+    np.left_shift(apart, BITS, out=apart)
+    np.subtract(apart, np.concatenate(given), out=apart)
+    found: list[int] = np.add.reduceat(np.abs(apart, out=apart), _starts(counts)).tolist()
+    return found
+
+
+def batches(items: Iterable[T], cells: Callable[[T], int]) -> Iterator[list[T]]:
+    """Items whose tables have about a million cells together: thousands of small ones are handled as one."""
+    batch: list[T] = []
+    taken = 0
+    for item in items:
+        batch.append(item)
+        taken += cells(item)
+        if taken >= _BATCH:
+            yield batch
+            batch, taken = [], 0
+    if batch:
+        yield batch
+
+
+def _starts(tables: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    """Where each of these tables, none of them empty, begins when they lie one after the other."""
+    return np.cumsum([0, *map(len, tables[:-1])])
+
+
+def indif(counts: NDArray[np.int64], shape: tuple[int, ...]) -> int:
+    """InDif of a pair's table, sum |M_ab - M_a M_b / n|, rounded to the nearest integer; 0 for an empty table.
+
+    Computed as floor((2 sum |n M_ab - M_a M_b| + n) / (2 n)) in integers that cannot overflow.
+    """
+    table = counts.reshape(shape)
+    n = int(table.sum())
+    if n == 0:
+        return 0
+    if n >= 2**30:
+        table = table.astype(object)
+    product = np.multiply.outer(table.sum(axis=1), table.sum(axis=0))
+    return (2 * int(np.abs(n * table - product).sum()) + n) // (2 * n)
+
+
+def merged(counts: Counts, shape: tuple[int, ...], maps: Sequence[NDArray[np.int64] | None]) -> NDArray[np.int64]:
+    """The dense table of a clique after merging codes along each axis (None leaves an axis alone)."""
+    sizes = [size if axis is None else int(axis.max()) + 1 for size, axis in zip(shape, maps, strict=True)]
+    out = np.zeros(math.prod(sizes), dtype=np.int64)
+    if isinstance(counts, SparseCounts):
+        codes = np.unravel_index(counts.cells, shape) if shape else ()
+        kept = [code if axis is None else axis[code] for code, axis in zip(codes, maps, strict=True)]
+        np.add.at(out, np.ravel_multi_index(kept, sizes) if shape else counts.cells, counts.counts)
+        return out
+    if all(axis is None for axis in maps):
+        return counts
+    target = np.zeros((), dtype=np.int64)
+    for size, merged_size, axis in zip(shape, sizes, maps, strict=True):
+        place = np.arange(size) if axis is None else axis
+        target = np.add.outer(target * merged_size, place)
+    np.add.at(out, target.reshape(-1), counts)
+    return out
+
+
+# ----------------------------------------------------------------------------------------------------
+# Scores of a private selection in exact integers, and public marginals whose distances the gate may remember.
+
+
+class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):
+    """Public marginals that stay as they are, each made when it is asked for.
+
+    Give these to `PrivateTable.select` instead of a dict when the same ones are used in many selections: the gate then
+    counts each clique once. Two are equal only when they are the same object.
+    """
+
+    @abstractmethod
+    def __getitem__(self, clique: Clique) -> NDArray[np.float64]:
+        """The marginal of one clique, always the same."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return object.__hash__(self)
+
+
+class Distances:
+    """Exact L1 distances between the rows and fixed marginals, in units of 2^-16 rows; held by the gate alone.
+
+    **Privacy.** Exact, hence private. A distance that is remembered is one that would be counted again: a score against
+    some public marginal, of the same sensitivity, whatever a caller did to its marginals in between.
+    """
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[FixedMarginals, dict[Clique, int]] = WeakKeyDictionary()
+
+    def __repr__(self) -> str:
+        return "Distances()"
+
+    def of(self, against: Mapping[Clique, ArrayLike]) -> dict[Clique, int]:
+        """The distances known for these marginals, to be added to; a fresh dict unless they are fixed."""
+        return self._known.setdefault(against, {}) if isinstance(against, FixedMarginals) else {}
+
+
+def distances_of(
+    counted: Iterable[tuple[Clique, NDArray[np.integer[Any]]]], given: Mapping[Clique, Callable[[], NDArray[np.int64]]]
+) -> Iterator[tuple[Clique, int]]:
+    """Each clique with the exact L1 distance of its counts from what is given, in units of 2^-16 rows."""
+    for batch in batches(counted, lambda one: len(one[1])):
+        cliques = [clique for clique, _ in batch]
+        yield from zip(cliques, distances([c for _, c in batch], [given[c]() for c in cliques]), strict=True)
+
+
+def whole_scores(
+    distances: Sequence[int], weights: Sequence[float] | None, offsets: Sequence[float] | None
+) -> tuple[list[int], int]:
+    """Scores ``weight * (distance - offset)`` as whole numbers, and how many of them make one row.
+
+    Distances are in units of 2^-16 rows, weights and offsets in rows.
+
+    Exact: a float stands for its binary value. Fractions are never reduced, which would cost most of a selection's time
+    where there are thousands of candidates.
+
+    >>> whole_scores([3 << 16, 1 << 16], [0.5, 2.0], [1.0, 0.0])
+    ([131072, 262144], 131072)
+    """
+    scores, unit = list(distances), 1 << BITS
+    if offsets is not None:
+        less, fine = _whole([offset.as_integer_ratio() for offset in offsets])
+        common = math.lcm(unit, fine)
+        scores = [s * (common // unit) - o * (common // fine) for s, o in zip(scores, less, strict=True)]
+        unit = common
+    if weights is not None:
+        times, parts = _whole([weight.as_integer_ratio() for weight in weights])
+        scores = [s * w for s, w in zip(scores, times, strict=True)]
+        unit *= parts
+    return scores, unit
+
+
+def _whole(ratios: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
+    """Numbers given as ratios, as multiples of one over their common denominator."""
+    common = math.lcm(*{denominator for _, denominator in ratios})
+    return [numerator * (common // denominator) for numerator, denominator in ratios], common
+
+
+# ----------------------------------------------------------------------------------------------------
+# The exact exponential mechanism: a private choice that no rounding has touched.
+#
+# **Privacy.** With rate = epsilon / (2 Delta), for scores that move by at most Delta between neighbouring tables, the
+# choice is epsilon-DP and epsilon^2/8-zCDP. That holds for the law below and no other: weights are enclosed between
+# two integers, and a uniform number is extended bit by bit until the enclosures prove where it falls. The first ones
+# are made with machine numbers, whose rounding IEEE 754 bounds; what they leave open is decided in wide fixed point.
+
+
+_PLACES = 44
+_MANY = 1 << 18  # weights of 44 places whose sum has 62
+
+
+def exponential_mechanism(scores: Sequence[int], rate: Fraction) -> int:
+    """The index i with probability exactly exp(rate scores[i]) / sum_j exp(rate scores[j]).
+
+    **Privacy.** See the module. The scores are private and only the index may be kept; the rate is public.
+
+    Args:
+        scores: integers of any size; the public scaling that made them integers belongs into `rate`.
+        rate: what one unit of score adds to the logarithm of the weight; rational, not negative.
+
+    Raises:
+        SettingError: if there is no candidate or the rate is negative.
+    """
+    if not len(scores):
+        raise SettingError("candidates must not be empty")
+    if rate < 0:
+        raise SettingError(f"rate must not be negative, not {rate}")
+    numbers = [int(score) for score in scores]
+    top = max(numbers)
+    return invert([top - number for number in numbers], Fraction(rate), stream())
+
+
+def invert(gaps: Sequence[int], rate: Fraction, source: Stream, width: int = 64) -> int:
+    """The i with cumulative(i - 1) <= U total < cumulative(i), for a uniform U and weights exp(-rate gap).
+
+    `width` is how many bits of U are drawn first. Tests take few, so that the undecided case is common.
+    """
+    first = source.bits(width)
+    if rate and len(gaps) < _MANY:
+        short, error = _short_weights(gaps, rate)
+        index = _fallen(np.cumsum(short).tolist(), error, first, width)
+        if index is not None:
+            return index
+    while True:
+        weights, error = _weights(gaps, rate, width + len(gaps).bit_length() + 16)
+        index = _fallen(list(accumulate(weights)), error, first, width)
+        if index is not None:
+            return index
+        first, width = first << 64 | source.bits(64), width + 64
+
+
+def _fallen(lower: list[int], error: int, first: int, width: int) -> int | None:
+    """Where U falls, of which `first` holds the first bits, as far as sums of enclosed weights prove it."""
+    slack = error * len(lower)  # lower[i] <= true sum <= lower[i] + slack
+    low, high = first * lower[-1] >> width, ((first + 1) * (lower[-1] + slack) >> width) + 1
+    index = min(bisect_left(lower, high), len(lower) - 1)  # U < 1 is always below the last sum
+    return index if index == 0 or lower[index - 1] + slack <= low else None
+
+
+def _short_weights(gaps: Sequence[int], rate: Fraction) -> tuple[NDArray[np.int64], int]:
+    """Lower bounds of exp(-rate gap) 2^44 for each gap, and an error that bounds them all: for a quick decision.
+
+    Gaps lose their last bits, which are worth at most 2^-48 of a weight. Then as `_by_digits`, in machine numbers: the
+    entries of at most eight tables are rounded (2^-53 of each) and so are their products. Together that is below 2^-46,
+    a quarter of a unit; a whole unit is allowed for, on either side, and one for rounding down.
+    """
+    lost = max(0, (rate.denominator >> 48).bit_length() - rate.numerator.bit_length() - 1)  # rate 2^lost <= 2^-48
+    most = -(-_PLACES * rate.denominator // rate.numerator)  # from there on exp(-rate gap) < 2^-44
+    short = np.array([min(gap, most) >> lost for gap in gaps], np.int64)
+    found = np.ones(len(short))
+    for low in range(0, int(short.max()).bit_length(), 8):
+        unit, _ = exp_neg(rate * (1 << low + lost), 96)
+        found *= np.ldexp(np.array(_powers(unit, 256, 96), np.float64), -96)[short >> low & 255]
+    return np.maximum(np.floor(np.ldexp(found, _PLACES)).astype(np.int64) - 1, 0), 3
+
+
+def _weights(gaps: Sequence[int], rate: Fraction, places: int) -> tuple[list[int], int]:
+    """Lower bounds of exp(-rate gap) 2^places for each gap, and an error that bounds them all."""
+    if rate == 0:
+        return [1 << places] * len(gaps), 0
+    cutoff = -(-places * rate.denominator // rate.numerator)  # from there on, exp(-rate gap) < 2^-places: zero, nearly
+    distinct = {gap for gap in gaps if gap < cutoff}
+    few = len(distinct) <= max(distinct).bit_length() // 2  # four to a digit of eight bits
+    known, error = (_one_by_one if few else _by_digits)(distinct, rate, places)
+    return [known.get(gap, 0) for gap in gaps], error
+
+
+def _one_by_one(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, int], int]:
+    """A series for each gap: for few candidates."""
+    bounds = {gap: exp_neg(rate * gap, places) for gap in gaps}
+    return {gap: lower for gap, (lower, _) in bounds.items()}, 1 + max(high - low for low, high in bounds.values())
+
+
+def _by_digits(gaps: set[int], rate: Fraction, places: int) -> tuple[dict[int, int], int]:
+    """exp(-rate gap) as the product of exp(-rate d B^j) over the gap's digits d in base B, each looked up."""
+    bits = 8 if len(gaps) < 2000 else 12  # larger tables pay off for many gaps
+    tables, error = [], 1
+    for low in range(0, max(gaps).bit_length(), bits):
+        unit, upper = exp_neg(rate * (1 << low), places)
+        tables.append(_powers(unit, 1 << bits, places))
+        error += (upper - unit + 1) * (1 << bits) + 1  # a product errs by the sum of its factors' errors and one unit
+    known, mask = {}, (1 << bits) - 1
+    for gap in gaps:
+        product, rest = 1 << places, gap
+        for powers in tables:
+            product = product * powers[rest & mask] >> places
+            rest >>= bits
+        known[gap] = product
+    return known, error
+
+
+def _powers(unit: int, count: int, places: int) -> list[int]:
+    """Lower bounds of unit^0 .. unit^(count - 1); each step adds the error of unit and one in the last place."""
+    return list(accumulate(range(1, count), lambda power, _: power * unit >> places, initial=1 << places))

@@ -1,1 +1,0 @@
-"""The fit: what is minimised, from where, in which metric, and how."""

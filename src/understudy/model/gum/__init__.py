@@ -1,1 +1,0 @@
-"""PrivSyn's model: consistent tables, and rows edited until their counts agree."""

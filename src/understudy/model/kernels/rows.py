@@ -1,0 +1,160 @@
+"""Random numbers inside compiled loops: fast, seeded by the caller, the same on every machine. Never for privacy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+
+@njit(inline="always")
+def uniform(state: Any) -> float:
+    """A number in [0, 1), by SplitMix64; moves the state on."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+# ----------------------------------------------------------------------------------------------------
+# The compiled loop of sampling.
+
+
+@njit(cache=True)
+def _fill(weights: Any, total: float, rounding: bool, state: Any, values: Any) -> None:
+    """Values for the rows of one group: rounded counts in random order (Algorithm 7), or independent draws."""
+    n, last = values.size, 0
+    for v in range(weights.size):
+        if weights[v] > 0.0:
+            last = v
+    if not rounding:
+        for i in range(n):
+            left = uniform(state) * total
+            v = 0
+            while v < last and (left >= weights[v] or weights[v] == 0.0):
+                left -= weights[v]
+                v += 1
+            values[i] = v
+        return
+    # Systematic rounding: each count is its expectation rounded up or down, and right on average.
+    offset, reached, done = uniform(state), 0.0, 0
+    for v in range(last + 1):
+        reached += weights[v] * (n / total)
+        until = n if v == last else min(n, int(reached + offset))
+        for i in range(done, until):
+            values[i] = v
+        done = max(done, until)
+    for i in range(n - 1, 0, -1):
+        k = int(uniform(state) * (i + 1))
+        values[i], values[k] = values[k], values[i]
+
+
+@njit(cache=True)
+def deal(groups: Any, weights: Any, seed: Any, rounding: bool, out: Any) -> None:
+    """A value for each row, drawn by the weights of the row's group; uniform in a group without weight."""
+    state = np.full(1, seed, np.uint64)
+    starts = np.zeros(weights.shape[0] + 1, np.int64)
+    for i in range(groups.size):
+        starts[groups[i] + 1] += 1
+    for g in range(weights.shape[0]):
+        starts[g + 1] += starts[g]
+    values = np.empty(groups.size, np.int32)
+    even = np.ones(weights.shape[1])
+    for g in range(weights.shape[0]):
+        if starts[g + 1] > starts[g]:
+            total = weights[g].sum()
+            if total > 0.0:
+                _fill(weights[g], total, rounding, state, values[starts[g] : starts[g + 1]])
+            else:
+                _fill(even, float(even.size), rounding, state, values[starts[g] : starts[g + 1]])
+    for i in range(groups.size):
+        out[i] = values[starts[groups[i]]]
+        starts[groups[i]] += 1
+
+
+# ----------------------------------------------------------------------------------------------------
+# The compiled loops of the gradual update method.
+
+
+@njit(cache=True)
+def _shed(have: Any, target: Any, wanted: float) -> float:
+    """The beta for which the cells with too many rows give up `wanted` in all: sum of min(excess, beta have)."""
+    low, high = 0.0, 1.0
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        given = 0.0
+        for c in range(have.size):
+            if have[c] > target[c]:
+                given += min(have[c] - target[c], middle * have[c])
+        if given < wanted:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+@njit(cache=True)
+def plan(
+    have: Any, target: Any, alpha: float, share: float, state: Any, removed: Any, copied: Any, written: Any
+) -> None:
+    """How many rows each cell gives up, gets as copies of rows it has, and gets by writing its values into rows.
+
+    Cells with too few rows grow by at most a factor 1 + alpha, an empty one by alpha times its target; a `share` of
+    what a cell grows by is copied. Amounts are rounded up or down at random, right on average, so that cells that want
+    a fraction of a row get their due over the rounds.
+    """
+    wanted = 0.0
+    for c in range(have.size):
+        removed[c] = copied[c] = written[c] = 0
+        if have[c] < target[c]:
+            grow = alpha * target[c] if have[c] == 0 else min(target[c] - have[c], alpha * have[c])
+            rows = int(grow + uniform(state))
+            if have[c] > 0:
+                copied[c] = min(int(share * rows + uniform(state)), have[c], rows)
+            written[c] = rows - copied[c]
+            wanted += rows
+    beta = _shed(have, target, wanted)
+    for c in range(have.size):
+        if have[c] > target[c]:
+            removed[c] = min(int(min(have[c] - target[c], beta * have[c]) + uniform(state)), have[c])
+
+
+@njit(cache=True)
+def pick(cells: Any, have: Any, removed: Any, copied: Any, state: Any, freed: Any, models: Any) -> Any:
+    """The rows to overwrite, in random order, and the rows to copy, cell after cell drawn without replacement.
+
+    One pass of selection sampling: a row is taken with probability (still wanted) / (still to come) of its cell, so
+    every subset of a cell's rows is equally likely whatever the order of the rows.
+    """
+    left = have.copy()
+    want = removed + copied
+    taken, found = 0, 0
+    for i in range(cells.size):
+        c = cells[i]
+        if want[c] > 0:
+            if uniform(state) * left[c] < want[c]:
+                want[c] -= 1
+                if removed[c] > 0:
+                    freed[taken] = i
+                    taken += 1
+                else:
+                    models[found] = i
+                    found += 1
+            left[c] -= 1
+    for i in range(taken - 1, 0, -1):
+        k = int(uniform(state) * (i + 1))
+        freed[i], freed[k] = freed[k], freed[i]
+    for i in range(found - 1, 0, -1):
+        k = int(uniform(state) * (i + 1))
+        models[i], models[k] = models[k], models[i]
+    return taken, found
+
+
+@njit(cache=True)
+def shuffle(values: Any, state: Any) -> None:
+    """A random order, in place."""
+    for i in range(values.size - 1, 0, -1):
+        k = int(uniform(state) * (i + 1))
+        values[i], values[k] = values[k], values[i]

@@ -1,1 +1,0 @@
-"""Many marginals of one calibrated tree, sharing the work between them."""

@@ -1,1 +1,0 @@
-"""What noise costs and what may be spent: exact rationals, rounded to the safe side."""

@@ -1,1 +1,0 @@
-"""Integer noise: its laws, how they are sampled exactly, and the random bits behind it."""

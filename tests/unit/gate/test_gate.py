@@ -1,0 +1,345 @@
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from concurrent.futures import ThreadPoolExecutor, wait
+from fractions import Fraction
+from threading import Event
+
+import numpy as np
+import pytest
+
+from understudy.accounting import Budget
+from understudy.errors import BudgetExceeded, SchemaError, SettingError
+from understudy.gate import PrivateTable
+from understudy.gate.table import LARGEST_TABLE
+from understudy.schema import Recoding
+from understudy.testing.tables import CodedSource, SealedSource, WordSource
+
+SIZES = {"a": 3, "b": 2, "c": 2}
+ROWS = [[0, 0, 0], [1, 1, 0], [2, 1, 1], [2, 0, 1]]
+
+
+class Nought:
+    """Noise that is none, so that answers can be compared with counts."""
+
+    def __init__(self):
+        self.asked = []
+
+    def gaussian(self, sigma, size):
+        self.asked.append(("gaussian", sigma, size))
+        return np.zeros(size, np.int64)
+
+    def laplace(self, scale, size):
+        self.asked.append(("laplace", scale, size))
+        return np.zeros(size, np.int64)
+
+
+def table(budget=None, *, source=None, **rest):
+    return PrivateTable(source or CodedSource(SIZES, ROWS), budget or Budget.of(rho=1.0), **rest)
+
+
+def test_measure_answers_in_the_order_asked_with_axes_as_asked():
+    noise = Nought()
+    answers = table(noise=noise).measure([("b", "a"), ("c",)], rho=0.5)
+    assert [m.clique for m in answers] == [("b", "a"), ("c",)]
+    assert answers[0].values.tolist() == [1, 0, 1, 0, 1, 1]
+    assert answers[1].values.tolist() == [2, 2]
+    assert [size for _, _, size in noise.asked] == [6, 2]
+    assert all(m.values.dtype == np.int64 for m in answers)
+
+
+def test_noise_is_added_to_every_cell_also_of_empty_ones():
+    source = CodedSource({"a": 500}, [[0]])
+    values = PrivateTable(source, Budget.of(rho=1e-6)).measure([("a",)], rho=1e-6)[0].values
+    assert np.count_nonzero(values[1:]) > 450
+
+
+def test_weights_divide_the_share():
+    noise = Nought()
+    private = table(noise=noise)
+    measured = private.measure([("a",), ("b",)], rho=0.5, weights={("a",): 3.0, ("b",): 1.0})
+    assert measured[1].sigma / measured[0].sigma == pytest.approx(3.0)
+    assert 0.5 * (1 - 1e-12) < private.account.spent <= Fraction(1, 2)
+
+
+def test_pure_budgets_draw_laplace_noise_and_count_epsilon():
+    noise = Nought()
+    private = table(Budget.of(epsilon=1.0, delta=0), noise=noise)
+    measured = private.measure([("a",), ("b",)], rho=1.0)
+    assert [law for law, *_ in noise.asked] == ["laplace", "laplace"]
+    assert [scale for _, scale, _ in noise.asked] == [2.0, 2.0]
+    assert {m.noise for m in measured} == {"laplace"}
+    variance = measured[0].sigma ** 2
+    q = math.exp(-0.5)
+    assert variance == pytest.approx(2 * q / (1 - q) ** 2)
+
+
+def test_sigma_is_what_measure_uses():
+    private = table()
+    expected = private.sigma(0.25)
+    assert private.measure([("a",)], rho=0.25)[0].sigma == expected
+
+
+@pytest.mark.parametrize(
+    ("k", "public", "sigma"), [(1, None, 1.0), (3, None, 3.0), (1, 4, math.sqrt(2)), (3, 4, 3 * math.sqrt(2))]
+)
+def test_sigma_grows_with_the_sensitivity(k, public, sigma):
+    source = CodedSource(SIZES, ROWS, max_rows=k, rows_public=public)
+    assert table(source=source).sigma(0.5) == pytest.approx(sigma)
+
+
+def test_select_prefers_the_marginal_that_is_farthest_off():
+    private = table(Budget.of(rho=1e6))
+    against = {("a",): [1, 1, 2], ("b",): [40, 0], ("c",): [2, 2]}
+    assert private.select(list(against), against=against, rho=1e6) == ("b",)
+
+
+def test_select_counts_weights_and_offsets():
+    private = table(Budget.of(rho=2e6))
+    against = {("a",): [1, 1, 2], ("b",): [40, 0]}
+    assert private.select(list(against), against=against, rho=1e6, offsets={("a",): -100, ("b",): 0}) == ("a",)
+    against = {("a",): [2, 1, 2], ("b",): [40, 0]}
+    assert private.select(list(against), against=against, rho=5e5, weights={("a",): 1.0, ("b",): 0.0}) == ("a",)
+
+
+def test_dependence_is_indif_of_each_pair():
+    source = CodedSource({"a": 2, "b": 2, "c": 2}, [[0, 0, 0], [1, 1, 0], [0, 0, 1], [1, 1, 1]])
+    private = PrivateTable(source, Budget.of(rho=1.0), noise=Nought())
+    assert private.dependence([("a", "b"), ("a", "c")], rho=1.0) == {("a", "b"): 4, ("a", "c"): 0}
+
+
+def test_merged_codes_are_merged_inside_and_share_the_account():
+    private = table(noise=Nought())
+    coarse = private.recoded(Recoding({"a": np.array([0, 1, 1])}))
+    assert coarse.domain["a"] == 2
+    assert coarse.measure([("a", "b")], rho=0.5)[0].values.tolist() == [1, 0, 1, 2]
+    assert private.account is coarse.account
+    assert private.remaining <= 0.5 * (1 + 1e-12)
+    assert private.measure([("a",)], rho=0.25)[0].values.tolist() == [1, 1, 2]
+
+
+def test_nothing_asked_costs_nothing():
+    private = table(source=SealedSource(SIZES, ROWS))
+    assert private.measure([], rho=0.5) == []
+    assert private.dependence([], rho=0.5) == {}
+    assert private.account.spent == 0
+
+
+AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
+
+
+@pytest.mark.parametrize(
+    ("ask", "error", "words"),
+    [
+        (lambda t: t.measure([("z",)], rho=0.1), SchemaError, "unknown column 'z'"),
+        (lambda t: t.measure([("a", "a")], rho=0.1), SchemaError, "named twice"),
+        (lambda t: t.measure([("a", "b"), ("b", "a")], rho=0.1), SettingError, "named twice"),
+        (lambda t: t.measure([("a",)], rho=0), SettingError, "positive"),
+        (lambda t: t.measure([("a",)], rho=math.nan), SettingError, "positive"),
+        (lambda t: t.measure([("a",)], rho=1e-40), SettingError, "give more"),
+        (lambda t: t.measure([("a",)], rho=0.1, weights={("a",): 0}), SettingError, "positive weight"),
+        (lambda t: t.measure([("a",)], rho=0.1, weights={}), SettingError, "finite weight"),
+        (lambda t: t.measure([("a",)], rho=0.1, weights=[2.0]), SettingError, "give a weight by clique"),
+        (lambda t: t.measure([("a",)], rho=0.1, weights={("a",): math.inf}), SettingError, "finite weight"),
+        (lambda t: t.measure([("a",)], rho=1.5), BudgetExceeded, "of which 1 is left"),
+        (lambda t: t.select([], against={}, rho=0.1), SettingError, "at least one candidate"),
+        (lambda t: t.select([("c",)], against=AGAINST, rho=0.1), SettingError, "one per candidate"),
+        (lambda t: t.select([("a",)], against={("a",): [1, 2]}, rho=0.1), SettingError, "has 2 cells, its table 3"),
+        (lambda t: t.select([("a",)], against={("a",): [math.nan] * 3}, rho=0.1), SettingError, "not finite"),
+        (lambda t: t.select([("a",)], against=AGAINST, rho=0.1, weights={("a",): -1}), SettingError, "negative"),
+        (lambda t: t.select([("a",)], against=AGAINST, rho=0.1, weights={("a",): 0}), SettingError, "must be positive"),
+        (lambda t: t.select([("a",)], against=AGAINST, rho=0.1, offsets={}), SettingError, "finite offset"),
+        (lambda t: t.select([("a",)], against=AGAINST, rho=1.5), BudgetExceeded, "of which 1 is left"),
+        (lambda t: t.dependence([("a",)], rho=0.1), SettingError, "pairs"),
+        (lambda t: t.dependence([("a", "b", "c")], rho=0.1), SettingError, "pairs"),
+        (lambda t: t.dependence([("a", "b")], rho=1.5), BudgetExceeded, "of which 1 is left"),
+        (lambda t: t.measure([("a",)], rho=10**400), BudgetExceeded, "of which 1 is left"),
+        (lambda t: t.measure([("a",)], rho="1"), SettingError, "positive"),
+        (lambda t: t.measure([("a",)], rho=0.1, weights={("a",): 10**400}), SettingError, "finite weight"),
+        (lambda t: t.measure(np.array(1), rho=0.1), SettingError, "list of cliques"),
+        (lambda t: t.measure([np.array(1)], rho=0.1), SchemaError, "tuple of columns"),
+        (lambda t: t.measure([(["a"],)], rho=0.1), SchemaError, "unknown column"),
+        (lambda t: t.select([("a",)], against={("a",): ["x"] * 3}, rho=0.1), SettingError, "no number of rows"),
+        (lambda t: t.select([("a",)], against={("a",): [1, [2], 3]}, rho=0.1), SettingError, "no number of rows"),
+        (lambda t: t.error({("a",): [10**400] * 3}, weights={("a",): 1}, rho=0.1), SettingError, "no number of rows"),
+        (lambda t: t.error(None, weights={("a",): 1}, rho=0.1), SettingError, "no marginal of"),
+        (lambda t: t.error({}, weights={("a",): 1}, rho=0.1), SettingError, "no marginal of"),
+        (lambda t: t.error(AGAINST, weights=[("a",)], rho=0.1), SettingError, "give a mapping"),
+        (lambda t: t.error(AGAINST, weights={("a",): 0.5}, rho=0.1), SettingError, "whole number of at least 1"),
+        (lambda t: t.tally(["a"], what={"a": "bounds"}), SettingError, "give a mapping"),
+        (lambda t: t.tally({"a": 0.1}, what={}), SettingError, "say what is bought about 'a'"),
+        (lambda t: t.recoded(None), SettingError, "give a `Recoding`"),
+        (lambda t: t.over(None), SettingError, "the same units"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_answered_is_refused_unread_and_unpaid(ask, error, words):
+    private = table(source=SealedSource(SIZES, ROWS))
+    with pytest.raises(error, match=words):
+        ask(private)
+    assert private.account.spent == 0
+
+
+def test_a_table_too_large_to_hold_is_refused_before_it_is_paid():
+    source = SealedSource({"a": LARGEST_TABLE, "b": 2}, [])
+    private = PrivateTable(source, Budget.of(rho=1.0))
+    with pytest.raises(SettingError, match="nothing was spent"):
+        private.measure([("a", "b")], rho=0.5)
+
+
+def test_a_table_too_large_to_count_before_codes_are_merged_is_refused_before_it_is_paid():
+    """It is small after merging, and no source can number its cells before."""
+    columns = [f"c{i}" for i in range(5)]
+    source = SealedSource(dict.fromkeys(columns, 100_000), [])
+    merging = Recoding({column: np.arange(100_000) % 2 for column in columns})
+    private = PrivateTable(source, Budget.of(rho=1.0)).recoded(merging)
+    with pytest.raises(SettingError, match="nothing was spent"):
+        private.measure([tuple(columns)], rho=0.5)
+    assert private.account.spent == 0
+
+
+@pytest.mark.parametrize("share", [np.float32(0.125), np.float64(0.125), Fraction(1, 8), 0.125])
+def test_a_share_may_be_any_kind_of_number(share):
+    private = table()
+    private.measure([("a",)], rho=share)
+    assert Fraction(1, 8) - Fraction(1, 10**9) < private.account.spent <= Fraction(1, 8)
+    assert table().error(AGAINST, weights={"a": np.int64(2), ("b",): 1}, rho=share).scale > 0
+
+
+def test_a_whole_number_of_numpy_is_the_whole_budget():
+    private = table()
+    assert private.sigma(np.int64(1)) == private.sigma(1.0)
+    private.measure([("a",)], rho=np.int64(1))
+    assert private.account.spent <= 1
+
+
+WORDS = Budget.of(rho=1.0, delta=1e-6, purchase_delta=1e-7)
+
+
+@pytest.mark.parametrize("delta", [1e-8, np.float64(1e-8), Fraction(1, 10**8), np.longdouble(1e-8)])
+def test_values_are_bought_for_a_delta_of_any_kind_of_number(delta):
+    private = PrivateTable(WordSource({"a": 10_000}), WORDS)
+    assert list(private.values("w", rho=0.5, delta=delta)) == ["a"]
+    assert 0 < private.account.charges[0].delta <= Fraction(float(delta))
+
+
+@pytest.mark.parametrize("delta", ["1", None, math.nan, 0, 1, -1.0, True, [], 1j, np.array(1e-8)])
+def test_values_for_no_delta_are_refused_unread_and_unpaid(delta):
+    private = PrivateTable(WordSource({"a": 10_000}), WORDS)
+    with pytest.raises(SettingError, match="above 0 and below 1"):
+        private.values("w", rho=0.5, delta=delta)
+    assert private.account.spent == 0
+
+
+@pytest.mark.parametrize("column", ["other", None, 3, ["w"]])
+def test_values_of_a_column_that_has_none_to_buy_are_refused_unread_and_unpaid(column):
+    private = PrivateTable(WordSource({"a": 10_000}), WORDS)
+    with pytest.raises(SettingError, match="nothing was spent"):
+        private.values(column, rho=0.5, delta=1e-8)
+    assert private.account.spent == 0
+
+
+def test_an_unknown_noise_is_refused():
+    with pytest.raises(SettingError, match="the choices are exact, opendp"):
+        table(noise="gauss")
+
+
+class TestPlanned:
+    """A run whose measurements were fixed in advance and certified together makes these, once each, and no others."""
+
+    PLAN = {("a",): 2.0, ("b",): 4.0}  # noqa: RUF012
+
+    def private(self, **rest):
+        rho = sum((Fraction(1, 2 * Fraction(s) ** 2) for s in self.PLAN.values()), Fraction(0))
+        budget = Budget.of(epsilon=1.0, delta=1e-6).certified(rho)
+        return table(budget, plan=self.PLAN, **rest)
+
+    def test_uses_exactly_the_planned_sigmas_in_one_call_or_several(self):
+        for calls in ([[("a",), ("b",)]], [[("b",)], [("a",)]]):
+            private = self.private()
+            measured = [m for call in calls for m in private.measure(call, rho=1e-3)]
+            assert {m.clique: m.sigma for m in measured} == self.PLAN
+
+    def test_refuses_a_second_time_and_what_is_not_planned(self):
+        private = self.private()
+        private.measure([("a",)], rho=1.0)
+        for clique in [("a",), ("c",), ("a", "b")]:
+            with pytest.raises(BudgetExceeded, match="in advance"):
+                private.measure([clique], rho=1e-3)
+
+    def test_one_of_two_threads_is_answered_and_the_other_refused(self):
+        class Slow(CodedSource):
+            def counts(self, cliques):
+                asked.set()
+                late.wait(5)
+                return super().counts(cliques)
+
+        asked, late, private = Event(), Event(), self.private(source=Slow(SIZES, ROWS))
+        with ThreadPoolExecutor(2) as pool:
+            first = pool.submit(private.measure, [("a",)], rho=1e-3)
+            asked.wait(5)
+            second = pool.submit(private.recoded(Recoding.identity()).measure, [("a",)], rho=1e-3)
+            assert not wait([second], timeout=0.2).done  # it waits for the first one's answer
+            late.set()
+            assert len(first.result()) == 1
+            with pytest.raises(BudgetExceeded, match="in advance"):
+                second.result()
+
+    def test_merged_codes_use_the_same_plan(self):
+        private = self.private()
+        private.measure([("a",)], rho=1e-3)
+        merged = private.recoded(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 0])}))
+        assert merged.planned
+        with pytest.raises(BudgetExceeded, match="in advance"):
+            merged.measure([("a",)], rho=1e-3)
+        (measured,) = merged.measure([("b",)], rho=1e-3)
+        assert (len(measured.values), measured.sigma) == (1, 4.0)
+        with pytest.raises(BudgetExceeded, match="in advance"):
+            private.measure([("b",)], rho=1e-3)
+
+    def test_refuses_other_questions(self):
+        private = self.private(source=SealedSource(SIZES, ROWS))
+        with pytest.raises(BudgetExceeded, match="in advance"):
+            private.select([("a",)], against=AGAINST, rho=1e-6)
+        with pytest.raises(BudgetExceeded, match="in advance"):
+            private.dependence([("a", "b")], rho=1e-6)
+
+
+def test_the_table_tells_nothing_of_its_rows_and_cannot_be_copied():
+    many, few = table(source=CodedSource(SIZES, ROWS * 50)), table(source=CodedSource(SIZES, []))
+    assert repr(many) == repr(few)
+    for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="never serialised"):
+            attempt(many)
+    assert all(name.startswith("_PrivateTable__") for name in vars(many))
+
+
+@pytest.mark.parametrize("name", ["domain", "neighbours", "rows_public", "account", "remaining", "planned"])
+def test_what_the_guarantee_rests_on_cannot_be_changed(name):
+    with pytest.raises(AttributeError):
+        setattr(table(), name, None)
+
+
+def test_what_was_asked_before_is_checked_again():
+    """Cliques that were found right are remembered, by their columns in this table and no other."""
+    private = table()
+    first = private.measure([("a", "b"), ("b",)], rho=0.01)
+    assert [m.clique for m in private.measure([("b",), ["a", "b"]], rho=0.01)] == [("b",), ("a", "b")]
+    for repeated in ([("a", "b"), ("b", "a")], [("b",), ("b",)], [("a", "b"), ("b", "a"), ("c",)]):
+        with pytest.raises(SettingError, match="named twice"):
+            private.measure(repeated, rho=0.01)
+    merged = private.recoded(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 1])}))
+    assert len(merged.measure([("a", "b")], rho=0.01)[0].values) == 4 < len(first[0].values)
+
+    class Other(tuple):
+        """Says that it is the columns a and b, and is b and c."""
+
+        def __eq__(self, other):
+            return other == ("a", "b")
+
+        def __hash__(self):
+            return hash(("a", "b"))
+
+    assert private.measure([Other(("b", "c"))], rho=0.01)[0].clique in (("a", "b"), ("b", "c"))
+    assert type(private.measure([Other(("b", "c"))], rho=0.01)[0].clique) is tuple

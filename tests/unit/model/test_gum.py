@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from understudy.domain import Domain
+from understudy.errors import ReleaseError, SettingError
+from understudy.measurement import Measurement
+from understudy.model.gum import GumModel, Plan, _Step, gum_of, update
+from understudy.model.kernels import rows as kernels
+from understudy.model.registry import MODELS
+
+SIZES = {"a": 3, "b": 4, "c": 3, "d": 5, "e": 2}
+DOMAIN = Domain(SIZES)
+TREE = [("a", "b"), ("b", "c"), ("b", "d"), ("d", "e")]
+CYCLES = [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("a", "d"), ("d", "e"), ("a", "e")]
+
+
+def joint() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    first = rng.dirichlet(np.ones(3))
+    given = [rng.dirichlet(np.ones(SIZES[child]), size=SIZES[parent]) for parent, child in TREE]
+    return np.einsum("a,ab,bc,bd,de->abcde", first, *given)
+
+
+def tables_of_joint(cliques: list[tuple[str, str]], rows: int = 10_000) -> dict:
+    whole = joint() * rows
+    return {c: whole.sum(axis=tuple(i for i, name in enumerate("abcde") if name not in c)) for c in cliques}
+
+
+def counted(rows: dict, clique: tuple[str, ...]) -> np.ndarray:
+    out = np.zeros([SIZES[column] for column in clique])
+    np.add.at(out, tuple(rows[column] for column in clique), 1)
+    return out
+
+
+def mean_l1(rows: dict, tables: dict) -> float:
+    n = len(rows["a"])
+    return float(np.mean([np.abs(counted(rows, c) / n - t / t.sum()).sum() for c, t in tables.items()]))
+
+
+@pytest.mark.parametrize(("alpha", "share"), [(2.0, [0.4, 0.6]), (1.0, [0.6, 0.4])])
+@pytest.mark.parametrize("copies", [0.0, 1.0])
+def test_the_worked_example_of_one_update(alpha: float, share: list[float], copies: float) -> None:
+    columns = {"income": np.zeros(5, np.uint8), "sex": np.array([0, 1, 0, 0, 0], np.uint8)}
+    target = np.array([[0.2, 0.8]])
+    state = np.array([7], np.uint64)
+    before = _Step(columns, ("income", "sex"), target, 5).run(alpha, copies, state)
+    assert before == pytest.approx(1.2)
+    assert (np.bincount(columns["sex"], minlength=2) / 5).tolist() == share
+
+
+def test_a_tree_without_noise_is_met_to_the_rounding() -> None:
+    tables = tables_of_joint(TREE)
+    plan = Plan(DOMAIN, tables)
+    assert plan.components == []
+    assert mean_l1(plan.run(DOMAIN, 10_000, np.random.default_rng(1)), tables) < 0.002
+
+
+def test_updates_alone_meet_a_tree_without_noise() -> None:
+    """From independent columns, as in the paper: 0.32 at the start, below 0.02 at 10^4 rows after ten passes."""
+    tables, rng = tables_of_joint(TREE), np.random.default_rng(1)
+    rows = {c: Plan(DOMAIN, {}).run(DOMAIN, 10_000, rng)[c] for c in DOMAIN}
+    assert mean_l1(rows, tables) > 0.2
+    assert mean_l1(update(rows, tables, rng, passes=10), tables) < 0.02
+
+
+def test_cycles_without_noise_are_met() -> None:
+    tables = tables_of_joint(CYCLES)
+    plan = Plan(DOMAIN, tables)
+    assert len(plan.components) == 1
+    assert mean_l1(plan.run(DOMAIN, 10_000, np.random.default_rng(1)), tables) < 0.02
+
+
+def test_columns_that_no_table_joins_stay_independent() -> None:
+    """Copying rows must not make clones: two components and a lonely column are independent in the sample."""
+    model = GumModel(DOMAIN, 1e4, tables_of_joint([("a", "b"), ("d", "e")]))
+    rows = model.sample(20_000, np.random.default_rng(2))
+    for pair in (("a", "c"), ("b", "d"), ("a", "e")):
+        product = np.multiply.outer(*(counted(rows, (column,)) for column in pair)) / 20_000
+        # the sum of |N(0, p q n)|-like deviations of independent rows is about 0.8 sqrt(cells n)
+        assert np.abs(counted(rows, pair) - product).sum() < 2.5 * np.sqrt(product.size * 20_000)
+
+
+def test_appending_undoes_hanging_columns_in_order() -> None:
+    plan = Plan(DOMAIN, tables_of_joint([("a", "b"), ("b", "c"), ("a", "c"), ("c", "d"), ("d", "e")]))
+    assert [draw.column for draw in plan.appended] == ["d", "e"]
+    assert [set(part) for part in plan.components] == [{("a", "b"), ("b", "c"), ("a", "c")}]
+    assert plan.started[0][0].given == ()
+    assert all(draw.given for draw in plan.started[0][1:])
+
+
+def test_picked_rows_are_uniform_within_their_cell() -> None:
+    cells = np.array([0] * 6 + [1] * 4, np.int32)
+    have, removed, copied = np.array([6, 4]), np.array([2, 0]), np.array([0, 3])
+    state, seen = np.array([5], np.uint64), np.zeros(10)
+    for _ in range(6000):
+        freed, models = np.empty(2, np.int32), np.empty(3, np.int32)
+        assert kernels.pick(cells, have, removed, copied, state, freed, models) == (2, 3)
+        assert len(set(freed)) == 2
+        assert len(set(models)) == 3
+        seen[freed] += 1
+        seen[models] += 1
+    # 6,000 draws: a standard deviation of at most 37, so 220 is six of them
+    assert np.abs(seen - np.array([2000] * 6 + [4500] * 4)).max() < 220
+
+
+def test_what_is_given_up_is_what_is_wanted() -> None:
+    have, target = np.array([50, 30, 0, 20]), np.array([20.0, 20.0, 30.0, 30.0])
+    removed, copied, written = (np.zeros(4, np.int64) for _ in range(3))
+    kernels.plan(have, target, 1.0, 0.5, np.array([3], np.uint64), removed, copied, written)
+    assert removed.tolist()[2:] == [0, 0]
+    assert written[2] == 30
+    assert copied[3] + written[3] == 10
+    assert copied[3] == 5
+    assert abs(removed.sum() - 40) <= 2
+
+
+def test_projection_answers_from_tables_then_by_independence_then_by_counting() -> None:
+    tables = tables_of_joint([("a", "b"), ("b", "c")])
+    model = GumModel(DOMAIN, 500.0, tables)
+    assert model.project(("b", "a")) == pytest.approx(tables["a", "b"].T / 20)
+    assert model.project(("e", "a")) == pytest.approx(np.outer([0.5, 0.5], tables["a", "b"].sum(axis=1) / 20))
+    assert model.project(()) == pytest.approx(500)
+    chain = np.einsum("ab,bc->ac", tables["a", "b"], tables["b", "c"] / tables["a", "b"].sum(axis=0)[:, None]) / 20
+    assert model.project(("a", "c")) == pytest.approx(chain, abs=10)
+    assert np.array_equal(model.project(("a", "c")), GumModel(DOMAIN, 500.0, tables).project(("a", "c")))
+
+
+def test_the_same_generator_state_gives_the_same_rows() -> None:
+    model = GumModel(DOMAIN, 1e4, tables_of_joint(CYCLES))
+    one, same, other = (model.sample(300, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert all(np.array_equal(one[column], same[column]) for column in DOMAIN)
+    assert any(not np.array_equal(one[column], other[column]) for column in DOMAIN)
+    assert [len(codes) for codes in model.sample(0, np.random.default_rng(0)).values()] == [0] * 5
+
+
+def test_conditioning_is_refused_with_a_way_out() -> None:
+    with pytest.raises(SettingError, match="generator='pgm'"):
+        GumModel(DOMAIN, 1.0, {}).condition({"a": 1})
+
+
+def test_a_model_survives_being_written_down() -> None:
+    model = GumModel(DOMAIN, 77.5, tables_of_joint(CYCLES))
+    again = MODELS["gum"].from_arrays(DOMAIN, model.to_arrays())
+    assert again.total == 77.5
+    assert np.array_equal(again.project(("a", "b")), model.project(("a", "b")))
+    assert GumModel.from_arrays(DOMAIN, GumModel(DOMAIN, 3.0, {}).to_arrays()).total == 3.0
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("columns", np.array([0, 9])),
+        ("columns", np.array([0, -1])),
+        ("columns", np.array([0, 0])),
+        ("lengths", np.array([3])),
+        ("counts", np.ones(11)),
+        ("counts", -np.ones(12)),
+        ("counts", np.zeros(12)),
+        ("counts", np.full(12, np.nan)),
+        ("total", np.array(np.inf)),
+        ("total", np.array("x")),
+    ],
+)
+def test_damaged_arrays_are_refused(name: str, value: np.ndarray) -> None:
+    arrays = GumModel(DOMAIN, 5.0, tables_of_joint(TREE[:1])).to_arrays()
+    with pytest.raises(ReleaseError, match="damaged"):
+        GumModel.from_arrays(DOMAIN, {**arrays, name: value})
+
+
+def test_any_measurements_can_be_generated_from() -> None:
+    tables = tables_of_joint(CYCLES)
+    rng = np.random.default_rng(4)
+    noisy = [Measurement(c, t.reshape(-1) + rng.normal(0, 5, t.size), 5.0) for c, t in tables.items()]
+    model = gum_of(DOMAIN, noisy)
+    assert model.total == pytest.approx(10_000, abs=100)
+    assert mean_l1(model.sample(10_000, rng), tables) < 0.05
+    assert gum_of(DOMAIN, noisy, total=123).total == pytest.approx(123)
+    assert gum_of(DOMAIN, []).project(("b",)) == pytest.approx(np.full(4, 0.25))
