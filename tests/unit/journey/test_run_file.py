@@ -457,7 +457,7 @@ def test_the_quality_of_an_honest_record_is_asked_once(stopped):
     """Killed between the release and the word in the book that it is finished; then a backup is put back."""
     forge(stopped, lambda lines: lines[0]["run"].update(rows=5))
     shutil.copytree(stopped / "out", stopped / "backup")
-    with mock.patch.object(us.Book, "went_on", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(us.Book, "finish", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         start(stopped)
     assert us.Release.load(stopped / "out" / "stand-in.release").quality is not None
     (stopped / "out").rename(stopped / "handed-over")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,11 @@ from understudy.privacy.accounting.budget import Budget
 from understudy.privacy.accounting.convert import epsilon_of
 from understudy.privacy.exact import float_above, float_below, fraction_of, upwards
 from understudy.privacy.noise.randomness import is_insecure
+from understudy.privacy.records.answered import Answered
 from understudy.privacy.records.limit import Limit, entry_of, past_year, units
+
+_FINISHED = "finished"
+"""What the book says of a run instead of an attempt's mark once its release is there."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Book:
         unit: str,
         run: str | None = None,
         limited: bool = False,
-    ) -> None:
+    ) -> bool:
         """Write a run's budget down, durably, before its first answer exists.
 
         Args:
@@ -113,6 +117,10 @@ class Book:
             run: the run's own mark; a run that is there already is not written again, so one that was killed and
                 started again counts once.
             limited: refuse a run that would pass the yearly limit; of two at the same time, the second.
+
+        Returns:
+            Whether it was written. False says that the run was there already: of two attempts at the same time, the
+            second, which must then ask nothing that is not on its record.
 
         Raises:
             SettingError: for a run in test mode: seeded noise never enters the book.
@@ -126,27 +134,70 @@ class Book:
         self.check(dataset)
         with self._alone(dataset) as file:
             if run is not None and self.holds(dataset, run):
-                return
+                return False
             if limited and (passed := self.passed(dataset, budget, unit=unit)) is not None:
                 raise BudgetExceeded(f"{passed}. Another run was quicker; nothing was spent")
             _write_line(file, json.dumps(entry))
+            return True
 
-    def went_on(self, dataset: str, run: str, attempt: str) -> None:
-        """Write down that a run is gone on with, or finished, before anything else is asked.
-
-        A record of the run that does not know this attempt is an older copy: its questions were answered since.
+    def went_on(self, dataset: str, run: str, attempt: str, *, known: Collection[str] = (), answers: int = 0) -> bool:
+        """Write down that an attempt goes on with a run, before it asks anything else.
 
         Args:
             dataset: the dataset's name.
             run: the run's mark.
             attempt: the attempt's own mark.
+            known: the marks of attempts that the attempt's record of the run knows.
+            answers: how many answers the record holds.
+
+        Returns:
+            Whether it was written. False says that the record is an older copy: of two attempts at the same time that
+            go on from one record, the second.
 
         Raises:
             OutputError: when the file cannot be written.
         """
         with self._alone(dataset) as file:
+            if self.outdated(dataset, run, known=known, answers=answers):
+                return False
+            _write_line(file, json.dumps({"time": _now(), "run": run, "attempt": attempt}))
+            return True
+
+    def outdated(self, dataset: str, run: str, *, known: Collection[str], answers: int) -> bool:
+        """Whether a run went on since a record of it was copied: in another attempt, or in the one that was copied."""
+        attempt = self.attempt(dataset, run)
+        return (attempt is not None and attempt not in known) or answers < Answered(self.folder, run).number
+
+    @contextmanager
+    def turn(self, dataset: str, run: str, attempt: str | None) -> Iterator[None]:
+        """The moment in which an attempt counts its next answer; no other attempt goes on with the run until it ends.
+
+        Args:
+            dataset: the dataset's name.
+            run: the run's mark.
+            attempt: the attempt's own mark; None for the first.
+
+        Raises:
+            OutputError: when another attempt went on with the run since, or finished it. The answer goes to nobody.
+        """
+        with self._alone(dataset):
             if self.attempt(dataset, run) != attempt:
-                _write_line(file, json.dumps({"time": _now(), "run": run, "attempt": attempt}))
+                raise OutputError(
+                    "another process went on with a copy of this run; this one stops before its next answer, which "
+                    "would be a second one for the same price"
+                )
+            yield
+
+    def finish(self, dataset: str, run: str) -> None:
+        """Write down that a run's release is there: no record of the run is gone on with any more.
+
+        Raises:
+            OutputError: when the file cannot be written.
+        """
+        with self._alone(dataset) as file:
+            if self.attempt(dataset, run) != _FINISHED:
+                _write_line(file, json.dumps({"time": _now(), "run": run, "attempt": _FINISHED}))
+            Answered(self.folder, run).forget()
 
     def attempt(self, dataset: str, run: str) -> str | None:
         """The mark of the last attempt that went on with a run; None where none did."""
