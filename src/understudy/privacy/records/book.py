@@ -42,6 +42,10 @@ class Spent:
         delta: the delta of that epsilon.
         mixed: whether the runs protect different units (a row, a person, one replaced); the sum then holds for none of
             them as it stands.
+
+    **Guarantees.** The sum of several runs holds if their budgets were fixed in advance. Runs may ask whatever earlier
+    answers suggest; but where the budget of a run was chosen by looking at earlier releases, this sum depends on them
+    and bounds nothing. What holds then is a limit that was set before the first run (`Limit.used`).
     """
 
     runs: int
@@ -52,7 +56,11 @@ class Spent:
 
     def __str__(self) -> str:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        note = "; the runs protect different units, so this sum is a guarantee for none of them" if self.mixed else ""
+        note = (
+            "; holds for budgets fixed in advance, not chosen by looking at earlier releases" if self.runs > 1 else ""
+        )
+        if self.mixed:
+            note = "; the runs protect different units, so this sum is a guarantee for none of them"
         if self.epsilon is None:
             return f"{runs}, rho {upwards(self.rho)} in all{note}"
         return f"{runs}, epsilon {upwards(self.epsilon)} in all at delta {upwards(self.delta or 0.0)}{note}"
@@ -294,7 +302,7 @@ class Book:
 
         **Guarantees.** Two theorems bound it and the smaller epsilon is told, with its delta: the rhos add up and are
         converted once, at the sum of the runs' deltas less what they set aside for purchases; and the runs' own
-        epsilons and deltas add up.
+        epsilons and deltas add up. Both hold for budgets that were fixed in advance (see `Spent`).
         """
         entries = list(self.entries(dataset))
         rho = float_above(sum((fraction_of(entry["rho"]) for entry in entries), Fraction(0)))
