@@ -209,7 +209,8 @@ class Book:
 
     def attempt(self, dataset: str, run: str) -> str | None:
         """The mark of the last attempt that went on with a run; None where none did."""
-        found = [line["attempt"] for line in self._lines(dataset) if "attempt" in line and line["run"] == run]
+        lines = self._lines(dataset, holding=json.dumps(run))  # asked for at each answer, of a page of many runs
+        found = [line["attempt"] for line in lines if "attempt" in line and line["run"] == run]
         return str(found[-1]) if found else None
 
     @contextmanager
@@ -283,14 +284,15 @@ class Book:
         last = {line["run"]: {"last": line["time"]} for line in lines if "attempt" in line}
         yield from (line | last.get(line.get("run"), {}) for line in lines if "attempt" not in line)
 
-    def _lines(self, dataset: str) -> Iterator[dict[str, Any]]:
+    def _lines(self, dataset: str, holding: str = "") -> Iterator[dict[str, Any]]:
+        """What the page says, or those of its lines that hold a text."""
         path = self.path(dataset)
         try:
             lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         except (OSError, ValueError):
             raise OutputError(f"the book {path} cannot be read; repair or move it") from None
         for number, line in enumerate(lines, 1):
-            if not line.strip():
+            if not line.strip() or holding not in line:
                 continue
             try:
                 yield _checked(json.loads(line))
