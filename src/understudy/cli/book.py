@@ -24,6 +24,8 @@ def book(
 ) -> None:
     """Show what was spent on a dataset, and limit it by the year.
 
+    The sum of several runs holds for budgets that were fixed in advance, not chosen by looking at earlier releases.
+
     A run that would pass the limit is warned of; `understudy run` refuses it. For example:
 
     understudy book people --limit-epsilon 4

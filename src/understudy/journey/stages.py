@@ -22,22 +22,18 @@ from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
 from understudy.release import Partial, Release, read_partial
 from understudy.release.facts import facts
-from understudy.release.partial import PartialWriter
 from understudy.release.write import write_rows
 from understudy.schema import Schema
 from understudy.source import open_source
 from understudy.source.sql.located import located
 from understudy.source.sql.place import home_of
-from understudy.synthesis.earlier import Diverged
+from understudy.synthesis.earlier import Diverged, Outdated
 from understudy.synthesis.interrupted import Rate, resume
 from understudy.synthesis.journal import RunJournal
 from understudy.synthesis.rating import Rating, rated
 from understudy.synthesis.road import carried_out
 
 Status = Literal["made", "resumed", "completed"]
-
-_FINISHED = "finished"
-"""What the book says of a run instead of an attempt's mark once its release is there."""
 
 
 def carried_through(
@@ -47,9 +43,6 @@ def carried_through(
     mark = folder.opened()
     _check_reports(folder)
     status, release = _release(file, folder, mark, "ignore" if over_limit else "refuse", progress)
-    if not file.rehearsal and Book().holds(dataset_of(file), mark):
-        Book().went_on(dataset_of(file), mark, _FINISHED)
-        Answered(Book().folder, mark).forget()
     for path in folder.rows:
         if not path.exists():
             progress(Step("sample", None, path.name))
@@ -69,6 +62,7 @@ def _release(
     if folder.release.exists():
         release = Release.load(folder.release)
         folder.partial.unlink(missing_ok=True)  # killed between saving the release and removing it
+        _finish(file, mark)
         return "completed", release
     dataset = dataset_of(file)
     paid = not file.rehearsal and Book().holds(dataset, mark)
@@ -86,9 +80,9 @@ def _release(
             f"its questions twice for one price. Put it back, or finish from what was measured, at no cost, with "
             f"`understudy resume {folder.partial} -o RELEASE`"
         )
-    copied = paid and held is not None and _older(held, dataset, mark)
+    copied = paid and held is not None and Book().outdated(dataset, mark, known=held.attempts, answers=held.answers)
     try:
-        return _gone_through(file, folder, mark, limit, held, progress, copied=copied)
+        made = _gone_through(file, folder, mark, limit, held, progress, paid=paid, copied=copied)
     except (Diverged, InputError) as error:  # it cannot go on, or has no rows to go on with: what is paid for serves
         if isinstance(error, Diverged) and held is not None and not held.measurements:
             raise OutputError(
@@ -96,14 +90,19 @@ def _release(
             ) from None
         if held is None or not held.measurements:
             raise
+        copied = copied or isinstance(error, Outdated)
         rate = _rate(file, held, mark) if isinstance(error, Diverged) and not copied else None
-    return "resumed", resume(folder.partial, output=folder.release, progress=progress, rate=rate)
+        made = "resumed", resume(folder.partial, output=folder.release, progress=progress, rate=rate)
+    if not copied:
+        _finish(file, mark)
+    return made
 
 
-def _older(held: Partial, dataset: str, mark: str) -> bool:
-    """Whether the run went on since this record of it was copied: in another attempt, or in the one that was copied."""
-    attempt = Book().attempt(dataset, mark)
-    return (attempt is not None and attempt not in held.attempts) or held.answers < Answered(Book().folder, mark).number
+def _finish(file: RunFile, mark: str) -> None:
+    """Let the book say that the run's release is there; not for a copy, while another place goes on with the run."""
+    book, dataset = Book(), dataset_of(file)
+    if not file.rehearsal and book.holds(dataset, mark):
+        book.finish(dataset, mark)
 
 
 def _gone_through(
@@ -114,13 +113,10 @@ def _gone_through(
     held: Partial | None,
     progress: Progress,
     *,
+    paid: bool,
     copied: bool,
 ) -> tuple[Status, Release]:
-    """The run from its beginning; what an earlier attempt was answered is taken from its record.
-
-    **Privacy.** Before anything new is asked, the record and then the book say that this attempt goes on: a copy of the
-    record that was made before, and put back in its place, is known by that (`copied`) and asks nothing.
-    """
+    """The run from its beginning; what an earlier attempt was answered is taken from its record."""
     with located(data_of(file), query_of(file)) as table:
         run = prepared_run(file, table)
         if held is not None and json.loads(json.dumps(run.to_dict())) != held.run:
@@ -128,16 +124,12 @@ def _gone_through(
                 "the run file means something else to this version of understudy than to the first attempt's"
             )
         book, dataset = Book(), dataset_of(file)
-        journal = RunJournal(run, book, dataset, folder.release, mark=mark, earlier=held, copied=copied, limit=limit)
+        journal = RunJournal(
+            run, book, dataset, folder.release, mark=mark, earlier=held, copied=copied, booked=paid, limit=limit
+        )
         if held is not None and held.charges and not run.insecure and not run.rehearsal:
             # The first attempt may have written another book: in this one the sum must not be too small either.
             book.append(dataset, run.budget, unit=run.neighbours.describe(), run=mark)
-        if held is not None and not copied and book.holds(dataset, mark):
-            attempt = secrets.token_hex(8)
-            writer = PartialWriter.again(folder.partial)
-            writer.gone_on(attempt)
-            writer.close(keep=True)
-            book.went_on(dataset, mark, attempt)
         release = carried_out(table, run, journal, folder.release, progress)
     return "resumed" if held is not None and held.charges else "made", release
 
@@ -160,7 +152,10 @@ def _rate(file: RunFile, held: Partial, mark: str) -> Rate | None:
             table = PrivateTable(open_source(data, schema), receipt.budget, noise=receipt.noise)
             table.account.pay(receipt.charges)
             if not file.rehearsal:
-                known = Answered(Book().folder, mark)
+                book, dataset, attempt = Book(), dataset_of(file), secrets.token_hex(8)
+                if not book.went_on(dataset, mark, attempt, known=held.attempts, answers=held.answers):
+                    return None, receipt
+                known = Answered(book.folder, mark, lambda: book.turn(dataset, mark, attempt))
                 known.rise_to(held.answers + 1)()
                 known.settle()
                 known.close()

@@ -27,6 +27,13 @@ class Diverged(UnderstudyError):
     """A second attempt asked something else than the first; nothing was read for it. `journey` catches it."""
 
 
+class Outdated(Diverged):
+    """A second attempt would ask something that is not on its record, which is an older copy."""
+
+    def __init__(self) -> None:
+        super().__init__("this is an older copy of the run's record, and the run went on since it was made")
+
+
 class Earlier:
     """The record of an earlier attempt, consumed from the front.
 
@@ -88,7 +95,7 @@ class Earlier:
     def _open(self, fresh: list[Any]) -> list[Any]:
         """What is not on record, which an older copy must not have answered."""
         if fresh and self._closed:
-            raise Diverged("this is an older copy of the run's record, and the run went on since it was made")
+            raise Outdated
         return fresh
 
 

@@ -7,13 +7,14 @@ import tempfile
 import traceback
 import warnings
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from understudy.accounting.charge import PURCHASES, Charge
 from understudy.discovery.purchase import narrowest
-from understudy.errors import BudgetExceeded, InputError, Paid, UnderstudyError, Unforeseen
+from understudy.errors import BudgetExceeded, InputError, OutputError, Paid, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.notice import PastLimit
 from understudy.privacy.records.answered import Answered
@@ -21,7 +22,7 @@ from understudy.privacy.records.book import Book
 from understudy.release import Partial
 from understudy.release.partial import PartialWriter, unfinished
 from understudy.schema import Recoding, Schema
-from understudy.synthesis.earlier import Diverged, Earlier, encoded
+from understudy.synthesis.earlier import Diverged, Earlier, Outdated, encoded
 from understudy.synthesis.preflight import check_memory, check_output, check_space, mind_strength
 from understudy.synthesis.run import Run
 
@@ -39,6 +40,7 @@ class RunJournal:
         mark: the run's own mark, for one that may be started again: the book holds it once.
         earlier: what an earlier attempt at the same run left in its partial release; this one goes on from there.
         copied: whether that is an older copy of it, from which nothing new may be asked.
+        booked: whether the run was in the book when that was read; a run that gets there later is another's.
         limit: what to do about a run that would pass the dataset's yearly limit.
 
     Raises:
@@ -55,13 +57,15 @@ class RunJournal:
         mark: str | None = None,
         earlier: Partial | None = None,
         copied: bool = False,
+        booked: bool = False,
         limit: Literal["warn", "refuse", "ignore"] = "warn",
     ) -> None:
         self._run, self._book, self._dataset, self._mark, self._limit = run, book, dataset, mark, limit
         self.earlier = None if earlier is None else Earlier(earlier, closed=copied)
         self._writer: PartialWriter | None = None
+        self._attempt: str | None = None
+        self._known = () if earlier is None else earlier.attempts
         # killed between the book and the record of its first charge, a run is in the book and has no charge on record
-        booked = mark is not None and not run.rehearsal and book.holds(dataset, mark)
         self._spent = self.earlier is not None and (self.earlier.spent or booked)
         self._measured = self.earlier is not None and self.earlier.measured
         self._bought = False
@@ -104,20 +108,45 @@ class RunJournal:
         return self._run.insecure
 
     def _open(self) -> PartialWriter:
-        if self._writer is None and self.earlier is not None:
+        again = self._writer is None and self.earlier is not None
+        if again:
             self._writer = PartialWriter.again(self._path, reserve_bytes=self._reserve)
         elif self._writer is None:
             self._writer = PartialWriter(self._path, self._run.to_dict(), reserve_bytes=self._reserve)
         if self._mark is not None and not self._run.rehearsal and not self._run.insecure:
-            self._writer.count(Answered(self._book.folder, self._mark), self._answers)
+            if again and self._spent:
+                self._go_on(self._writer, self._mark)
+            self._writer.count(Answered(self._book.folder, self._mark, self._turn), self._answers)
         return self._writer
+
+    def _go_on(self, writer: PartialWriter, mark: str) -> None:
+        """Let the record and then the book say that this attempt goes on, before anything new is asked.
+
+        **Privacy.** A copy of the record that was made before, and put back in its place, is known by that. The book
+        compares and writes in one step: of two attempts that go on from copies of one record, one is let.
+
+        Raises:
+            Outdated: for the other.
+        """
+        attempt = secrets.token_hex(8)
+        writer.gone_on(attempt)
+        if not self._book.went_on(self._dataset, mark, attempt, known=self._known, answers=self._answers):
+            raise Outdated
+        self._attempt = attempt
+
+    def _turn(self) -> AbstractContextManager[None]:
+        return self._book.turn(self._dataset, str(self._mark), self._attempt)
 
     def _write_down(self) -> None:
         self._spent = True  # said before it is done: an interrupt in between must not claim that nothing was spent
         try:
             unit = self._run.neighbours.describe()
             limited = self._limit == "refuse"
-            self._book.append(self._dataset, self._run.budget, unit=unit, run=self._mark, limited=limited)
+            if not self._book.append(self._dataset, self._run.budget, unit=unit, run=self._mark, limited=limited):
+                raise OutputError(
+                    "this run was paid for by a copy of its folder, which was quicker; one price is for one set of "
+                    "answers. To run here as well, and pay for it, choose a new folder; nothing was spent now"
+                )
         except UnderstudyError:
             self._spent = False
             raise
@@ -163,7 +192,8 @@ class RunJournal:
         self.close(keep=self._spent)
         words = str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {_place(error)}"
         if isinstance(error, Diverged):
-            return Diverged(str(error))
+            error.__context__ = error.__cause__ = None
+            return error.with_traceback(None)
         if isinstance(error, InputError) and self.earlier is not None and self._writer is None:
             return error.with_traceback(None)  # a second attempt that got no further: the first one's file stays
         if isinstance(error, KeyboardInterrupt | SystemExit):

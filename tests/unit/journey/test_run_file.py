@@ -445,6 +445,27 @@ def test_a_copy_made_while_an_attempt_works_is_not_answered_when_that_attempt_di
     assert us.Book().spent("t").runs == 1
 
 
+def test_a_copy_made_right_before_the_run_was_paid_for_is_not_paid_for_by_it(folder):
+    """Whichever of both is quicker: here the copy, whose record says as little as that of the run."""
+    original = us.Book.append
+
+    def overtaken(self, *args, **rest):
+        with mock.patch.object(us.Book, "append", original):
+            shutil.copytree(folder / "out", folder / "copy")
+            assert journey.run(folder / "run.yaml", folder / "copy").status == "made"
+        return original(self, *args, **rest)
+
+    with (
+        mock.patch.object(us.Book, "append", overtaken),
+        pytest.raises(errors.OutputError, match="paid for by a copy of its folder"),
+    ):
+        start(folder)
+    assert not (folder / "out" / "stand-in.release").exists()
+    with pytest.raises(errors.OutputError, match="this run was paid for"):
+        start(folder)
+    assert us.Book().spent("t").runs == 1
+
+
 def test_a_copy_made_while_facts_are_bought_does_not_buy_others(bought):
     record = bought / "out" / "stand-in.release.partial"
     lines = record.read_bytes().splitlines(True)
@@ -457,13 +478,35 @@ def test_the_quality_of_an_honest_record_is_asked_once(stopped):
     """Killed between the release and the word in the book that it is finished; then a backup is put back."""
     forge(stopped, lambda lines: lines[0]["run"].update(rows=5))
     shutil.copytree(stopped / "out", stopped / "backup")
-    with mock.patch.object(us.Book, "went_on", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with mock.patch.object(us.Book, "finish", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         start(stopped)
     assert us.Release.load(stopped / "out" / "stand-in.release").quality is not None
     (stopped / "out").rename(stopped / "handed-over")
     (stopped / "backup").rename(stopped / "out")
     assert start(stopped).status == "resumed"
     assert us.Release.load(stopped / "out" / "stand-in.release").quality is None
+
+
+def test_the_quality_of_two_copies_of_a_record_is_asked_once(stopped):
+    """Both are finished from what was measured, and one is quicker after both have looked into the book."""
+    forge(stopped, lambda lines: lines[0]["run"].update(rows=5))
+    shutil.copytree(stopped / "out", stopped / "copy")
+    original = Independent.finish
+
+    def overtaken(*args, **rest):
+        with mock.patch.object(Independent, "finish", original):
+            (stopped / "out").rename(stopped / "slow")
+            (stopped / "copy").rename(stopped / "out")
+            assert start(stopped).status == "resumed"
+            (stopped / "out").rename(stopped / "copy")
+            (stopped / "slow").rename(stopped / "out")
+        return original(*args, **rest)
+
+    with mock.patch.object(Independent, "finish", overtaken):
+        assert start(stopped).status == "resumed"
+    told = [us.Release.load(stopped / name / "stand-in.release").quality for name in ("copy", "out")]
+    assert told[0] is not None
+    assert told[1] is None
 
 
 def test_a_quality_that_was_answered_for_one_fit_is_not_asked_again_for_another(folder):

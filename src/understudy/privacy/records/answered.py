@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from io import FileIO
 from pathlib import Path
@@ -28,9 +28,11 @@ class Answered:
     Args:
         folder: the book's folder.
         run: the run's mark.
+        turn: what is entered while the number rises; it raises where that is another attempt's to do.
     """
 
-    def __init__(self, folder: Path, run: str) -> None:
+    def __init__(self, folder: Path, run: str, turn: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+        self._turn = turn
         self._path = folder / f"{hashlib.sha256(run.encode()).hexdigest()[:32]}.answered"
         self._file: FileIO | None = None
 
@@ -52,17 +54,19 @@ class Answered:
     def rise_to(self, number: int) -> Callable[[], None]:
         """What writes down that so many answers are given; to be called right before the last of them is on record.
 
-        A process that is killed in between leaves a record that counts as an older copy. So nothing but the writing is
-        left to the call. It is always as many bytes in the same place: a disk that fills up later leaves a whole
-        number.
+        The call raises OutputError where as many answers were given before, by whatever process: one price is for one
+        answer.
+
+        A process that is killed in between leaves a record that counts as an older copy. So the writing is the last
+        thing that the call does. It is always as many bytes in the same place: a disk that fills up later leaves a
+        whole number.
 
         Raises:
             OutputError: when it cannot be written; the answer was given to nobody.
         """
         with self._told():
             self._file = self._file or FileIO(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
-            self._file.seek(0)
-        return partial(self._write, self._file, str(number).zfill(_DIGITS).encode())
+        return partial(self._write, self._file, number)
 
     def settle(self) -> None:
         """Make the number durable, before anyone gets the answer.
@@ -80,15 +84,21 @@ class Answered:
             self._file.close()
             self._file = None
 
-    def _write(self, file: FileIO, text: bytes) -> None:
-        with self._told():
-            file.write(text)
+    def _write(self, file: FileIO, number: int) -> None:
+        with self._turn(), self._told():
+            file.seek(0)
+            if int(file.read(_DIGITS) or b"0") >= number:
+                raise OutputError(
+                    "another process was given the answer that this run asks for; this one stops before its next answer"
+                )
+            file.seek(0)
+            file.write(str(number).zfill(_DIGITS).encode())
 
     @contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
-        except OSError:
+        except (OSError, ValueError):
             raise OutputError(f"{self._path} cannot be written; the run stops before it gets an answer") from None
 
     def forget(self) -> None:

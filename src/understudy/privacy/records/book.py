@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,7 +23,11 @@ from understudy.accounting.exact import float_above, float_below, fraction_of, u
 from understudy.arguments import as_path
 from understudy.errors import BudgetExceeded, OutputError, SettingError
 from understudy.gate.randomness import is_insecure
+from understudy.privacy.records.answered import Answered
 from understudy.privacy.records.limit import Limit, entry_of, past_year, units
+
+_FINISHED = "finished"
+"""What the book says of a run instead of an attempt's mark once its release is there."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,10 @@ class Spent:
         delta: the delta of that epsilon.
         mixed: whether the runs protect different units (a row, a person, one replaced); the sum then holds for none of
             them as it stands.
+
+    **Guarantees.** The sum of several runs holds if their budgets were fixed in advance. Runs may ask whatever earlier
+    answers suggest; but where the budget of a run was chosen by looking at earlier releases, this sum depends on them
+    and bounds nothing. What holds then is a limit that was set before the first run (`Limit.used`).
     """
 
     runs: int
@@ -48,7 +56,11 @@ class Spent:
 
     def __str__(self) -> str:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
-        note = "; the runs protect different units, so this sum is a guarantee for none of them" if self.mixed else ""
+        note = (
+            "; holds for budgets fixed in advance, not chosen by looking at earlier releases" if self.runs > 1 else ""
+        )
+        if self.mixed:
+            note = "; the runs protect different units, so this sum is a guarantee for none of them"
         if self.epsilon is None:
             return f"{runs}, rho {upwards(self.rho)} in all{note}"
         return f"{runs}, epsilon {upwards(self.epsilon)} in all at delta {upwards(self.delta or 0.0)}{note}"
@@ -103,7 +115,7 @@ class Book:
         unit: str,
         run: str | None = None,
         limited: bool = False,
-    ) -> None:
+    ) -> bool:
         """Write a run's budget down, durably, before its first answer exists.
 
         Args:
@@ -113,6 +125,10 @@ class Book:
             run: the run's own mark; a run that is there already is not written again, so one that was killed and
                 started again counts once.
             limited: refuse a run that would pass the yearly limit; of two at the same time, the second.
+
+        Returns:
+            Whether it was written. False says that the run was there already: of two attempts at the same time, the
+            second, which must then ask nothing that is not on its record.
 
         Raises:
             SettingError: for a run in test mode: seeded noise never enters the book.
@@ -126,31 +142,75 @@ class Book:
         self.check(dataset)
         with self._alone(dataset) as file:
             if run is not None and self.holds(dataset, run):
-                return
+                return False
             if limited and (passed := self.passed(dataset, budget, unit=unit)) is not None:
                 raise BudgetExceeded(f"{passed}. Another run was quicker; nothing was spent")
             _write_line(file, json.dumps(entry))
+            return True
 
-    def went_on(self, dataset: str, run: str, attempt: str) -> None:
-        """Write down that a run is gone on with, or finished, before anything else is asked.
-
-        A record of the run that does not know this attempt is an older copy: its questions were answered since.
+    def went_on(self, dataset: str, run: str, attempt: str, *, known: Collection[str] = (), answers: int = 0) -> bool:
+        """Write down that an attempt goes on with a run, before it asks anything else.
 
         Args:
             dataset: the dataset's name.
             run: the run's mark.
             attempt: the attempt's own mark.
+            known: the marks of attempts that the attempt's record of the run knows.
+            answers: how many answers the record holds.
+
+        Returns:
+            Whether it was written. False says that the record is an older copy: of two attempts at the same time that
+            go on from one record, the second.
 
         Raises:
             OutputError: when the file cannot be written.
         """
         with self._alone(dataset) as file:
+            if self.outdated(dataset, run, known=known, answers=answers):
+                return False
+            _write_line(file, json.dumps({"time": _now(), "run": run, "attempt": attempt}))
+            return True
+
+    def outdated(self, dataset: str, run: str, *, known: Collection[str], answers: int) -> bool:
+        """Whether a run went on since a record of it was copied: in another attempt, or in the one that was copied."""
+        attempt = self.attempt(dataset, run)
+        return (attempt is not None and attempt not in known) or answers < Answered(self.folder, run).number
+
+    @contextmanager
+    def turn(self, dataset: str, run: str, attempt: str | None) -> Iterator[None]:
+        """The moment in which an attempt counts its next answer; no other attempt goes on with the run until it ends.
+
+        Args:
+            dataset: the dataset's name.
+            run: the run's mark.
+            attempt: the attempt's own mark; None for the first.
+
+        Raises:
+            OutputError: when another attempt went on with the run since, or finished it. The answer goes to nobody.
+        """
+        with self._alone(dataset):
             if self.attempt(dataset, run) != attempt:
-                _write_line(file, json.dumps({"time": _now(), "run": run, "attempt": attempt}))
+                raise OutputError(
+                    "another process went on with a copy of this run; this one stops before its next answer, which "
+                    "would be a second one for the same price"
+                )
+            yield
+
+    def finish(self, dataset: str, run: str) -> None:
+        """Write down that a run's release is there: no record of the run is gone on with any more.
+
+        Raises:
+            OutputError: when the file cannot be written.
+        """
+        with self._alone(dataset) as file:
+            if self.attempt(dataset, run) != _FINISHED:
+                _write_line(file, json.dumps({"time": _now(), "run": run, "attempt": _FINISHED}))
+            Answered(self.folder, run).forget()
 
     def attempt(self, dataset: str, run: str) -> str | None:
         """The mark of the last attempt that went on with a run; None where none did."""
-        found = [line["attempt"] for line in self._lines(dataset) if "attempt" in line and line["run"] == run]
+        lines = self._lines(dataset, holding=json.dumps(run))  # asked for at each answer, of a page of many runs
+        found = [line["attempt"] for line in lines if "attempt" in line and line["run"] == run]
         return str(found[-1]) if found else None
 
     @contextmanager
@@ -224,14 +284,15 @@ class Book:
         last = {line["run"]: {"last": line["time"]} for line in lines if "attempt" in line}
         yield from (line | last.get(line.get("run"), {}) for line in lines if "attempt" not in line)
 
-    def _lines(self, dataset: str) -> Iterator[dict[str, Any]]:
+    def _lines(self, dataset: str, holding: str = "") -> Iterator[dict[str, Any]]:
+        """What the page says, or those of its lines that hold a text."""
         path = self.path(dataset)
         try:
             lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         except (OSError, ValueError):
             raise OutputError(f"the book {path} cannot be read; repair or move it") from None
         for number, line in enumerate(lines, 1):
-            if not line.strip():
+            if not line.strip() or holding not in line:
                 continue
             try:
                 yield _checked(json.loads(line))
@@ -243,7 +304,7 @@ class Book:
 
         **Guarantees.** Two theorems bound it and the smaller epsilon is told, with its delta: the rhos add up and are
         converted once, at the sum of the runs' deltas less what they set aside for purchases; and the runs' own
-        epsilons and deltas add up.
+        epsilons and deltas add up. Both hold for budgets that were fixed in advance (see `Spent`).
         """
         entries = list(self.entries(dataset))
         rho = float_above(sum((fraction_of(entry["rho"]) for entry in entries), Fraction(0)))

@@ -37,6 +37,20 @@ def test_the_number_is_kept_by_run_in_one_place_of_one_size(tmp_path):
     assert (one.number, other.number) == (0, 1)
 
 
+def test_of_two_that_count_the_same_answer_one_is_refused(tmp_path):
+    """As a process and its snapshot, which know the same, or two that go on from copies of one record."""
+    one, other = Answered(tmp_path, "it"), Answered(tmp_path, "it")
+    first, second = one.rise_to(3), other.rise_to(3)
+    first()
+    with pytest.raises(OutputError, match="another process was given the answer"):
+        second()
+    assert one.number == 3
+    other.rise_to(4)()
+    assert one.number == 4
+    one.close()
+    other.close()
+
+
 def test_what_cannot_be_read_or_written_stops_the_run(tmp_path):
     one = Answered(tmp_path, "it")
     one.rise_to(1)()

@@ -35,6 +35,20 @@ def test_two_runs_add_epsilons_and_deltas_where_that_is_smaller(shelf):
     assert shelf.spent("people").delta == pytest.approx(2e-9)
 
 
+def test_the_sum_of_several_runs_says_under_which_assumption_it_holds(shelf):
+    budget, words = (
+        Budget.of(rho=0.25),
+        "; holds for budgets fixed in advance, not chosen by looking at earlier releases",
+    )
+    shelf.append("people", budget, unit=UNIT)
+    assert str(shelf.spent("people")) == "1 run, rho 0.25 in all"
+    shelf.append("people", budget, unit=UNIT)
+    assert str(shelf.spent("people")) == f"2 runs, rho 0.5 in all{words}"
+    for _ in range(2):
+        shelf.append("others", Budget.of(epsilon=1.0, delta=0), unit=UNIT)
+    assert str(shelf.spent("others")) == f"2 runs, epsilon 2 in all at delta 0{words}"
+
+
 def test_many_runs_add_rhos_where_that_is_smaller(shelf):
     budget = Budget.of(epsilon=1.0, delta=1e-9)
     for _ in range(50):
@@ -163,3 +177,25 @@ def test_a_page_that_an_editor_left_without_its_last_line_end_is_gone_on_with(sh
 def test_entries_are_plain_json_lines(shelf):
     shelf.append("people", Budget.of(rho=1.0), unit=UNIT)
     assert json.loads(shelf.path("people").read_text())["rho"] == "1"
+
+
+def test_a_run_is_entered_once_and_who_comes_second_is_told(shelf):
+    assert shelf.append("people", Budget.of(rho=1.0), unit=UNIT, run="it")
+    assert not shelf.append("people", Budget.of(rho=1.0), unit=UNIT, run="it")
+    assert shelf.spent("people").runs == 1
+
+
+def test_of_two_attempts_that_go_on_from_one_record_one_is_let(shelf):
+    shelf.append("people", Budget.of(rho=1.0), unit=UNIT, run="it")
+    assert shelf.went_on("people", "it", "one")
+    assert not shelf.went_on("people", "it", "two")
+    assert shelf.went_on("people", "it", "three", known=["one"])
+    for attempt in (None, "one", "two"):
+        with pytest.raises(OutputError, match="went on with a copy of this run"), shelf.turn("people", "it", attempt):
+            pass
+    with shelf.turn("people", "it", "three"):
+        pass
+    shelf.finish("people", "it")
+    assert not shelf.went_on("people", "it", "four", known=["one", "three"])
+    with pytest.raises(OutputError, match="went on with a copy of this run"), shelf.turn("people", "it", "three"):
+        pass
