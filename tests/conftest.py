@@ -31,6 +31,7 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
 @pytest.fixture(autouse=True)
 def book(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path_factory.mktemp("book")
+    monkeypatch.setenv("UNDERSTUDY_LEDGER", str(folder / "ledger.db"))
     monkeypatch.setenv("UNDERSTUDY_BOOK", str(folder))
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))

@@ -21,15 +21,14 @@ if _typing.TYPE_CHECKING:
     from understudy.domain import Clique, Domain
     from understudy.evaluation import evaluate
     from understudy.gate import PrivateTable
+    from understudy.ledger import Ledger
     from understudy.measurement import Measurement
     from understudy.mechanism import MECHANISMS, Fit, Mechanism
-    from understudy.privacy.records.book import Book
     from understudy.progress import Step
     from understudy.release import Release
+    from understudy.run.road import resume, synthesize
     from understudy.schema import Schema
     from understudy.source import Source
-    from understudy.synthesis.interrupted import resume
-    from understudy.synthesis.road import synthesize
 
 _HOMES = {
     "domain": ("Clique", "Domain"),
@@ -38,13 +37,12 @@ _HOMES = {
     "mechanism": ("MECHANISMS", "Fit", "Mechanism"),
     "accounting": ("Budget", "Receipt"),
     "gate": ("PrivateTable",),
-    "privacy.records.book": ("Book",),
+    "ledger": ("Ledger",),
     "progress": ("Step",),
     "release": ("Release",),
     "schema": ("Schema",),
     "source": ("Source",),
-    "synthesis.interrupted": ("resume",),
-    "synthesis.road": ("synthesize",),
+    "run.road": ("resume", "synthesize"),
 }
 """Which module each name comes from; a new name goes here, above, and into `__all__`."""
 
@@ -52,11 +50,11 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "MECHANISMS",
-    "Book",
     "Budget",
     "Clique",
     "Domain",
     "Fit",
+    "Ledger",
     "Measurement",
     "Mechanism",
     "PrivateTable",

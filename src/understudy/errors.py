@@ -7,9 +7,10 @@ UnderstudyError               1   something we can explain went wrong
 │   ├── SettingError          3   an option or argument is out of range
 │   └── ReleaseError          5   a release file is damaged, altered, or of a newer format
 ├── BudgetExceeded            6   the request would spend more than the budget has left
-├── Paid                      7   it failed after budget was spent; what was paid for is kept
-├── OutputError               8   an output cannot be written (checked before anything is spent)
-└── Unforeseen               70   our fault: told by its type and place in the code, never in its own words
+├── RunInterrupted        7   a run failed after budget was spent; its answers are recorded and it can be resumed
+├── OutputError           8   an output cannot be written (checked before anything is spent)
+├── LedgerError           9   the ledger cannot be read or written
+└── InternalError        70   our fault: reported by its type and place in the code, never by its message
 ```
 
 **Privacy.** A message may quote what is public: names of columns, files and options, declared values, budgets. It never
@@ -54,8 +55,8 @@ class BudgetExceeded(UnderstudyError):
     exit_code = 6
 
 
-class Paid(UnderstudyError):
-    """A run failed after budget was spent. The charge stands; the message says where the measurements are kept."""
+class RunInterrupted(UnderstudyError):
+    """A run failed after budget was spent. The charges stand; the answers are in the ledger and the run can go on."""
 
     exit_code = 7
 
@@ -66,7 +67,13 @@ class OutputError(UnderstudyError):
     exit_code = 8
 
 
-class Unforeseen(UnderstudyError):
-    """Something went wrong that we did not foresee. Its own words may quote a cell, so they are never shown."""
+class LedgerError(UnderstudyError):
+    """The ledger cannot be read or written. Nothing was read, or the run can go on once the ledger is back."""
+
+    exit_code = 9
+
+
+class InternalError(UnderstudyError):
+    """Something went wrong that we did not foresee. The cause's own message may quote a cell and is never shown."""
 
     exit_code = 70

@@ -11,9 +11,5 @@ class ManyRows(Notice):
     """More synthetic rows were asked for than the true table can have: standard errors from them are too small."""
 
 
-class PastLimit(Notice):
-    """A run passes the dataset's yearly limit."""
-
-
 class WeakBudget(Notice):
     """A budget promises hardly anything: its epsilon or its delta is far above what anybody would call private."""

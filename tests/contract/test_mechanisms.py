@@ -120,7 +120,7 @@ def test_an_interrupted_run_of_a_guest_is_resumed_by_name(offered, tmp_path, mon
 
     offered(guest=Guest)
     monkeypatch.setattr(us.Release, "save", lambda *_: 1 / 0)
-    with pytest.raises(us.errors.Paid):
+    with pytest.raises(us.errors.RunInterrupted):
         us.synthesize(
             pl.DataFrame({"a": [0]}), us.Schema.from_domain({"a": 2}), rho=1.0, mechanism="guest", output=tmp_path / "r"
         )

@@ -117,7 +117,7 @@ def test_failing_runs_tell_two_tables_apart_by_paid_answers_alone(tmp_path, monk
                 table.unlink()
 
     left = check_twins(run, FIRST, second, tmp_path / "twin")
-    assert (b"Unforeseen" if stage == "read" else b"Paid") in left["ending"]
+    assert (b"InternalError" if stage == "read" else b"RunInterrupted") in left["ending"]
     assert ("r.partial" in left) == (stage != "read")
 
 

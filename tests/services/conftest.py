@@ -30,7 +30,7 @@ def missing(reason: str) -> None:
 
 @pytest.fixture(autouse=True)
 def own_book(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "book"))
+    monkeypatch.setenv("UNDERSTUDY_LEDGER", str(tmp_path / "ledger.db"))
 
 
 class Server:

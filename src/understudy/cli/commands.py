@@ -11,11 +11,10 @@ import typer
 
 from understudy.cli import (
     answer,
-    book,
     bundle,
     demo,
     evaluate,
-    journey,
+    ledger,
     plan,
     reference,
     release,
@@ -30,7 +29,7 @@ app = typer.Typer(
     cls=Guarded,
     help="Make differentially private stand-ins for sensitive tables.",
     epilog="Exit codes: 0 done, 2 wrong usage, 3 unusable input or setting, 4 schema, 5 release file, 6 budget, "
-    "7 failed after spending (what was paid for is kept), 8 output cannot be written, 70 our fault, "
+    "7 interrupted after spending (resume it), 8 output cannot be written, 9 ledger, 70 our fault, "
     "130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -58,18 +57,19 @@ def _every(
 
 app.command()(plan.plan)
 app.command()(run.synthesize)
-app.command()(journey.run)
-app.command()(journey.rehearse)
+app.command()(run.run)
+app.command()(run.rehearse)
 app.command()(release.sample)
 app.command()(release.inspect)
 app.command()(answer.answer)
 app.command()(answer.bounds)
 app.command()(run.resume)
+app.command()(run.runs)
 app.command()(run.mechanisms)
-app.command()(book.book)
 app.command()(evaluate.evaluate)
 app.command()(report.report)
 app.command()(bundle.bundle)
 app.command()(demo.demo)
 app.command(hidden=True)(reference.reference)
 app.add_typer(schema.app, name="schema")
+app.add_typer(ledger.app, name="ledger")

@@ -17,6 +17,9 @@ from understudy.progress import Progress, Step, silent
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
 Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
+LedgerAddress = Annotated[
+    str | None, typer.Option("--ledger", metavar="FILE|URL", help="The ledger; default: UNDERSTUDY_LEDGER, else yours.")
+]
 
 
 def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: bool = False) -> None:

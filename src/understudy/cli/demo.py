@@ -33,8 +33,8 @@ def demo(
     The table has 20,190 rows of the RAND health insurance experiment.
     """
     from understudy.release.write import write_rows
+    from understudy.run.road import synthesize
     from understudy.schema import Schema
-    from understudy.synthesis.road import synthesize
 
     table = _real_table()
     schema = Schema.load(Path(__file__).with_name("randhie.schema.yaml"))
@@ -67,14 +67,14 @@ def demo(
 
 
 def _added_up() -> str:
-    """What the book adds up; a newcomer on a machine where others tried the demo is told why there are more runs."""
-    from understudy.privacy.records.book import Book
+    """What was spent so far. On a machine where others tried the demo, it says why there are more runs."""
+    from understudy.ledger import Ledger
 
-    spent = Book().spent(DATASET)
+    spent = Ledger().total(DATASET)
     if spent.runs == 1:
         return f"Spent on {DATASET!r} so far: {spent}"
     earlier = "an earlier demo" if spent.runs == 2 else f"{spent.runs - 1} earlier demos"
-    return f"With {earlier} on this computer, about the same people: {spent} (understudy book {DATASET})"
+    return f"With {earlier} on this computer, about the same people: {spent} (understudy ledger show {DATASET})"
 
 
 def _write_reports(folder: Path, release: Release, table: Any, progress: Progress) -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""`synthesize`, `resume`, `mechanisms`: from rows to a release.
+"""`synthesize`, `run`, `rehearse`, `resume`, `runs`, `mechanisms`: from rows to a release.
 
 `synthesize` is long because every option is a parameter; what it does is one call.
 """
@@ -10,11 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, progress_shown, set_value, tell
+from understudy.cli.console import Json, LedgerAddress, Quiet, progress_shown, set_value, tell
 from understudy.errors import SettingError
 
 if TYPE_CHECKING:
     from understudy.release import Release
+    from understudy.run import Outcome
+
+
+_WORDS = {
+    "made": "Made from the table",
+    "resumed": "Finished what an interrupted attempt had begun; the run is counted once",
+    "completed": "The run was finished; what was missing is made again; nothing was spent",
+    "unchanged": "Already finished; nothing was done or spent",
+}
 
 
 def synthesize(
@@ -53,7 +62,7 @@ def synthesize(
     discovery_share: Annotated[
         float, typer.Option(help="Part of the budget that buys what the schema wants discovered.")
     ] = 0.1,
-    dataset: Annotated[str | None, typer.Option(help="Name in the book; by default the file's name.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Name in the ledger; by default the file's name.")] = None,
     noise: Annotated[str, typer.Option(help="Noise sampler: exact or opendp.")] = "exact",
     query: Annotated[
         Path | None, typer.Option(metavar="FILE.sql", help="A SELECT to read instead of a table; files are `data`.")
@@ -61,6 +70,7 @@ def synthesize(
     temp_dir: Annotated[
         Path | None, typer.Option(help="Where engines may put files while they work; removed in the end.")
     ] = None,
+    ledger: LedgerAddress = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -72,9 +82,9 @@ def synthesize(
 
     understudy synthesize 'postgresql://host/db?table=people' -s people.schema.yaml --rho 0.1 -o people.release
     """
+    from understudy.run.road import dataset_name
+    from understudy.run.road import synthesize as make_release
     from understudy.source.sql.place import read_query, refuse_password
-    from understudy.synthesis.road import dataset_name
-    from understudy.synthesis.road import synthesize as make_release
 
     refuse_password(data)
     with progress_shown(quiet=quiet or as_json) as progress:
@@ -94,27 +104,112 @@ def synthesize(
             discovery_share=discovery_share,
             query=None if query is None else read_query(query),
             temp_dir=temp_dir,
+            ledger=ledger,
             **_parsed(setting or []) | _given(keep or [], public=public, workload=workload, generator=generator),
         )
-    _report(release, output, dataset or dataset_name(data), quiet=quiet, as_json=as_json)
+    _report(release, output, dataset or dataset_name(data), ledger, quiet=quiet, as_json=as_json)
 
 
-def resume(
-    partial: Annotated[Path, typer.Argument(help="The .partial file that the interrupted run left.")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The release file to make.")] = None,
+def run(
+    file: Annotated[Path, typer.Argument(help="The run file (YAML): data, schema, budget, mechanism, outputs.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")],
+    quality: Annotated[
+        str | None, typer.Option(metavar="SHARE", help="Keep this part of the budget, e.g. 5%, to measure the error.")
+    ] = None,
+    rehearse: Annotated[
+        bool, typer.Option("--rehearse", help="Practise on rows made from the schema; costs nothing.")
+    ] = False,
+    ledger: LedgerAddress = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Finish an interrupted run from what it had measured. Spends nothing and reads no rows."""
-    from understudy.synthesis.interrupted import resume as resume_run
+    """Make release, rows and report in one step, from one file.
 
-    target = output or partial.with_name(partial.name.removesuffix(".partial"))
-    if target == partial:
-        raise SettingError("say where the release goes with --output: the file's name does not end in .partial")
+    Run again, it does only what is missing: a finished run costs nothing, an interrupted one is never paid twice.
+    """
+    from understudy.run import run as run_file
+
     with progress_shown(quiet=quiet or as_json) as progress:
-        release = resume_run(partial, output=target, progress=progress)
-    words = f"Release: {target}\nGuarantee: {release.receipt.guarantee()}\nNothing more was spent."
+        outcome = run_file(file, output, quality=quality, rehearse=rehearse, progress=progress, ledger=ledger)
+    tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+
+
+def rehearse(
+    schema: Annotated[Path, typer.Argument(help="What is public about a table; the table itself is not needed.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")] = Path("rehearsal-out"),
+    epsilon: Annotated[float, typer.Option(help="The budget that the real run would have.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Beside epsilon.")] = 1e-9,
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
+    rows: Annotated[
+        int | None,
+        typer.Option(help="Rows to make up. Default: as declared, or 1000 (20000 where facts are bought)."),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For the made-up rows.")] = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Practise a whole run on rows made from a schema alone. Costs nothing; all it makes is marked."""
+    from understudy.run import rehearse as rehearse_run
+
+    with progress_shown(quiet=quiet or as_json) as progress:
+        outcome = rehearse_run(
+            schema, output, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows, seed=seed, progress=progress
+        )
+    tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+
+
+def resume(
+    run: Annotated[str, typer.Argument(help="The run, or the beginning of its identifier; see `understudy runs`.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The release file; default: the place it was meant for.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="The table, where it was moved since.")] = None,
+    ledger: LedgerAddress = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Go on with an interrupted run: it keeps its answers, asks only what is missing, and is counted once.
+
+    Where the table is gone, the release is made from what was measured. Costs nothing more.
+    """
+    from understudy.ledger import Ledger
+    from understudy.run import run as run_file
+    from understudy.run.road import resume as resume_run
+
+    place = Ledger(ledger).find(run).spec.get("place", {})
+    with progress_shown(quiet=quiet or as_json) as progress:
+        if output is None and data is None and Path(place.get("run", "")).is_file():
+            outcome = run_file(place["run"], place["folder"], progress=progress, ledger=ledger)
+            tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+            return
+        if output is None and "release" not in place:
+            raise SettingError("--output: say where the release goes; the run was not given a file for it")
+        target = output or Path(place["release"])
+        release = resume_run(run, data=data, output=target, progress=progress, ledger=ledger)
+    words = f"Release: {target}\nGuarantee: {release.receipt.guarantee()}\nThe run is counted once."
     tell(words, summary(release, target), quiet=quiet, as_json=as_json)
+
+
+def runs(
+    dataset: Annotated[str | None, typer.Argument(help="Of one dataset; default: of all.")] = None,
+    ledger: LedgerAddress = None,
+    as_json: Json = False,
+) -> None:
+    """List the runs in the ledger: unfinished ones can go on with `understudy resume`."""
+    from understudy.accounting.exact import float_above
+    from understudy.ledger import Ledger
+
+    found, lines = [], []
+    for one in Ledger(ledger).reservations(dataset):
+        epsilon = None if one.budget.epsilon is None else float_above(one.budget.epsilon)
+        rho, time = float_above(one.budget.rho), one.time.isoformat(timespec="seconds")
+        cost = f"rho {rho:.4g}" if epsilon is None else f"epsilon {epsilon:.4g}"
+        lines.append(
+            f"{one.run}  {time[:16]}  {one.state:<10}  {one.answers:>4} answers  {cost}  {one.dataset}  ({one.who})"
+        )
+        row = {"run": one.run, "dataset": one.dataset, "state": one.state, "answers": one.answers, "time": time}
+        found.append(row | {"epsilon": epsilon, "rho": rho, "who": one.who})
+    tell("\n".join(lines) or "No run is in the ledger.", {"runs": found}, as_json=as_json)
 
 
 def mechanisms(as_json: Json = False) -> None:
@@ -130,6 +225,18 @@ def mechanisms(as_json: Json = False) -> None:
     tell("\n".join(lines), rows, as_json=as_json)
 
 
+def _words(outcome: Outcome) -> str:
+    facts: Any = outcome.summary
+    done = "Made from the schema alone" if facts["rehearsal"] and outcome.status == "made" else _WORDS[outcome.status]
+    lines = [f"{done}.", f"Release: {facts['release']}"]
+    lines += [f"Rows: {path}" for path in facts["rows"]]
+    lines += [f"Report{' (for the custodian only)' * (k == 'custodian')}: {p}" for k, p in facts["reports"].items()]
+    if facts.get("quality"):
+        low, high = facts["quality"]["interval"]
+        lines.append(f"Workload error: {100 * low:.3g} % to {100 * high:.3g} % of rows misplaced (95 % interval)")
+    return "\n".join([*lines, f"Guarantee: {facts['guarantee']}"])
+
+
 def summary(release: Release, path: Path) -> dict[str, Any]:
     """What a script wants to know about a release and where it is."""
     from understudy.release.facts import facts
@@ -137,15 +244,15 @@ def summary(release: Release, path: Path) -> dict[str, Any]:
     return {"release": str(path), **facts(release)}
 
 
-def _report(release: Release, path: Path, dataset: str, *, quiet: bool, as_json: bool) -> None:
-    from understudy.privacy.records.book import Book
+def _report(release: Release, path: Path, dataset: str, ledger: str | None, *, quiet: bool, as_json: bool) -> None:
+    from understudy.ledger import Ledger
 
     data = summary(release, path)
     words = [f"Release: {path}", f"Guarantee: {release.receipt.guarantee()}"]
     if not release.receipt.insecure:
-        spent = Book().spent(dataset)
+        spent = Ledger(ledger).total(dataset)
         words.append(f"Spent on {dataset!r} so far: {spent}")
-        data |= {"dataset": dataset, "book": {"runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon}}
+        data |= {"dataset": dataset, "spent": {"runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon}}
     words += [] if release.quality is None else [f"Workload error: {release.quality.text()}"]
     words.append(f"Rows: understudy sample {path} -o rows.csv")
     tell("\n".join(words), data, quiet=quiet, as_json=as_json)

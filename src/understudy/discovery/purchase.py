@@ -75,11 +75,20 @@ def _trial(column: Column) -> Column:
 
 
 class Unread:
-    """A source that tells whose rows they are and counts nothing: what the gate holds until there is a coding."""
+    """A source without rows: it says whose rows they are and what their codes are, and counts nothing.
 
-    def __init__(self, schema: Schema) -> None:
-        self.domain, self.unit, self.rows_public = Domain({}), schema.privacy_unit, schema.rows
-        self.rows_used = None  # whether rows can be dropped is known once there is a coding
+    Args:
+        schema: the schema.
+        coded: whether the schema's coding is complete; before discovery there is none.
+    """
+
+    def __init__(self, schema: Schema, *, coded: bool = False) -> None:
+        self.domain, self.unit, self.rows_public = (
+            (schema.domain if coded else Domain({})),
+            schema.privacy_unit,
+            schema.rows,
+        )
+        self.rows_used = schema.rows_used if coded else None
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Nothing."""
@@ -130,7 +139,6 @@ class Shop:
         self._price = self.rho / sum(weights, Fraction(0))
         account = self.table.account
         self._before = account.spent
-        # Half of it is used: a run that was killed while it bought can be started again, and buy again.
         self._delta = account.budget.purchase_delta - sum((charge.delta for charge in account.charges), Fraction(0))
         words = [column for column in self.schema.open if column.may_need_delta]
         if self._delta <= 0 and words:
@@ -181,7 +189,7 @@ class Shop:
         share = (self.rho - (self.table.account.spent - self._before)) / len(columns)  # with what searches left over
         for column in columns:
             self.progress(Step("discover", None, f"the values of {column.name}"))
-            found = table.values(column.name, rho=share, delta=self._delta / 2 / len(columns))
+            found = table.values(column.name, rho=share, delta=self._delta / len(columns))
             self._facts[column.name] = partial(_categories, found, column, self.schema.dialect)
 
     # -- the gate --------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -50,37 +50,16 @@ from understudy.source.protocol import CountsValues
 T = TypeVar("T")
 
 
-class Journal(Protocol):
-    """What the gate tells; a partial release or a book listens."""
+class Recorder(Protocol):
+    """Where a run's questions and answers are recorded; a table used on its own has none."""
 
-    def charged(self, charges: Sequence[Charge]) -> None:
-        """These charges were paid; called before a row is read for them."""
+    def recall(self, charges: Sequence[Charge]) -> Any | None:
+        """The recorded answer to the next question, or None where it was not answered yet. No row was read for it."""
         ...
 
-    def measured(self, measurement: Measurement, recoding: Recoding) -> None:
-        """This measurement was made, on codes merged by `recoding`."""
+    def record(self, charges: Sequence[Charge], answer: Any, recoding: Recoding) -> None:
+        """Record an answer durably; called before anybody sees it. `recoding` is in force for a measurement."""
         ...
-
-    def released(self, answer: T) -> T:
-        """An answer, before anyone gets it; what is given back is what they get.
-
-        **Privacy.** A run that was begun before may give the answer that it gave then, to a question paid for once.
-        """
-        ...
-
-
-class Forgetful:
-    """The journal of a table used on its own: it writes nothing."""
-
-    def charged(self, charges: Sequence[Charge]) -> None:
-        """Do nothing."""
-
-    def measured(self, measurement: Measurement, recoding: Recoding) -> None:
-        """Do nothing."""
-
-    def released(self, answer: T) -> T:
-        """The answer."""
-        return answer
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -282,7 +261,7 @@ class PrivateTable:
         source: the rows.
         budget: what may be spent.
         noise: "exact" (ours) or "opendp", or an object with the same two methods.
-        journal: where payments and measurements are written the moment they exist.
+        recorder: where answers are recorded before anybody sees them, and recalled from when a run goes on.
         plan: sigma of each measurement, for a run that fixed all of them in advance under a "pld" budget; each may be
             made once, and nothing else.
     """
@@ -293,7 +272,7 @@ class PrivateTable:
         budget: Budget,
         *,
         noise: str | Noise = "exact",
-        journal: Journal | None = None,
+        recorder: Recorder | None = None,
         plan: Mapping[Clique, float] | None = None,
     ) -> None:
         if not isinstance(source, Source):
@@ -301,7 +280,7 @@ class PrivateTable:
         self.__source = source
         self.__account = Account(budget)
         self.__noise = noise_named(noise)
-        self.__journal = journal or Forgetful()
+        self.__recorder = recorder
         self.__recoding = Recoding.identity()
         self.__distances = Distances()
         self.__counted = Counted()
@@ -417,16 +396,16 @@ class PrivateTable:
         if not wanted:
             return []
         charges = self._measure_charges(wanted, rho, weights)
-        self._pay(charges)
         if self.__plan is not None:
             for clique in wanted:
                 del self.__plan[clique]
-        paid = {charge.about[0]: charge for charge in charges}
-        measured: dict[Clique, Measurement] = {}
-        for clique, counts in self._counts(wanted):
-            measured[clique] = self._noisy(clique, counts, paid[clique])
-            self.__journal.measured(measured[clique], self.__recoding)
-        return [measured[clique] for clique in wanted]
+
+        def count() -> list[Measurement]:
+            paid = {charge.about[0]: charge for charge in charges}
+            found = {clique: self._noisy(clique, counts, paid[clique]) for clique, counts in self._counts(wanted)}
+            return [found[clique] for clique in wanted]
+
+        return self._answer(charges, count)
 
     @in_turn
     def select(
@@ -463,12 +442,14 @@ class PrivateTable:
         self._refuse_if_planned()
         pure = self.__account.budget.pure
         charge = exponential(wanted, sensitivity, share=self.__account.share(rho), pure=pure)
-        self._pay([charge])
-        keep = not isinstance(against, FixedMarginals)
-        distances.update(distances_of(self._counts(list(given), keep=keep), given))
-        scores, unit = whole_scores([distances[clique] for clique in wanted], weight, offset)
-        chosen = exponential_mechanism(scores, Fraction(charge.scale) / (2 * sensitivity * unit))
-        return self._released(wanted[chosen])
+
+        def choose() -> Clique:
+            keep = not isinstance(against, FixedMarginals)
+            distances.update(distances_of(self._counts(list(given), keep=keep), given))
+            scores, scale = whole_scores([distances[clique] for clique in wanted], weight, offset)
+            return wanted[exponential_mechanism(scores, Fraction(charge.scale) / (2 * sensitivity * scale))]
+
+        return self._answer([charge], choose)
 
     @in_turn
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
@@ -492,10 +473,13 @@ class PrivateTable:
             charge = laplace("dependence", tuple(wanted), self.neighbours.indif * m, share=share)
         else:
             charge = gaussian("dependence", tuple(wanted), self.neighbours.indif**2 * m, share=share)
-        self._pay([charge])
-        noise = self._draw(charge, len(wanted))
-        exact = {pair: indif(c.astype(np.int64), self.domain.shape(pair)) for pair, c in self._counts(wanted)}
-        return self._released({pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)})
+
+        def score() -> dict[Clique, int]:
+            noise = self._draw(charge, len(wanted))
+            exact = {pair: indif(c.astype(np.int64), self.domain.shape(pair)) for pair, c in self._counts(wanted)}
+            return {pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)}
+
+        return self._answer([charge], score)
 
     @in_turn
     def tally(self, columns: Mapping[str, Fraction], *, what: Mapping[str, What]) -> dict[str, Measurement]:
@@ -514,9 +498,12 @@ class PrivateTable:
             raise SettingError(f"what: say what is bought about {missing[0]!r}, such as 'bounds'")
         shares = map(self.__account.share, columns.values())
         charges = [self._counting(what[clique[0]], clique, share) for clique, share in zip(wanted, shares, strict=True)]
-        self._pay(charges)
-        paid = {charge.about[0]: charge for charge in charges}
-        return {clique[0]: self._noisy(clique, counts, paid[clique]) for clique, counts in self._counts(wanted)}
+
+        def count() -> dict[str, Measurement]:
+            paid = {charge.about[0]: charge for charge in charges}
+            return {clique[0]: self._noisy(clique, counts, paid[clique]) for clique, counts in self._counts(wanted)}
+
+        return self._answer(charges, count)
 
     @in_turn
     def values(self, column: str, *, rho: float | Fraction, delta: float | Fraction) -> dict[str, int]:
@@ -538,11 +525,14 @@ class PrivateTable:
         if self.__account.budget.pure:
             raise BudgetExceeded("values cannot be bought under pure DP (delta = 0): declare them, or give a delta")
         charge = thresholded(((column,),), self.neighbours, share=self.__account.share(rho), delta=delta)
-        self._pay([charge])
-        counted = sorted(source.values(column).items())
-        noise = self._draw(charge, len(counted)).tolist()
-        noisy = {text: count + drawn for (text, count), drawn in zip(counted, noise, strict=True)}
-        return self._released({text: count for text, count in noisy.items() if count >= (charge.threshold or 0)})
+
+        def count() -> dict[str, int]:
+            counted = sorted(source.values(column).items())
+            noise = self._draw(charge, len(counted)).tolist()
+            noisy = {text: count + drawn for (text, count), drawn in zip(counted, noise, strict=True)}
+            return {text: count for text, count in noisy.items() if count >= (charge.threshold or 0)}
+
+        return self._answer([charge], count)
 
     @in_turn
     def error(self, against: Mapping[Clique, ArrayLike], *, weights: Mapping[Clique, int], rho: float) -> Apart:
@@ -561,16 +551,26 @@ class PrivateTable:
         named = zip(wanted, weights.values(), strict=True)
         weights = {clique: as_whole(f"the weight of {clique}", weight, least=1) for clique, weight in named}
         charge = error_charge(weights, self.neighbours.marginal_l1, share, pure=self.__account.budget.pure)
-        self._pay([charge])
-        distances = dict(distances_of(self._counts(wanted), given))
-        return self._released(apart(distances, weights, int(self._draw(charge, 1)[0]), charge))
+
+        def compare() -> Apart:
+            distances = dict(distances_of(self._counts(wanted), given))
+            return apart(distances, weights, int(self._draw(charge, 1)[0]), charge)
+
+        return self._answer([charge], compare)
 
     def _checked(self, cliques: Iterable[Clique]) -> list[Clique]:
         return asked_cliques(cliques, self.domain, self.__source.domain, self.__asked)
 
-    def _pay(self, charges: Sequence[Charge]) -> None:
+    def _answer(self, charges: Sequence[Charge], compute: Callable[[], T]) -> T:
+        """Pay, then give the recorded answer, or compute one from the rows and record it before anybody sees it."""
+        recorded = None if self.__recorder is None else self.__recorder.recall(charges)
         self.__account.pay(charges)
-        self.__journal.charged(charges)
+        if recorded is not None:
+            return cast(T, recorded)
+        answer = self._released(compute())
+        if self.__recorder is not None:
+            self.__recorder.record(charges, answer, self.__recoding)
+        return answer
 
     def _measure_charges(
         self, cliques: Sequence[Clique], rho: float, weights: Mapping[Clique, float] | None
@@ -618,9 +618,9 @@ class PrivateTable:
     def _noisy(self, clique: Clique, counts: NDArray[np.integer[Any]], charge: Charge) -> Measurement:
         values = counts + self._draw(charge, len(counts))
         if charge.noise == "gaussian":
-            return self._released(Measurement(clique, values, charge.scale))
-        return self._released(Measurement(clique, values, laplace_sd(charge.scale), noise="laplace"))
+            return Measurement(clique, values, charge.scale)
+        return Measurement(clique, values, laplace_sd(charge.scale), noise="laplace")
 
     def _released(self, answer: T) -> T:
-        """Every answer passes here on its way out: a run that goes on gets those it had, and a test can replace all."""
-        return self.__journal.released(answer)
+        """Every new answer passes here on its way out; tests replace it."""
+        return answer

@@ -1,6 +1,5 @@
-"""The artefact: what may leave the building, its file, and the partial file that a paid run leaves when interrupted."""
+"""Everything that may leave the building: open, sample, answer, bounds."""
 
 from understudy.release.artefact import Release
-from understudy.release.partial import Partial, read_partial
 
-__all__ = ["Partial", "Release", "read_partial"]
+__all__ = ["Release"]

@@ -204,7 +204,7 @@ def test_a_release_that_was_taken_away_before_the_record_was_removed_is_made_aga
 
 def test_resume_alone_has_no_rows_and_tells_no_quality(folder, monkeypatch):
     monkeypatch.setattr(PrivateTable, "error", lambda *args, **kwargs: 1 / 0)
-    with pytest.raises(errors.Paid):
+    with pytest.raises(errors.RunInterrupted):
         journey.run(folder / "run.yaml", folder / "out")
     release = us.resume(folder / "out" / "stand-in.release.partial")
     assert release.quality is None

@@ -312,7 +312,7 @@ def test_what_was_bought_before_a_crash_is_not_bought_again(bought):
 def test_a_failure_after_spending_says_to_run_again(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Independent, "finish", lambda *args, **kwargs: 1 / 0)
-        with pytest.raises(errors.Paid, match="run the same again to go on at no more cost"):
+        with pytest.raises(errors.RunInterrupted, match="run the same again to go on at no more cost"):
             start(folder)
     assert start(folder).status == "resumed"
     assert us.Book().spent("t").runs == 1
@@ -342,7 +342,7 @@ def test_a_run_that_was_killed_right_after_the_book_is_not_lost_when_the_next_at
 def test_an_attempt_that_cannot_go_on_and_measured_nothing_says_what_is_left_to_do(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(PartialWriter, "measured", lambda *args: 1 / 0)
-        with pytest.raises(errors.Paid):
+        with pytest.raises(errors.RunInterrupted):
             start(folder)
     partial = folder / "out" / "stand-in.release.partial"
     partial.write_bytes(partial.read_bytes().replace(b'"rows":null', b'"rows":9'))
@@ -596,7 +596,7 @@ def test_forged_purchases_that_give_back_are_refused(bought):
         next(line["charge"] for line in lines if "charge" in line)["rho"] = "-100"
 
     forge(bought, change)
-    with pytest.raises(errors.Paid, match="no refund"):
+    with pytest.raises(errors.RunInterrupted, match="no refund"):
         start(bought)
 
 
@@ -606,7 +606,7 @@ def test_a_run_goes_on_however_its_file_is_called(folder, monkeypatch):
     monkeypatch.chdir(folder)
     with monkeypatch.context() as patch:
         patch.setattr(PrivateTable, "error", lambda *args, **kwargs: 1 / 0)
-        with pytest.raises(errors.Paid):
+        with pytest.raises(errors.RunInterrupted):
             journey.run("run.yaml", "out")
     monkeypatch.chdir("/")
     assert str(folder) not in (folder / "out" / "stand-in.release.partial").read_text()

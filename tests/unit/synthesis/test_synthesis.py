@@ -113,7 +113,7 @@ def test_declared_rows_are_not_taken_for_those_counted_where_rows_are_dropped(me
 
 def test_a_wrongly_declared_number_of_rows_does_not_lose_what_was_paid_for(tmp_path):
     schema = replace(KEPT, rows=4000)
-    with pytest.raises(errors.Paid, match="contradicts"):
+    with pytest.raises(errors.RunInterrupted, match="contradicts"):
         us.synthesize(
             FRAME, schema, epsilon=30.0, delta=1e-6, mechanism="mst", dataset="d", output=tmp_path / "r.release"
         )
@@ -268,9 +268,9 @@ def stopping(error, after):
 @pytest.mark.parametrize(
     ("error", "raised"),
     [
-        (RuntimeError("boom"), errors.Paid),
-        (MemoryError(), errors.Paid),
-        (errors.SchemaError("ours"), errors.Paid),
+        (RuntimeError("boom"), errors.RunInterrupted),
+        (MemoryError(), errors.RunInterrupted),
+        (errors.SchemaError("ours"), errors.RunInterrupted),
         (KeyboardInterrupt(), KeyboardInterrupt),
         (SystemExit(5), SystemExit),
     ],
@@ -303,7 +303,7 @@ def test_a_run_that_stops_after_paying_and_before_measuring_says_so(tmp_path, mo
     from understudy.source import MemorySource
 
     monkeypatch.setattr(MemorySource, "counts", _raising(RuntimeError("boom")))
-    with pytest.raises(errors.Paid, match="nothing had been measured yet") as caught:
+    with pytest.raises(errors.RunInterrupted, match="nothing had been measured yet") as caught:
         run(tmp_path)
     assert "RuntimeError at" in str(caught.value)
     with pytest.raises(errors.ReleaseError, match=r"nothing to finish. 3 charges were made and stand"):
@@ -318,13 +318,13 @@ def test_a_run_that_stops_after_buying_its_schema_does_not_say_that_nothing_was_
     field = {"name": "b", "type": "integer", "understudy": {"bounds": "discover"}}
     schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
     given = {"epsilon": 1, "delta": 1e-6, "mechanism": "mst", "output": tmp_path / "r.release", "progress": stop}
-    with pytest.raises(errors.Paid, match="no table was measured yet, only what the schema wants discovered"):
+    with pytest.raises(errors.RunInterrupted, match="no table was measured yet, only what the schema wants discovered"):
         us.synthesize(pl.DataFrame({"b": [*range(64)] * 50}), schema, **given)
 
 
 def test_a_full_disk_at_the_end_keeps_everything(tmp_path, monkeypatch):
     monkeypatch.setattr(us.Release, "save", _raising(errors.OutputError("r.release could not be written (No space)")))
-    with pytest.raises(errors.Paid, match=r"No space.*The charge stands"):
+    with pytest.raises(errors.RunInterrupted, match=r"No space.*The charge stands"):
         run(tmp_path)
     monkeypatch.undo()
     assert len(us.resume(tmp_path / "r.release.partial").measurements) == 3
@@ -337,7 +337,7 @@ def test_errors_before_spending_are_themselves_and_unforeseen_ones_tell_no_words
         run(tmp_path)
     monkeypatch.setattr(road, "open_source", _raising(ValueError("cell 'secret'")))
     with pytest.raises(
-        errors.Unforeseen, match=r"ValueError at test_synthesis.py:[0-9]+.; nothing was spent"
+        errors.InternalError, match=r"ValueError at test_synthesis.py:[0-9]+.; nothing was spent"
     ) as caught:
         run(tmp_path)
     assert caught.value.__context__ is None
@@ -356,7 +356,7 @@ def test_errors_before_spending_are_themselves_and_unforeseen_ones_tell_no_words
 @pytest.fixture
 def partial(tmp_path, monkeypatch):
     monkeypatch.setattr(us.Release, "save", _raising(RuntimeError()))
-    with pytest.raises(errors.Paid):
+    with pytest.raises(errors.RunInterrupted):
         run(tmp_path)
     monkeypatch.undo()
     return tmp_path / "r.release.partial"
@@ -499,7 +499,7 @@ def test_a_resumed_run_is_marked_for_test_mode_after_its_beginning(tmp_path, mon
 
     with monkeypatch.context() as patch:
         patch.setattr(us.Release, "save", _raising(RuntimeError()))
-        with pytest.raises(errors.Paid, match="RuntimeError"):
+        with pytest.raises(errors.RunInterrupted, match="RuntimeError"):
             run(tmp_path, mechanism="mst", progress=sneak, epsilon=1e3)  # little noise: something to choose
     assert not is_insecure()
     assert us.Book().spent("d").runs == 1
@@ -508,7 +508,7 @@ def test_a_resumed_run_is_marked_for_test_mode_after_its_beginning(tmp_path, mon
 
 def test_a_resumed_test_run_stays_marked(tmp_path, monkeypatch):
     monkeypatch.setattr(us.Release, "save", _raising(RuntimeError()))
-    with us.testing.insecure(seed=7), pytest.raises(errors.Paid):
+    with us.testing.insecure(seed=7), pytest.raises(errors.RunInterrupted):
         run(tmp_path)
     monkeypatch.undo()
     assert us.resume(tmp_path / "r.release.partial").receipt.insecure

@@ -1,4 +1,4 @@
-"""The run file: one YAML page that says everything about a run. Read without loading the heavy parts of the package."""
+"""The run file: one YAML page that states everything about a run. Reading it loads no heavy part of the package."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from understudy.arguments import holds_password
 from understudy.errors import SettingError
 from understudy.notation import LOADER, is_page, read_yaml
+
+if TYPE_CHECKING:
+    from understudy.run.road import RunSpec
 
 KEYS = (
     "data", "query", "schema", "dataset", "budget", "mechanism", "workload", "keep", "public", "rows", "noise",
@@ -88,20 +91,105 @@ class RunFile:
         rows, reports = given.get("rows", ["csv"]), given.get("report", ["public"])
         return {"rows": _listed(rows), "report": _listed(reports), "seed": given.get("seed")}
 
-    def fingerprint(self) -> dict[str, str]:
-        """A digest of each key's value, and of what the schema and a workload file say. Never of rows.
+    @property
+    def dataset(self) -> str:
+        """The dataset's name in the ledger."""
+        if given := self.content.get("dataset"):
+            return str(given)
+        from understudy.source.sql.place import name_of
+
+        return name_of(self.near(self.content["data"]))
+
+    def digest(self) -> str:
+        """A digest of what the file, the schema, a workload file and a query say. Never of rows.
+
+        Outputs do not count: another kind of rows or reports can be made of the same release.
 
         Raises:
-            SettingError: when the schema or workload file cannot be read.
+            SettingError: when the schema, workload or query file cannot be read.
         """
-        said = {key: _digest(value) for key, value in self.content.items()}
-        said |= {"the schema's content": _digest(_parsed(self.schema, "schema"))}
-        workload = self.content.get("workload")
+        said = {key: value for key, value in self.content.items() if key != "outputs"}
+        said["the schema's content"] = _parsed(self.schema, "schema")
+        workload, query = self.content.get("workload"), self.content.get("query")
         if isinstance(workload, str) and is_page(workload):
-            said |= {"the workload's content": _digest(_parsed(Path(self.near(workload)), "workload"))}
-        if isinstance(query := self.content.get("query"), str):
-            said |= {"the query's content": _digest(_text(Path(self.near(query)), "query").decode(errors="replace"))}
-        return dict(sorted((said | ({"rehearsal": "yes"} if self.rehearsal else {})).items()))
+            said["the workload's content"] = _parsed(Path(self.near(workload)), "workload")
+        if isinstance(query, str):
+            said["the query's content"] = _text(Path(self.near(query)), "query").decode(errors="replace")
+        return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
+
+    def key(self, folder: Path) -> str:
+        """What makes two starts the same run: the same file and schema, for the same folder."""
+        return hashlib.sha256(f"{self.digest()}\n{folder.resolve()}".encode()).hexdigest()
+
+    def data(self) -> Any:
+        """The table: a path or address as the file means it, or the rows of a rehearsal."""
+        if not self.rehearsal:
+            return self.near(self.content["data"])
+        from understudy.run.rehearsal import rehearsal_rows
+        from understudy.schema import Schema
+
+        return rehearsal_rows(Schema.load(self.schema), self.content.get("rows"), seed=self.outputs["seed"] or 0)
+
+    def spec(self) -> RunSpec:
+        """The run as its file means it.
+
+        Raises:
+            InputError: naming the key that cannot be meant.
+        """
+        from understudy.quality import parsed_share
+        from understudy.run.road import RunSpec
+        from understudy.schema import Schema
+        from understudy.source.sql.place import read_query
+
+        content, schema = self.content, Schema.load(self.schema)
+        mechanism = content.get("mechanism", "mst")
+        name = mechanism if isinstance(mechanism, str) else mechanism["name"]
+        rows, query = content.get("rows"), content.get("query")
+        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int)):
+            raise SettingError(f"{self.path}: `rows` must be a whole number")
+        quality = parsed_share(content.get("quality"))
+        return RunSpec(
+            data=self.data(),
+            schema=schema,
+            mechanism=name,
+            settings=self._settings(name, {} if isinstance(mechanism, str) else dict(mechanism)),
+            dataset=self.dataset,
+            query=None if query is None or self.rehearsal else read_query(Path(self.near(query))),
+            rows=rows,
+            noise=content.get("noise", "exact"),
+            quality=quality,
+            workload=self._workload() if quality is not None and content.get("workload") else None,
+            rehearsal=self.rehearsal,
+            **content["budget"],
+        )
+
+    def _settings(self, mechanism: str, given: dict[str, Any]) -> dict[str, Any]:
+        """The mechanism's settings; those with keys of their own too, paths as the file means them."""
+        from understudy.mechanism.registry import mechanism_classes, setting_names
+
+        content, found = self.content, {key: value for key, value in given.items() if key != "name"}
+        if content.get("keep"):
+            found["keep"] = [_parse_clique(entry, self.path) for entry in content["keep"]]
+        if content.get("public") is not None:
+            found["public"] = self.near(content["public"])
+        takes_workload = "workload" in setting_names(mechanism_classes().get(mechanism))
+        if content.get("workload") is not None and (takes_workload or not content.get("quality")):
+            found["workload"] = self._workload()  # else it says only what quality is measured on
+        return found
+
+    def _workload(self) -> str:
+        workload = self.content["workload"]
+        if not isinstance(workload, str):
+            raise SettingError(f"{self.path}: `workload` is all-3way, target:COLUMN, skewed:SEED or a .yaml file")
+        return self.near(workload) if is_page(workload) else workload
+
+
+def _parse_clique(entry: Any, file: Path) -> tuple[list[str], float]:
+    weight = entry.get("weight", 1.0) if isinstance(entry, dict) else 1.0
+    columns = entry.get("clique") if isinstance(entry, dict) else entry
+    if not isinstance(columns, list) or not isinstance(weight, int | float):
+        raise SettingError(f"{file}: `keep` is a list of lists of columns, or of {{clique: [a, b], weight: 2}}")
+    return [str(column) for column in columns], float(weight)
 
 
 def _checked(content: Any, file: Path) -> dict[str, Any]:
@@ -169,7 +257,3 @@ def _text(path: Path, what: str) -> bytes:
         return path.read_bytes()
     except OSError:
         raise SettingError(f"the {what} {path} cannot be read; paths are relative to the run file") from None
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:32]

@@ -176,12 +176,12 @@ def check_noise(noise: str) -> None:
         raise SettingError("noise='opendp' needs OpenDP: pip install 'understudy[opendp]'. Nothing was spent")
 
 
-def mind_strength(budget: Budget) -> None:
+def warn_of_weak_budget(budget: Budget) -> None:
     """Warn of a budget that promises hardly anything; what to spend is still the custodian's decision."""
     if budget.delta is not None and budget.delta > _WEAK_DELTA:
         words = (
-            f"delta {float(budget.delta):g} is large: so likely is something for which nothing is promised, somebody's "
-            "whole record included. Take one below 1 / (10 x people), such as 1e-6"
+            f"delta {float(budget.delta):g} is large: with this probability the guarantee fails entirely and a whole "
+            "record may leak. Use a delta below 1 / (10 x people), such as 1e-6"
         )
         warnings.warn(words, WeakBudget, stacklevel=5)
     if budget.epsilon is not None and budget.epsilon > _WEAK_EPSILON:

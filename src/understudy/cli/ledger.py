@@ -1,0 +1,253 @@
+"""`ledger`: what was granted, spent and answered, and the evidence that nobody changed it."""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from understudy.cli.console import Json, LedgerAddress, tell
+from understudy.errors import LedgerError, OutputError, SettingError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    from understudy.ledger import Grant, Ledger
+
+app = typer.Typer(
+    help="Show and grant what may be spent, and prove that nobody changed the record.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Key = Annotated[Path | None, typer.Option(help="The signing key's file; made when it is not there.")]
+
+
+@app.command()
+def show(
+    dataset: Annotated[str | None, typer.Argument(help="One dataset; default: all.")] = None,
+    ledger: LedgerAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Show what was spent on each dataset, and what its grants still allow."""
+    from understudy.ledger import Ledger
+
+    book = Ledger(ledger)
+    known = book.datasets()
+    if dataset is not None and dataset not in known:
+        raise SettingError(f"dataset {dataset!r} is not in the ledger; it has {', '.join(known) or 'none yet'}")
+    pages = [_page(book, name) for name in ([dataset] if dataset is not None else sorted(known))]
+    words = "\n".join(_words(page) for page in pages) or "The ledger is empty."
+    tell(words, pages[0] if dataset is not None else {"datasets": pages}, as_json=as_json)
+
+
+@app.command()
+def grant(
+    dataset: Annotated[str, typer.Argument(help="The dataset.")],
+    epsilon: Annotated[float | None, typer.Option(help="The most epsilon that may be spent.")] = None,
+    delta: Annotated[float, typer.Option(help="The delta of that epsilon.")] = 1e-6,
+    rho: Annotated[float | None, typer.Option(help="The most rho that may be spent, instead of epsilon.")] = None,
+    per: Annotated[str, typer.Option(help="all: in total; year: in any 365 days.")] = "all",
+    to: Annotated[str, typer.Option(help="anyone, user:NAME, group:NAME, or token for a new token.")] = "anyone",
+    ledger: LedgerAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Grant budget for a dataset. Once it has a grant, runs beyond its grants are refused before anything is read.
+
+    understudy ledger grant people --epsilon 4 --per year
+    """
+    from understudy.ledger import Grant, Ledger
+    from understudy.ledger.ledger import token_holder
+
+    token = secrets.token_urlsafe(24) if to == "token" else None
+    given = Grant(dataset, epsilon, delta, rho, per, to if token is None else token_holder(token))  # type: ignore[arg-type]
+    entered = Ledger(ledger).grant(given)
+    words = f"Grant {entered.number} for {dataset}: {entered}"
+    words += "" if token is None else f"\nToken (shown once; its holder sets UNDERSTUDY_TOKEN): {token}"
+    tell(words, {"grant": entered.number, "dataset": dataset, "text": str(entered), "token": token}, as_json=as_json)
+
+
+@app.command()
+def revoke(
+    number: Annotated[int, typer.Argument(help="The grant's number; see `understudy ledger show`.")],
+    ledger: LedgerAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Revoke a grant: nothing more can be drawn on it. What was spent stays spent."""
+    from understudy.ledger import Ledger
+
+    Ledger(ledger).revoke(number)
+    tell(f"Grant {number} is revoked.", {"grant": number}, as_json=as_json)
+
+
+@app.command("add")
+def add_dataset(
+    dataset: Annotated[str, typer.Argument(help="The dataset's name.")],
+    parent: Annotated[
+        list[str] | None, typer.Option(help="A dataset whose people it shares: its runs count there too; repeatable.")
+    ] = None,
+    ledger: LedgerAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Enter a dataset, with the datasets whose people it shares."""
+    from understudy.ledger import Ledger
+
+    Ledger(ledger).add_dataset(dataset, parents=parent or [])
+    tell(f"Dataset {dataset} is entered.", {"dataset": dataset, "parents": parent or []}, as_json=as_json)
+
+
+@app.command()
+def cancel(
+    run: Annotated[str, typer.Argument(help="The run; see `understudy runs`.")],
+    ledger: LedgerAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Give back the budget of a run that was answered nothing. A run that was answered stays paid."""
+    from understudy.ledger import Ledger
+
+    Ledger(ledger).cancel(run)
+    tell(f"Run {run} is cancelled; nothing was spent.", {"run": run}, as_json=as_json)
+
+
+@app.command()
+def checkpoint(
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="A file for the checkpoint.")] = None,
+    key: Key = None,
+    ledger: LedgerAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Sign the present state. Keep the checkpoint elsewhere: it proves later that nothing before it was changed."""
+    from understudy.ledger import Ledger
+    from understudy.ledger.log import verifier_line
+
+    signing, book = _key(key), Ledger(ledger)
+    made = book.checkpoint(signing)
+    verifier = verifier_line(made.origin, signing.public_key())
+    _write(made.note, output)
+    words = f"{made.note}\nVerifier key: {verifier}" if output is None else f"{output}\nVerifier key: {verifier}"
+    tell(words, {"size": made.size, "checkpoint": made.note, "verifier": verifier}, as_json=as_json)
+
+
+@app.command()
+def cosign(
+    file: Annotated[Path, typer.Argument(help="The checkpoint's file; the signature is added to it.")],
+    name: Annotated[str, typer.Option(help="Who cosigns, without blanks, such as auditor.example.org.")],
+    key: Key = None,
+    as_json: Json = False,
+) -> None:
+    """Add a second party's signature to a checkpoint."""
+    from understudy.ledger.log import Checkpoint, verifier_line
+
+    if not name or any(sign.isspace() or sign == "+" for sign in name):
+        raise SettingError("--name: give a name without blanks and plus signs, such as auditor.example.org")
+    signing = _key(key)
+    made = Checkpoint.parse(_read(file)).cosign(name, signing)
+    _write(made.note, file)
+    verifier = verifier_line(name, signing.public_key(), cosigner=True)
+    tell(f"{file}\nVerifier key: {verifier}", {"checkpoint": made.note, "verifier": verifier}, as_json=as_json)
+
+
+@app.command()
+def verify(
+    file: Annotated[list[Path] | None, typer.Argument(help="Checkpoints that were kept elsewhere.")] = None,
+    verifier: Annotated[
+        list[str] | None, typer.Option(help="A key, one of which must have signed each checkpoint; repeatable.")
+    ] = None,
+    ledger: LedgerAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Prove that no entry before a checkpoint was altered, removed or reordered, or say what was."""
+    from understudy.ledger import Ledger
+    from understudy.ledger.log import Checkpoint
+
+    book, given = Ledger(ledger), [Checkpoint.parse(_read(path)) for path in file or []]
+    wrong = book.verify(given, verifiers=verifier or [])
+    kept = book.kept_checkpoints()
+    newest = max([*(point.size for point in [*given, *kept]), 0])
+    if wrong:
+        raise LedgerError(f"the ledger {book.address} is not as it was: {'; '.join(wrong)}")
+    words = f"Every entry is intact; checkpoints cover the first {newest}." if newest else "Every entry is intact; no "
+    words += "" if newest else "checkpoint covers them yet (`understudy ledger checkpoint`)."
+    tell(words, {"intact": True, "covered": newest}, as_json=as_json)
+
+
+@app.command()
+def export(
+    output: Annotated[Path, typer.Option("--output", "-o", help="A file of JSON lines.")],
+    ledger: LedgerAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Write every entry as a line of JSON for an auditor, answers by their digest."""
+    from understudy.ledger import Ledger
+
+    lines = list(Ledger(ledger).export())
+    _write("".join(f"{line}\n" for line in lines), output)
+    tell(f"{len(lines)} entries: {output}", {"entries": len(lines), "file": str(output)}, as_json=as_json)
+
+
+def _page(book: Ledger, dataset: str) -> dict[str, Any]:
+    total = book.total(dataset)
+    page: dict[str, Any] = {"dataset": dataset, "runs": total.runs, "rho": total.rho, "epsilon": total.epsilon}
+    page |= {"delta": total.delta, "mixed_units": total.mixed, "text": str(total)}
+    page["grants"] = [_terms(grant, book.used(grant)) for grant in book.grants(dataset)]
+    return page
+
+
+def _terms(grant: Grant, used: float) -> dict[str, Any]:
+    told = used if math.isfinite(used) else None  # JSON has no infinity
+    terms = {"grant": grant.number, "amount": grant.amount, "used": told, "text": str(grant), "to": grant.to}
+    return terms | {"unit": "rho" if grant.rho is not None else "epsilon", "revoked": grant.revoked}
+
+
+def _words(page: dict[str, Any]) -> str:
+    lines = [f"{page['dataset']}: {page['text']}"]
+    for grant in page["grants"]:
+        used = "more than can be stated" if grant["used"] is None else f"{grant['used']:.4g}"
+        state = "revoked; " if grant["revoked"] else ""
+        lines.append(f"    grant {grant['grant']}: {grant['text']}; {state}{used} used")
+    return "\n".join(lines)
+
+
+def _key(path: Path | None) -> Ed25519PrivateKey:
+    """The signing key in a file, for its owner alone; a new one where there is none."""
+    from cryptography.hazmat.primitives import serialization as form
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from platformdirs import user_config_path
+
+    file = path or user_config_path("understudy") / "ledger.key"
+    try:
+        if file.exists():
+            key = form.load_pem_private_key(file.read_bytes(), None)
+            if not isinstance(key, Ed25519PrivateKey):
+                raise ValueError
+            return key
+        made = Ed25519PrivateKey.generate()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        secret = made.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, form.NoEncryption())
+        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as handle:
+            handle.write(secret)
+        return made
+    except OSError as error:
+        raise OutputError(
+            f"the key {file} cannot be read or made ({error.strerror}); give another with --key"
+        ) from None
+    except (ValueError, TypeError):
+        raise SettingError(f"{file} is not an Ed25519 key without a password; give another with --key") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeError):
+        raise LedgerError(f"{path}: there is no such checkpoint, or it cannot be read") from None
+
+
+def _write(text: str, path: Path | None) -> None:
+    from understudy.page import write_page
+
+    if path is not None:
+        write_page(text, path)

@@ -1,0 +1,688 @@
+"""Datasets, grants, runs and answers: what was reserved, who reserved it, and every answer that was given for it.
+
+**Privacy.** A run reserves its whole budget before a row is read. Each answer is durable before anybody sees it, and is
+recorded only while the run's last entry is the one that this process wrote: of two processes that go on with the same
+run, the slower one cannot record, and so cannot see, another answer. A question is never answered twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import re
+import secrets
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import sqlalchemy as sa
+
+from understudy.accounting import Budget
+from understudy.errors import BudgetExceeded, LedgerError, OutputError, SettingError
+from understudy.ledger.database import Database, checkpoints, entries, facts
+from understudy.ledger.log import Checkpoint, leaf_hash, tree_root
+from understudy.ledger.spending import Grant, Reservation, Total, add_up, budget_from_dict, budget_to_dict
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+_NAME = re.compile(r"[\w][\w .+-]{0,99}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of the ledger."""
+
+    number: int
+    time: str
+    kind: str
+    dataset: str | None
+    run: str | None
+    who: str
+    body: Mapping[str, Any]
+    payload: bytes | None
+    leaf: bytes
+
+    @property
+    def when(self) -> datetime:
+        """The time, with its zone."""
+        return datetime.fromisoformat(self.time)
+
+
+@dataclass
+class RunHandle:
+    """A run that this process works on.
+
+    Attributes:
+        run: the run's identifier.
+        dataset: the dataset.
+        spec: plain data from which the run can be started again.
+        answers: the answers on record, as (body, payload), in order, where they were read.
+        answered: whether there are any.
+        schema: the schema as discovery completed it, or None.
+        finished: what the `finish` entry says, or None.
+    """
+
+    run: str
+    dataset: str
+    spec: Mapping[str, Any]
+    answers: list[tuple[Mapping[str, Any], bytes | None]] = field(default_factory=list)
+    answered: bool = False
+    schema: Mapping[str, Any] | None = None
+    finished: Mapping[str, Any] | None = None
+    last: int = 0
+    """The number of the run's last entry; whoever wrote it may write the next one."""
+
+
+class Ledger:
+    """The ledger at an address.
+
+    Args:
+        address: the path of an SQLite file or a `postgresql://` URL; by default `UNDERSTUDY_LEDGER`, else a file in the
+            user's data folder.
+    """
+
+    def __init__(self, address: str | os.PathLike[str] | None = None) -> None:
+        self._database = Database(address, created=_import_book if address is None else None)
+
+    @property
+    def address(self) -> str:
+        """Where the ledger is."""
+        return self._database.address
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._database.close()
+
+    # -- runs ------------------------------------------------------------------------------------------------------
+
+    def reserve(
+        self, dataset: str, budget: Budget, *, unit: str, spec: Mapping[str, Any], key: str | None = None
+    ) -> RunHandle:
+        """Reserve a run's whole budget, or go on with the run of the same key.
+
+        Args:
+            dataset: the dataset that the run is about.
+            budget: everything that the run may spend.
+            unit: who is protected, in words.
+            spec: plain data from which the run can be started again; no seed and nothing computed from rows.
+            key: a digest of what makes two starts the same run; None for a run of its own.
+
+        **Guarantees.** The check against grants and the entry are one transaction: concurrent runs never exceed a grant
+        together. A run is counted once, however often it is started.
+
+        Raises:
+            BudgetExceeded: when no grant of the dataset, or of a dataset it is derived from, allows it.
+            OutputError: when another process is working on the run.
+            LedgerError: when the ledger cannot be used. Nothing was read in any of these cases.
+        """
+        from understudy.gate.randomness import is_insecure  # late: the gate is not needed to look something up
+
+        if is_insecure():
+            raise SettingError("the ledger refuses runs in test mode: their noise is seeded and protects nobody")
+        check_name(dataset)
+        with self._database.write() as connection:
+            log = _Log(connection)
+            if key is not None and (run := self._find(log, key)) is not None:
+                return self._attempt(log, run)
+            self._check_owner(log, dataset)
+            new = Reservation(secrets.token_hex(8), dataset, budget, unit, log.now, log.now, who())
+            drawn = self._draw(log, new)
+            body = {"budget": budget_to_dict(budget), "unit": unit, "key": key, "grants": drawn, "spec": dict(spec)}
+            log.add("reserve", body, dataset=dataset, run=new.run)
+            return self._attempt(log, new.run)
+
+    def take(self, run: str) -> RunHandle:
+        """Go on with a run, given its identifier or the beginning of it.
+
+        Raises:
+            LedgerError: when there is no such run, or it was cancelled.
+            OutputError: when another process is working on it.
+        """
+        with self._database.write() as connection:
+            log = _Log(connection)
+            return self._attempt(log, self._named(log, run))
+
+    def find(self, run: str) -> RunHandle:
+        """A run without its answers, given its identifier or the beginning of it; nothing is written.
+
+        Raises:
+            LedgerError: when there is no such run.
+        """
+        with self._database.read() as connection:
+            log = _Log(connection)
+            return self._handle(log, self._named(log, run), answers=False)
+
+    def peek(self, key: str) -> RunHandle | None:
+        """The run of this key without its answers, or None; takes nothing and writes nothing."""
+        if not self._database.exists:
+            return None
+        with self._database.read() as connection:
+            log = _Log(connection)
+            run = self._find(log, key)
+            return None if run is None else self._handle(log, run, answers=False)
+
+    def finished(self, release: str) -> RunHandle | None:
+        """The finished run whose release has this digest, or None."""
+        if not self._database.exists:
+            return None
+        with self._database.read() as connection:
+            log = _Log(connection)
+            found = [entry.run for entry in log.find(kind="finish") if entry.body.get("release") == release]
+            return self._handle(log, str(found[-1]), answers=False) if found else None
+
+    def record(self, handle: RunHandle, body: Mapping[str, Any], payload: bytes | None) -> None:
+        """Record one question's charges and its answer, durably.
+
+        Raises:
+            OutputError: when another process goes on with the run; the answer must not be used.
+            LedgerError: when the ledger cannot be written; likewise.
+        """
+        self._append(handle, "answer", body, payload)
+
+    def complete(self, handle: RunHandle, schema: Mapping[str, Any]) -> None:
+        """Record the schema that discovery completed from recorded answers."""
+        self._append(handle, "schema", {"schema": dict(schema)})
+
+    def finish(self, handle: RunHandle, body: Mapping[str, Any]) -> None:
+        """Record that the release of the run is made."""
+        self._append(handle, "finish", body)
+        handle.finished = dict(body)
+
+    def cancel(self, run: str) -> None:
+        """Give back the reservation of a run that was answered nothing.
+
+        **Privacy.** A process that still works on the run cannot record, and so cannot see, an answer any more.
+
+        Raises:
+            LedgerError: when there is no such run, or it was answered: what was answered stays paid.
+        """
+        with self._database.write() as connection:
+            log = _Log(connection)
+            run = self._named(log, run)
+            kinds = [entry.kind for entry in log.find(run=run)]
+            if "answer" in kinds:
+                raise LedgerError(f"run {run} was answered and its charges stand; go on with `understudy resume {run}`")
+            if "cancel" not in kinds:
+                log.add("cancel", {}, dataset=log.find(run=run, kind="reserve")[0].dataset, run=run)
+
+    def reservations(self, dataset: str | None = None) -> list[Reservation]:
+        """Every run about a dataset or a dataset derived from it, or about any; oldest first."""
+        if not self._database.exists:
+            return []
+        with self._database.read() as connection:
+            log = _Log(connection)
+            return log.reservations(None if dataset is None else _descendants(log, dataset))
+
+    def _append(self, handle: RunHandle, kind: str, body: Mapping[str, Any], payload: bytes | None = None) -> None:
+        with self._database.write() as connection:
+            log = _Log(connection)
+            if log.last_of(handle.run) != handle.last:
+                raise OutputError(
+                    f"another process goes on with run {handle.run}; this one stops. Nothing was answered twice"
+                )
+            number = log.add(kind, body, dataset=handle.dataset, run=handle.run, payload=payload)
+        handle.last = number
+
+    def _named(self, log: _Log, run: str) -> str:
+        named = [entry.run for entry in log.find(kind="reserve") if str(entry.run).startswith(run)]
+        if len(named) != 1 or not run:
+            raise LedgerError(f"there is no run {run!r}, or several begin like this; `understudy runs` lists them")
+        return str(named[0])
+
+    def _find(self, log: _Log, key: str) -> str | None:
+        """The run of a key that was not cancelled."""
+        for entry in reversed(log.find(kind="reserve")):
+            if entry.body.get("key") == key and log.first(str(entry.run), "cancel") is None:
+                return str(entry.run)
+        return None
+
+    def _attempt(self, log: _Log, run: str) -> RunHandle:
+        """Write down that this process goes on with the run; from then on no other process can record for it."""
+        handle = self._handle(log, run)
+        before = log.find(run=run, kind="attempt")
+        if handle.finished is None and before and _is_alive(before[-1].body):
+            raise OutputError(
+                f"process {before[-1].body['process']} is working on run {run}; wait for it or end it. Nothing was read"
+            )
+        if log.first(run, "cancel") is not None:
+            raise LedgerError(f"run {run} was cancelled; start a new one")
+        handle.last = log.add("attempt", _this_process(), dataset=handle.dataset, run=run)
+        return handle
+
+    def _handle(self, log: _Log, run: str, *, answers: bool = True) -> RunHandle:
+        handle = RunHandle(run, "", {}, answered=log.first(run, "answer") is not None)
+        for entry in log.find(run=run) if answers else log.find(run=run, kinds=("reserve", "schema", "finish")):
+            handle.last = entry.number
+            if entry.kind == "reserve":
+                handle.dataset, handle.spec = str(entry.dataset), entry.body["spec"]
+            elif entry.kind == "answer":
+                handle.answers.append((entry.body, entry.payload))
+            elif entry.kind == "schema":
+                handle.schema = entry.body["schema"]
+            elif entry.kind == "finish":
+                handle.finished = entry.body
+        return handle
+
+    # -- datasets and grants ---------------------------------------------------------------------------------------
+
+    def add_dataset(self, name: str, *, parents: Sequence[str] = ()) -> None:
+        """Enter a dataset, with the datasets whose people it shares: what is spent on it is spent on those as well.
+
+        Raises:
+            SettingError: for a name that is taken or not allowed, or an unknown parent.
+        """
+        check_name(name)
+        with self._database.write() as connection:
+            log = _Log(connection)
+            known = {entry.dataset for entry in log.find(kind="dataset")}
+            if name in known:
+                raise SettingError(f"dataset {name!r} is in the ledger already")
+            for parent in parents:
+                if parent not in known:
+                    raise SettingError(f"dataset {parent!r} is not in the ledger; add it first")
+            log.add("dataset", {"parents": list(parents)}, dataset=name)
+
+    def datasets(self) -> dict[str, tuple[str, ...]]:
+        """Every dataset with its parents."""
+        if not self._database.exists:
+            return {}
+        with self._database.read() as connection:
+            return _parents(_Log(connection))
+
+    def grant(self, grant: Grant) -> Grant:
+        """Enter a grant; its number is given to it."""
+        check_name(grant.dataset)
+        with self._database.write() as connection:
+            log = _Log(connection)
+            self._check_owner(log, grant.dataset)
+            terms = {name: getattr(grant, name) for name in ("epsilon", "delta", "rho", "per", "to")}
+            return replace(grant, number=log.add("grant", terms, dataset=grant.dataset))
+
+    def revoke(self, number: int) -> None:
+        """Revoke a grant: nothing more can be drawn on it.
+
+        Raises:
+            SettingError: when there is no such grant.
+        """
+        with self._database.write() as connection:
+            log = _Log(connection)
+            found = [grant for grant in log.grants() if grant.number == number and not grant.revoked]
+            if not found:
+                raise SettingError(f"grant {number} is not in the ledger, or was revoked; `understudy ledger show`")
+            log.add("revoke", {"grant": number}, dataset=found[0].dataset)
+
+    def grants(self, dataset: str | None = None) -> list[Grant]:
+        """The grants of a dataset, or all."""
+        if not self._database.exists:
+            return []
+        with self._database.read() as connection:
+            return [grant for grant in _Log(connection).grants() if dataset in (None, grant.dataset)]
+
+    def used(self, grant: Grant) -> float:
+        """What counts towards a grant now, in its own unit; runs from before the dataset had any grant count too."""
+        with self._database.read() as connection:
+            log = _Log(connection)
+            return grant.used(log.drawn(grant), log.now)
+
+    def total(self, dataset: str) -> Total:
+        """What all runs about a dataset, and about datasets derived from it, come to."""
+        return add_up(self.reservations(dataset))
+
+    def _check_owner(self, log: _Log, dataset: str) -> None:
+        """Enter a new dataset; refuse somebody else's unless a grant lets this person draw on it."""
+        found = log.find(kind="dataset", dataset=dataset)
+        if not found:
+            log.add("dataset", {"parents": []}, dataset=dataset)
+        elif found[0].who != who() and not any(_may_draw(g) for g in log.grants() if g.dataset == dataset):
+            raise BudgetExceeded(
+                f"dataset {dataset!r} was entered by {found[0].who}, and no grant names you ({who()}). If you mean the "
+                f"same table, ask for a grant (`understudy ledger grant {dataset} --to {who()}`); else choose another "
+                "name (--dataset). Nothing was read"
+            )
+
+    def _draw(self, log: _Log, new: Reservation) -> list[int]:
+        """The grants that a reservation draws on: one of its dataset and one of each dataset it is derived from."""
+        drawn = []
+        for dataset in _ancestors(_parents(log), new.dataset):
+            grants = [grant for grant in log.grants() if grant.dataset == dataset and not grant.revoked]
+            if not grants:
+                continue
+            reasons = []
+            for grant in grants:
+                reason = (
+                    grant.refusal(log.drawn(grant), new) if _may_draw(grant) else f"grant {grant.number} is {grant}"
+                )
+                if reason is None:
+                    drawn.append(grant.number)
+                    break
+                reasons.append(reason)
+            else:
+                raise BudgetExceeded(f"{'; '.join(reasons)}. Ask for a grant that allows this run. Nothing was read")
+        return drawn
+
+    # -- tamper evidence -------------------------------------------------------------------------------------------
+
+    def entries(self, *, start: int = 1) -> Iterator[Entry]:
+        """Every entry from a number on, in order."""
+        if not self._database.exists:
+            return
+        with self._database.read() as connection:
+            rows = connection.execute(sa.select(entries).where(entries.c.number >= start).order_by(entries.c.number))
+            yield from map(_entry, rows)
+
+    @property
+    def origin(self) -> str:
+        """The ledger's own name, which its checkpoints carry."""
+        with self._database.read() as connection:
+            return str(connection.execute(sa.select(facts.c.value).where(facts.c.name == "origin")).scalar_one())
+
+    def checkpoint(self, key: Ed25519PrivateKey) -> Checkpoint:
+        """Sign the present state and keep the checkpoint."""
+        origin = self.origin
+        with self._database.write() as connection:
+            leaves = _leaves(connection)
+            made = Checkpoint.of(origin, len(leaves), tree_root(leaves)).sign(origin, key)
+            connection.execute(sa.delete(checkpoints).where(checkpoints.c.size == made.size))
+            connection.execute(checkpoints.insert().values(size=made.size, note=made.note))
+        return made
+
+    def kept_checkpoints(self) -> list[Checkpoint]:
+        """The checkpoints that the ledger keeps, smallest first."""
+        with self._database.read() as connection:
+            notes = connection.execute(sa.select(checkpoints.c.note).order_by(checkpoints.c.size)).scalars()
+            return [Checkpoint.parse(note) for note in notes]
+
+    def verify(self, given: Iterable[Checkpoint] = (), *, verifiers: Sequence[str] = ()) -> list[str]:
+        """What is wrong with the ledger; empty where every entry is as it was at every checkpoint.
+
+        Args:
+            given: checkpoints that were kept elsewhere, beside those that the ledger keeps.
+            verifiers: keys, one of which must have signed each given checkpoint.
+        """
+        wrong: list[str] = []
+        with self._database.read() as connection:
+            rows = connection.execute(sa.select(entries).order_by(entries.c.number))
+            leaves, expected, before = [], 1, ""
+            for row in rows:
+                entry = _entry(row)
+                if entry.number != expected:
+                    wrong.append(f"entries {expected} to {entry.number - 1} are missing")
+                    expected = entry.number
+                if leaf_hash(_leaf_data(row)) != entry.leaf:
+                    wrong.append(f"entry {entry.number} ({entry.kind}) was altered")
+                if entry.time < before:
+                    wrong.append(f"entry {entry.number} is older than the one before it")
+                before, expected = entry.time, entry.number + 1
+                leaves.append(leaf_hash(_leaf_data(row)))
+        good, all_given = 0, [(point, True) for point in given]
+        kept = [(point, False) for point in self.kept_checkpoints()]
+        for point, outside in sorted([*kept, *all_given], key=lambda pair: pair[0].size):
+            if outside and verifiers and not any(point.is_signed_by(line) for line in verifiers):
+                wrong.append(f"the checkpoint of {point.size} entries is not signed by a given key")
+            elif outside and point.origin != self.origin:
+                wrong.append(f"the checkpoint is of another ledger ({point.origin})")
+            elif point.size > len(leaves):
+                wrong.append(f"entries after {len(leaves)} were removed: a checkpoint has {point.size}")
+            elif tree_root(leaves[: point.size]) != point.root:
+                wrong.append(f"something between entries {good + 1} and {point.size} was altered since its checkpoint")
+            else:
+                good = point.size
+        return wrong
+
+    def export(self) -> Iterator[str]:
+        """Every entry as a line of JSON, payloads by their digest, for an auditor."""
+        for entry in self.entries():
+            said = {name: getattr(entry, name) for name in ("number", "time", "kind", "dataset", "run", "who", "body")}
+            said["payload"] = None if entry.payload is None else hashlib.sha256(entry.payload).hexdigest()
+            yield json.dumps(said | {"leaf": entry.leaf.hex()})
+
+
+class _Log:
+    """The entries within one transaction."""
+
+    def __init__(self, connection: sa.Connection) -> None:
+        self._connection = connection
+        last = connection.execute(
+            sa.select(entries.c.number, entries.c.time).order_by(entries.c.number.desc()).limit(1)
+        ).first()
+        self._number = 0 if last is None else int(last.number)
+        now = datetime.now(UTC)
+        self.now = now if last is None else max(now, datetime.fromisoformat(last.time))  # a clock may be set back
+
+    def add(
+        self,
+        kind: str,
+        body: Mapping[str, Any],
+        *,
+        dataset: str | None = None,
+        run: str | None = None,
+        payload: bytes | None = None,
+    ) -> int:
+        """Append an entry; returns its number."""
+        self._number += 1
+        row: dict[str, Any] = {
+            "number": self._number,
+            "time": self.now.isoformat(timespec="milliseconds"),
+            "kind": kind,
+            "dataset": dataset,
+            "run": run,
+            "who": who(),
+            "body": json.dumps(body, separators=(",", ":"), allow_nan=False),
+            "payload": payload,
+        }
+        row["leaf"] = leaf_hash(_leaf_data(row))
+        self._connection.execute(entries.insert().values(**row))
+        return self._number
+
+    def find(
+        self,
+        *,
+        kind: str | None = None,
+        dataset: str | None = None,
+        run: str | None = None,
+        kinds: Sequence[str] = (),
+    ) -> list[Entry]:
+        """Entries by kind, dataset and run, in order."""
+        query = sa.select(entries).order_by(entries.c.number)
+        for column, value in ((entries.c.kind, kind), (entries.c.dataset, dataset), (entries.c.run, run)):
+            query = query if value is None else query.where(column == value)
+        query = query.where(entries.c.kind.in_(kinds)) if kinds else query
+        return list(map(_entry, self._connection.execute(query)))
+
+    def first(self, run: str, kind: str) -> Entry | None:
+        """The first entry of a kind about a run."""
+        query = sa.select(entries).where(entries.c.run == run, entries.c.kind == kind).order_by(entries.c.number)
+        row = self._connection.execute(query.limit(1)).first()
+        return None if row is None else _entry(row)
+
+    def last_of(self, run: str) -> int:
+        """The number of the last entry about a run."""
+        return int(
+            self._connection.execute(sa.select(sa.func.max(entries.c.number)).where(entries.c.run == run)).scalar() or 0
+        )
+
+    def grants(self) -> list[Grant]:
+        """Every grant, revoked ones marked."""
+        gone = {entry.body["grant"] for entry in self.find(kind="revoke")}
+        return [
+            Grant(str(entry.dataset), **entry.body, number=entry.number, revoked=entry.number in gone)
+            for entry in self.find(kind="grant")
+        ]
+
+    def drawn(self, grant: Grant) -> list[Reservation]:
+        """The reservations that count towards a grant: those that draw on it, and those that draw on no grant."""
+        siblings = {one.number for one in self.grants() if one.dataset == grant.dataset}
+        about = self.reservations(_descendants(self, grant.dataset))
+        return [one for one in about if grant.number in one.grants or siblings.isdisjoint(one.grants)]
+
+    def reservations(self, datasets: Iterable[str] | None = None) -> list[Reservation]:
+        """Every reservation, or those of some datasets, with how far its run came."""
+        wanted = None if datasets is None else set(datasets)
+        query = sa.select(
+            entries.c.run,
+            sa.func.max(entries.c.time).label("last"),
+            *(
+                sa.func.sum(sa.case((entries.c.kind == kind, 1), else_=0)).label(kind)
+                for kind in ("answer", "finish", "cancel")
+            ),
+        ).group_by(entries.c.run)
+        states = {row.run: row for row in self._connection.execute(query.where(entries.c.run.is_not(None)))}
+        found = []
+        for entry in self.find(kind="reserve"):
+            if wanted is not None and entry.dataset not in wanted:
+                continue
+            state, time = states[entry.run], datetime.fromisoformat(str(entry.body.get("time") or entry.time))
+            found.append(
+                Reservation(
+                    run=str(entry.run),
+                    dataset=str(entry.dataset),
+                    budget=budget_from_dict(entry.body["budget"]),
+                    unit=str(entry.body["unit"]),
+                    time=time,
+                    last=time if entry.body.get("time") else datetime.fromisoformat(state.last),
+                    who=entry.who,
+                    grants=tuple(entry.body["grants"]),
+                    state="cancelled" if state.cancel else "finished" if state.finish else "unfinished",
+                    answers=int(state.answer),
+                )
+            )
+        return found
+
+
+def who() -> str:
+    """The person who runs this: the holder of the token in `UNDERSTUDY_TOKEN`, else the operating system's user."""
+    if token := os.environ.get("UNDERSTUDY_TOKEN"):
+        return token_holder(token)
+    try:
+        import pwd
+
+        return f"user:{pwd.getpwuid(os.getuid()).pw_name}"
+    except (ImportError, KeyError):
+        import getpass
+
+        return f"user:{getpass.getuser()}" if sys.platform == "win32" else f"user:{os.getuid()}"
+
+
+def token_holder(token: str) -> str:
+    """The name under which a token's holder is entered: a digest, so that the ledger does not give the token away."""
+    return f"token:{hashlib.sha256(token.encode()).hexdigest()[:32]}"
+
+
+def check_name(dataset: Any) -> str:
+    """Refuse a dataset's name that could be mistaken or cannot be written.
+
+    Raises:
+        SettingError: saying which names are allowed.
+    """
+    if not isinstance(dataset, str) or not _NAME.fullmatch(dataset):
+        raise SettingError(
+            "dataset: use a name of letters, digits, blanks and . _ + - (at most 100). Where none is given "
+            "(--dataset) it is the table's own, which may have others"
+        )
+    return dataset
+
+
+def _may_draw(grant: Grant) -> bool:
+    kind, _, name = grant.to.partition(":")
+    if grant.to == "anyone" or grant.to == who():
+        return True
+    return kind == "group" and name in _groups()
+
+
+def _groups() -> set[str]:
+    try:
+        import grp
+
+        return {grp.getgrgid(number).gr_name for number in {*os.getgroups(), os.getgid()}}
+    except (ImportError, KeyError):
+        return set()
+
+
+def _this_process() -> dict[str, Any]:
+    import psutil
+
+    return {"host": platform.node(), "process": os.getpid(), "started": psutil.Process().create_time()}
+
+
+def _is_alive(process: Mapping[str, Any]) -> bool:
+    """Whether another process of this machine still works. Of other machines nothing is known: their runs are taken."""
+    import psutil
+
+    if process["host"] != platform.node() or process["process"] == os.getpid():
+        return False
+    try:
+        return bool(psutil.Process(process["process"]).create_time() == process["started"])
+    except psutil.Error:
+        return False
+
+
+def _parents(log: _Log) -> dict[str, tuple[str, ...]]:
+    return {str(entry.dataset): tuple(entry.body["parents"]) for entry in log.find(kind="dataset")}
+
+
+def _ancestors(parents: Mapping[str, tuple[str, ...]], dataset: str) -> list[str]:
+    """The dataset itself and every dataset it is derived from."""
+    found: list[str] = [dataset]
+    for name in found:
+        found += [parent for parent in parents.get(name, ()) if parent not in found]
+    return found
+
+
+def _descendants(log: _Log, dataset: str) -> list[str]:
+    parents = _parents(log)
+    return [name for name in {*parents, dataset} if dataset in _ancestors(parents, name)]
+
+
+def _leaf_data(row: Any) -> bytes:
+    """What a leaf is the hash of: everything that the entry says, its payload by a digest."""
+    get: Callable[[str], Any] = row.get if isinstance(row, Mapping) else lambda name: getattr(row, name)
+    payload = get("payload")
+    said = [get(name) for name in ("number", "time", "kind", "dataset", "run", "who", "body")]
+    return json.dumps([*said, None if payload is None else hashlib.sha256(payload).hexdigest()]).encode()
+
+
+def _leaves(connection: sa.Connection) -> list[bytes]:
+    rows = connection.execute(sa.select(entries).order_by(entries.c.number))
+    return [leaf_hash(_leaf_data(row)) for row in rows]
+
+
+def _entry(row: Any) -> Entry:
+    try:
+        body = json.loads(row.body)
+    except ValueError:
+        body = {}
+    fields = {name: getattr(row, name) for name in ("number", "time", "kind", "dataset", "run", "who", "payload")}
+    return Entry(**fields, body=body, leaf=bytes(row.leaf))
+
+
+def _import_book(connection: sa.Connection) -> None:
+    """Enter the runs and yearly limits of the book that earlier versions kept beside the ledger's default place."""
+    from platformdirs import user_data_path
+
+    folder = Path(os.environ.get("UNDERSTUDY_BOOK") or user_data_path("understudy") / "book")
+    log, numbers = _Log(connection), {}
+    for page in sorted([*folder.glob("*.limit"), *folder.glob("*.jsonl")]) if folder.is_dir() else []:
+        if not log.find(kind="dataset", dataset=page.stem):
+            log.add("dataset", {"parents": []}, dataset=page.stem)
+        try:
+            lines = [json.loads(line) for line in page.read_text(encoding="utf-8").splitlines() if line.strip()]
+            if page.suffix == ".limit":
+                terms = Grant(page.stem, **lines[0], per="year")
+                body = {name: getattr(terms, name) for name in ("epsilon", "delta", "rho", "per", "to")}
+                numbers[page.stem] = log.add("grant", body, dataset=page.stem)
+            for said in (line for line in lines if page.suffix == ".jsonl" and "attempt" not in line):
+                run = secrets.token_hex(8)
+                body = {"budget": budget_to_dict(budget_from_dict(said)), "unit": said.get("protects", ""), "key": None}
+                body |= {"grants": [], "spec": {}, "time": said.get("time")}
+                log.add("reserve", body, dataset=page.stem, run=run)
+                log.add("finish", {"release": None, "imported": True}, dataset=page.stem, run=run)
+        except (OSError, ValueError, KeyError, TypeError, SettingError):
+            raise LedgerError(
+                f"{page} cannot be read; repair it, or move it away if nothing in it counts any more. Nothing was read"
+            ) from None

@@ -1,0 +1,221 @@
+"""Grants, reservations, and what several reservations about the same people come to."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from fractions import Fraction
+from typing import Any, Literal
+
+from understudy.accounting import Budget, epsilon_of
+from understudy.accounting.exact import float_above, float_below, fraction_of, upwards
+from understudy.errors import SettingError
+
+YEAR = timedelta(days=365)
+DELTA = 1e-6
+"""The delta at which a grant's epsilon is meant unless it states one."""
+
+State = Literal["unfinished", "finished", "cancelled"]
+
+_ROWS_USED = re.compile(r"(?<=') \((?:one row|at most \d+ rows) of each used\)(?=; the guarantee)")
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """The budget that one run reserved.
+
+    Attributes:
+        run: the run's identifier.
+        dataset: the dataset it is about.
+        budget: everything that the run may spend. It counts in full, whether the run finished or not.
+        unit: who is protected, in words.
+        time: when it was made.
+        last: when the run was last answered; a yearly grant counts the run from then on.
+        who: the person who runs it.
+        grants: the numbers of the grants it draws on.
+        state: "unfinished", "finished" or "cancelled".
+        answers: how many answers are on record.
+    """
+
+    run: str
+    dataset: str
+    budget: Budget
+    unit: str
+    time: datetime
+    last: datetime
+    who: str
+    grants: tuple[int, ...] = ()
+    state: State = "unfinished"
+    answers: int = 0
+
+
+@dataclass(frozen=True)
+class Total:
+    """What several runs about the same people may reveal together.
+
+    Attributes:
+        runs: the number of runs.
+        rho: the sum in zCDP.
+        epsilon: the smaller of two valid bounds at `delta`, or None where some run states no epsilon and none a delta.
+        delta: the delta of that epsilon.
+        mixed: whether the runs protect different units; the total is then a guarantee for none of them.
+    """
+
+    runs: int
+    rho: float
+    epsilon: float | None
+    delta: float | None
+    mixed: bool = False
+
+    def __str__(self) -> str:
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        note = "; the runs protect different units, so this total is a guarantee for none of them" if self.mixed else ""
+        if self.epsilon is None:
+            return f"{runs}, rho {upwards(self.rho)} in all{note}"
+        if self.runs > 1:
+            note += "; for budgets fixed in advance (if later budgets were chosen after seeing earlier results, the "
+            note += "delta doubles)"
+        return f"{runs}, epsilon {upwards(self.epsilon)} in all at delta {upwards(self.delta or 0.0)}{note}"
+
+
+def add_up(reservations: Iterable[Reservation]) -> Total:
+    """Add up reservations.
+
+    **Guarantees.** The smaller of two valid bounds: the rhos are summed and converted once, at the sum of the deltas
+    less the deltas set aside for discovery; and the epsilons and deltas are summed. Each bound alone also holds where
+    later budgets were chosen after seeing earlier results (a privacy filter); choosing the smaller bound after the fact
+    then holds at twice the delta.
+    """
+    counted = [one for one in reservations if one.state != "cancelled"]
+    rho = float_above(sum((one.budget.rho for one in counted), Fraction(0)))
+    stated = [one.budget for one in counted if one.budget.epsilon is not None]
+    delta = sum((budget.delta or Fraction(0) for budget in stated), Fraction(0))
+    aside = sum((one.budget.purchase_delta for one in counted), Fraction(0))
+    rest = float_below(delta - aside)
+    bounds = [epsilon_of(rho, rest)] if rest > 0 and delta < 1 else []
+    if counted and len(stated) == len(counted):
+        bounds.append(float_above(sum((budget.epsilon or Fraction(0) for budget in stated), Fraction(0))))
+    epsilon = min(bounds, default=None)
+    return Total(len(counted), rho, epsilon, None if epsilon is None else float_above(delta), len(_units(counted)) > 1)
+
+
+@dataclass(frozen=True)
+class Grant:
+    """Permission to spend: an amount of epsilon at a delta, or of rho, in all or in any 365 days.
+
+    Attributes:
+        dataset: the dataset it is for; runs about datasets derived from it draw on it as well.
+        epsilon: the most epsilon, or None.
+        delta: the delta of that epsilon.
+        rho: the most rho, or None.
+        per: "all" for a total, "year" for any 365 days.
+        to: who may draw on it: "anyone", "user:NAME", "group:NAME" or "token:DIGEST".
+        number: the number of its entry in the ledger.
+        revoked: whether it was revoked; what was drawn on it stands.
+    """
+
+    dataset: str
+    epsilon: float | None = None
+    delta: float = DELTA
+    rho: float | None = None
+    per: Literal["all", "year"] = "all"
+    to: str = "anyone"
+    number: int = 0
+    revoked: bool = False
+
+    def __post_init__(self) -> None:
+        given = [value for value in (self.epsilon, self.rho) if value is not None]
+        if len(given) != 1 or not (isinstance(given[0], int | float) and 0 < given[0] < math.inf):
+            raise SettingError("grant: give a positive epsilon (at a delta) or a positive rho, one of them")
+        if not (isinstance(self.delta, int | float) and 0 < self.delta < 1):
+            raise SettingError("grant: delta must lie between 0 and 1, such as 1e-6")
+        if self.per not in ("all", "year"):
+            raise SettingError("grant: per is 'all' or 'year'")
+        if self.to != "anyone" and not re.fullmatch(r"(user|group|token):\S(.{0,98}\S)?", self.to):
+            raise SettingError("grant: to is 'anyone', 'user:NAME', 'group:NAME' or a token")
+
+    def __str__(self) -> str:
+        amount = f"rho {self.rho:g}" if self.rho is not None else f"epsilon {self.epsilon:g} at delta {self.delta:g}"
+        to = "a token" if self.to.startswith("token:") else self.to
+        return f"{amount} {'in any 365 days' if self.per == 'year' else 'in all'} to {to}"
+
+    @property
+    def amount(self) -> float:
+        """The most that may be drawn, in the grant's own unit."""
+        return float(self.rho if self.rho is not None else self.epsilon or 0.0)
+
+    def used(self, drawn: Iterable[Reservation], now: datetime) -> float:
+        """What the reservations that count towards this grant come to at `now`, in the grant's own unit.
+
+        **Guarantees.** Never too little; see `add_up` for the two bounds. Infinity where neither bound applies, and
+        where the runs protect different units: what one row may lose does not bound what a person with many rows may.
+        """
+        return self._sum(self._current(drawn, now))
+
+    def refusal(self, drawn: Iterable[Reservation], new: Reservation) -> str | None:
+        """Why `new` cannot draw on this grant beside what is drawn on it; None where it can."""
+        together = [*self._current(drawn, new.time), new]
+        total = self._sum(together)
+        if total <= self.amount * (1 + 1e-9):  # five runs of 0.1 are no more than 0.5, whatever their last bits say
+            return None
+        if len(_units(together)) > 1:
+            return (
+                f"the runs about {self.dataset!r} would protect different units, and their sum would be a guarantee "
+                f"for none of them (grant {self.number}: {self}); protect the same unit in all"
+            )
+        unit, shown = "rho" if self.rho is not None else "epsilon", upwards(total) if total < math.inf else "too much"
+        return f"{self.dataset!r} would come to {unit} {shown}; grant {self.number} allows {self}"
+
+    def _current(self, drawn: Iterable[Reservation], now: datetime) -> list[Reservation]:
+        counted = [one for one in drawn if one.state != "cancelled"]
+        return [one for one in counted if self.per == "all" or max(one.time, one.last) >= now - YEAR]
+
+    def _sum(self, counted: Sequence[Reservation]) -> float:
+        if not counted:
+            return 0.0
+        if len(_units(counted)) > 1:
+            return math.inf
+        rho = sum((one.budget.rho for one in counted), Fraction(0))
+        if self.rho is not None:
+            return float_above(rho)
+        rest = float_below(Fraction(self.delta) - sum((one.budget.purchase_delta for one in counted), Fraction(0)))
+        bounds = [epsilon_of(float_above(rho), rest)] if rest > 0 else []
+        delta = sum((one.budget.delta or Fraction(0) for one in counted), Fraction(0))
+        if all(one.budget.epsilon is not None for one in counted) and delta <= Fraction(self.delta):
+            bounds.append(float_above(sum((one.budget.epsilon or Fraction(0) for one in counted), Fraction(0))))
+        return min(bounds, default=math.inf)
+
+
+def budget_to_dict(budget: Budget) -> dict[str, Any]:
+    """A budget as plain data, with fractions as text so that they stay exact."""
+    return {
+        "proof": budget.proof,
+        "rho": str(budget.rho),
+        "epsilon": None if budget.epsilon is None else str(budget.epsilon),
+        "delta": None if budget.delta is None else str(budget.delta),
+        "purchase_delta": str(budget.purchase_delta),
+    }
+
+
+def budget_from_dict(data: Mapping[str, Any]) -> Budget:
+    """What `budget_to_dict` wrote.
+
+    Raises:
+        ValueError: for numbers that no run reserves.
+    """
+    numbers = {name: data.get(name) for name in ("rho", "epsilon", "delta", "purchase_delta")}
+    exact = {name: None if text is None else fraction_of(text) for name, text in numbers.items()}
+    if exact["rho"] is None or any(number is not None and number < 0 for number in exact.values()):
+        raise ValueError("a reservation is never negative")
+    if (exact["epsilon"] is None) != (exact["delta"] is None):
+        raise ValueError("epsilon and delta go together")
+    aside = exact["purchase_delta"] or Fraction(0)
+    return Budget(data.get("proof", "zcdp"), exact["rho"], exact["epsilon"], exact["delta"], aside)
+
+
+def _units(reservations: Iterable[Reservation]) -> set[str]:
+    """Whom the reservations protect. How many rows of a unit are used changes the noise, not who is protected."""
+    return {_ROWS_USED.sub("", one.unit) for one in reservations}

@@ -1,1 +1,0 @@
-"""What runs may spend about a dataset, written down."""

@@ -1,0 +1,252 @@
+"""`run` and `rehearse`: everything that a run file asks for, in one folder; run again, only what is missing.
+
+The folder holds finished artefacts. What was reserved, answered and finished is in the ledger, and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from understudy.errors import InputError, OutputError, SettingError
+from understudy.ledger import Ledger, RunHandle
+from understudy.progress import Progress, Step, silent
+from understudy.run.file import RunFile
+
+if TYPE_CHECKING:
+    from understudy.release import Release
+
+Status = Literal["made", "resumed", "completed", "unchanged"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did.
+
+    Attributes:
+        status: "made", "resumed" (an interrupted attempt was finished), "completed" (the run was finished; what was
+            missing in the folder is made again) or "unchanged" (everything was there).
+        summary: public facts about the release, and where its files are.
+    """
+
+    status: Status
+    summary: Mapping[str, Any]
+
+
+def run(
+    path: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    quality: str | float | None = None,
+    rehearse: bool = False,
+    progress: Progress | None = None,
+    ledger: str | PathLike[str] | None = None,
+) -> Outcome:
+    """Make the release, rows and reports that a run file asks for, in one folder.
+
+    Two starts are the same run when the run file, the schema and the folder are the same; the rows are not looked at. A
+    finished run is left as it is. An interrupted run goes on: it keeps the answers it has, asks what is missing, and is
+    counted once. What is missing beside a release is made from it. A release is never overwritten.
+
+    Args:
+        path: the run file.
+        output: the folder; made when it is not there.
+        quality: a share of the budget, such as "5%", to measure the workload error with; on top of the file's.
+        rehearse: use rows made from the schema instead of the data; costs nothing.
+        progress: called with each `Step`.
+        ledger: the path or `postgresql://` address of the ledger; by default `UNDERSTUDY_LEDGER`, else the user's own.
+
+    **Privacy.** The same guarantee as `synthesize`, for all attempts at a run together.
+
+    Raises:
+        UnderstudyError: as `synthesize`; OutputError also for a folder that holds something else.
+    """
+    file = RunFile.load(Path(path)).but(quality=quality, rehearsal=rehearse)
+    return _Folder(file, Path(output), Ledger(ledger)).fill(progress or silent)
+
+
+def rehearse(
+    schema: str | PathLike[str],
+    output: str | PathLike[str],
+    *,
+    epsilon: float = 1.0,
+    delta: float = 1e-9,
+    mechanism: str = "mst",
+    rows: int | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Practise a whole run on rows made from a schema alone. Costs nothing; everything it makes is marked a rehearsal.
+
+    Args:
+        schema: the schema's file.
+        output: the folder; made when it is not there.
+        epsilon: the budget that the real run would have, and so its noise.
+        delta: beside epsilon.
+        mechanism: a mechanism's name.
+        rows: how many rows to make up; by default the declared number, else 1000 (20,000 where facts are bought).
+        seed: for the made-up rows and those sampled.
+        progress: called with each `Step`.
+
+    **Privacy.** Reads no private row and writes nothing into the ledger.
+
+    Raises:
+        UnderstudyError: as `run`.
+    """
+    path = Path(schema)
+    content = {
+        "data": "rows made from the schema",
+        "schema": path.name,
+        "budget": {"epsilon": epsilon, "delta": delta},
+        "mechanism": mechanism,
+        "outputs": {"rows": ["csv"], "report": ["public"], "seed": seed},
+        **({} if rows is None else {"rows": rows}),
+    }
+    file = RunFile(path.parent / "rehearsal", content, rehearsal=True)
+    return _Folder(file, Path(output), Ledger()).fill(progress or silent)
+
+
+class _Folder:
+    """The folder of a run: the names of its files, and how they are made."""
+
+    def __init__(self, file: RunFile, path: Path, ledger: Ledger) -> None:
+        self.file, self.path, self.ledger = file, path, ledger
+        before = "rehearsal-" if file.rehearsal else ""
+        outputs = file.outputs
+        self.release = path / f"{before}stand-in.release"
+        self.rows = [path / f"{before}rows.{kind}" for kind in outputs["rows"]]
+        names = {"public": "report.html", "custodian": "report.custodian-only.html"}
+        self.reports = {kind: path / f"{before}{names[kind]}" for kind in outputs["report"]}
+
+    def fill(self, progress: Progress) -> Outcome:
+        """Make what is missing."""
+        known = None if self.file.rehearsal else self._known()
+        there = known is not None and self._has_release(known)
+        if known is not None and there and all(file.exists() for file in [*self.rows, *self.reports.values()]):
+            return Outcome("unchanged", self._summary(known.dataset, (known.finished or {})["facts"]))
+        self._check(known)
+        status: Status
+        try:
+            if there:
+                from understudy.release import Release
+
+                status, release = "completed", Release.load(self.release)
+            else:
+                finished, begun = known is not None and known.finished is not None, known is not None and known.answered
+                release = self._make(progress)
+                status = "completed" if finished else "resumed" if begun else "made"
+            self._write_outputs(release, progress)
+        except KeyboardInterrupt as interrupt:
+            if self.release.exists():
+                interrupt.add_note(f"{self.release} is made; run the same again for what is missing, at no cost.")
+            raise
+        from understudy.release.facts import facts
+
+        return Outcome(status, self._summary(self.file.dataset, facts(release)))
+
+    def _known(self) -> RunHandle | None:
+        """The run of this file and folder in the ledger, or the run that made a finished folder which was moved."""
+        if (found := self.ledger.peek(self.file.key(self.path))) is not None:
+            return found
+        if not self.release.exists():
+            return None
+        from understudy.run.road import file_digest
+
+        moved = self.ledger.finished(file_digest(self.release))
+        return moved if moved is not None and moved.spec["place"].get("file") == self.file.digest() else None
+
+    def _has_release(self, known: RunHandle) -> bool:
+        """Whether the folder holds the release of a finished run; one that was only to be renamed is renamed now.
+
+        Raises:
+            OutputError: when another file is in its place.
+        """
+        if known.finished is None:
+            return False
+        from understudy.run.road import file_digest, publish, staged_path
+
+        digest, staged = known.finished["release"], staged_path(self.release, known)
+        if not self.release.exists() and staged.exists() and file_digest(staged) == digest:
+            publish(staged, self.release)
+        if self.release.exists() and file_digest(self.release) != digest:
+            raise OutputError(
+                f"{self.release} is not the release of this run; choose another folder. Nothing was spent"
+            )
+        return self.release.exists()
+
+    def _check(self, known: RunHandle | None) -> None:
+        """What can be said before anything is spent: the folder, and whether reports can be made."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            held = [item.name for item in self.path.iterdir() if not item.name.startswith(".")]
+        except OSError:
+            raise OutputError(f"the folder {self.path} cannot be made or written; choose another") from None
+        if self.file.rehearsal:
+            self.release.unlink(missing_ok=True)  # a rehearsal costs nothing: it replaces the one before
+            held = [name for name in held if not name.startswith("rehearsal-")]
+        if known is None and held:
+            raise OutputError(
+                f"{self.path} is not empty and holds no run of this file; choose a new folder. Nothing was spent"
+            )
+        if self.reports and find_spec("jinja2") is None:
+            raise InputError("reports need jinja2: pip install 'understudy[eval]'. Nothing was spent")
+        if "custodian" in self.reports and not self.file.rehearsal:
+            from understudy.source.sql.place import home_of
+
+            if home_of(self.file.near(self.file.content["data"])) != "file":
+                raise SettingError(
+                    "outputs: report: a report for the custodian needs the table as one file. Nothing was spent"
+                )
+
+    def _make(self, progress: Progress) -> Release:
+        from understudy.run.road import execute
+
+        spec = replace(
+            self.file.spec(),
+            key=self.file.key(self.path),
+            place={
+                "file": self.file.digest(),
+                "run": str(self.file.path.absolute()),
+                "folder": str(self.path.absolute()),
+            },
+        )
+        return execute(spec, output=self.release, progress=progress, ledger=self.ledger)
+
+    def _write_outputs(self, release: Release, progress: Progress) -> None:
+        from understudy.page import write_page
+        from understudy.release.write import write_rows
+
+        for path in self.rows:
+            if self.file.rehearsal or not path.exists():
+                progress(Step("sample", None, path.name))
+                path.unlink(missing_ok=True)
+                write_rows(release, path, seed=self.file.outputs["seed"], progress=progress)
+        for kind, path in self.reports.items():
+            if self.file.rehearsal or not path.exists():
+                progress(Step("write", None, path.name))
+                write_page(self._page(kind, release, progress), path, private=kind == "custodian")
+
+    def _page(self, kind: str, release: Release, progress: Progress) -> str:
+        from understudy.report import custodian_report, public_report
+        from understudy.source import read_table
+
+        if kind == "public":
+            return public_report(release)
+        data = self.file.data()
+        real = data if self.file.rehearsal else read_table(data, release.schema)
+        return custodian_report(release, real, progress=progress)
+
+    def _summary(self, dataset: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            "folder": str(self.path),
+            "release": str(self.release),
+            "rows": [str(path) for path in self.rows],
+            "reports": {kind: str(path) for kind, path in self.reports.items()},
+            "dataset": dataset,
+            **facts,
+            "rehearsal": self.file.rehearsal,
+        }

@@ -1,0 +1,160 @@
+"""A run's questions and answers between the gate and the ledger.
+
+A mechanism asks the same questions when it gets the same answers. A run that is started again begins at the beginning:
+as long as there are answers on record it is given those, without reading a row, and from then on new ones out of the
+same budget. Where its next question differs from the recorded one (another version of understudy), or where there are
+no rows, it is finished from what was measured.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from understudy.accounting.charge import PURCHASES, Charge, laplace_sd
+from understudy.errors import LedgerError, UnderstudyError
+from understudy.ledger import Ledger, RunHandle
+from understudy.measurement import Measurement
+from understudy.quality import Apart
+from understudy.schema import Recoding
+
+
+class CannotContinue(UnderstudyError):
+    """The run cannot ask its next question; it is finished from the recorded answers. Caught by the road."""
+
+
+class Recorder:
+    """Recalls the answers of earlier attempts at a run, then records new ones.
+
+    Args:
+        ledger: the ledger; None for a rehearsal or a run in test mode, which record nothing.
+        handle: the run in the ledger.
+        has_rows: whether new questions can be answered.
+    """
+
+    def __init__(self, ledger: Ledger | None, handle: RunHandle | None, *, has_rows: bool = True) -> None:
+        self._ledger, self._handle, self._has_rows = ledger, handle, has_rows
+        self._answers = [] if handle is None else list(handle.answers)
+        self._next = 0
+        self.measurements: list[Measurement] = []
+        self.recoding = Recoding.identity()
+
+    @property
+    def answered(self) -> bool:
+        """Whether anything was answered, now or in an earlier attempt: what was answered is paid."""
+        return bool(self._answers)
+
+    @property
+    def measured(self) -> bool:
+        """Whether there is a measurement to finish from."""
+        return any(body["charges"][0]["what"] == "measure" for body, _ in self._answers)
+
+    def recall(self, charges: Sequence[Charge]) -> Any | None:
+        """The recorded answer to the next question.
+
+        Raises:
+            CannotContinue: when another question is on record, or nothing is and there are no rows.
+        """
+        if self._next < len(self._answers):
+            body, payload = self._answers[self._next]
+            if body["charges"] != [charge.to_dict() for charge in charges]:
+                raise CannotContinue("this version of understudy asks other questions than the run did before")
+            self._next += 1
+            return self._keep(charges, _decode(charges, body, payload), Recoding.from_dict(body.get("recoding") or {}))
+        if not self._has_rows:
+            raise CannotContinue("the table is not there to answer further questions")
+        return None
+
+    def record(self, charges: Sequence[Charge], answer: Any, recoding: Recoding) -> None:
+        """Record an answer durably, before anybody sees it."""
+        body, payload = _encode(charges, answer, recoding)
+        if self._ledger is not None and self._handle is not None:
+            self._ledger.record(self._handle, body, payload)
+        self._answers.append((body, payload))
+        self._next += 1
+        self._keep(charges, answer, recoding)
+
+    def skip_discovery(self) -> list[Charge]:
+        """The charges of discovery on record, for a schema that was completed from their answers."""
+        paid: list[Charge] = []
+        while self._next < len(self._answers):
+            charges = [Charge.from_dict(charge) for charge in self._answers[self._next][0]["charges"]]
+            if charges[0].what not in PURCHASES:
+                break
+            paid += charges
+            self._next += 1
+        return paid
+
+    def recall_rest(self) -> list[Charge]:
+        """Take every recorded answer that was not recalled: its charges, with its measurements kept for finishing."""
+        rest: list[Charge] = []
+        for body, payload in self._answers[self._next :]:
+            charges = [Charge.from_dict(charge) for charge in body["charges"]]
+            self._keep(charges, _decode(charges, body, payload), Recoding.from_dict(body.get("recoding") or {}))
+            rest += charges
+        self._next = len(self._answers)
+        return rest
+
+    def _keep(self, charges: Sequence[Charge], answer: Any, recoding: Recoding) -> Any:
+        if charges[0].what == "measure":
+            self.measurements += answer
+            self.recoding = recoding
+        return answer
+
+
+def _encode(charges: Sequence[Charge], answer: Any, recoding: Recoding) -> tuple[dict[str, Any], bytes | None]:
+    """One question and its answer as plain data, arrays as compressed integers."""
+    body: dict[str, Any] = {"charges": [charge.to_dict() for charge in charges]}
+    what = charges[0].what
+    if what == "select":
+        return body | {"answer": list(answer)}, None
+    if what == "values":
+        return body | {"answer": dict(answer)}, None
+    if what == "quality":
+        return body | {"answer": [answer.rows, answer.scale, answer.noise]}, None
+    if what == "dependence":
+        tables = [np.array([answer[pair] for pair in charges[0].about], np.int64)]
+    else:
+        measured = answer if what == "measure" else [answer[charge.about[0][0]] for charge in charges]
+        tables = [np.asarray(one.values, np.int64) for one in measured]
+    body |= {"cells": [len(table) for table in tables]}
+    body |= {"recoding": recoding.to_dict()} if recoding.columns else {}
+    return body, zlib.compress(b"".join(table.astype("<i8").tobytes() for table in tables), 1)
+
+
+def _decode(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes | None) -> Any:
+    """What `_encode` was given.
+
+    Raises:
+        LedgerError: when the entry does not hold that.
+    """
+    what = charges[0].what
+    try:
+        if what == "select":
+            return tuple(str(column) for column in body["answer"])
+        if what == "values":
+            return {str(text): int(count) for text, count in body["answer"].items()}
+        if what == "quality":
+            rows, scale, noise = body["answer"]
+            return Apart(float(rows), float(scale), "laplace" if noise == "laplace" else "gaussian")
+        cells = [int(size) for size in body["cells"]]
+        unpacker = zlib.decompressobj()
+        content = unpacker.decompress(payload or b"", 8 * sum(cells) + 1)
+        tables = np.split(np.frombuffer(content, "<i8").astype(np.int64), np.cumsum(cells)[:-1])
+        if len(content) != 8 * sum(cells):
+            raise ValueError
+        if what == "dependence":
+            return dict(zip(charges[0].about, tables[0].tolist(), strict=True))
+        found = [_measurement(charge, table) for charge, table in zip(charges, tables, strict=True)]
+        return {one.clique[0]: one for one in found} if what in PURCHASES else found
+    except (LookupError, TypeError, ValueError, AttributeError, zlib.error):
+        raise LedgerError("an answer in the ledger cannot be read; `understudy ledger verify` says more") from None
+
+
+def _measurement(charge: Charge, values: Any) -> Measurement:
+    if charge.noise == "gaussian":
+        return Measurement(charge.about[0], values, charge.scale)
+    return Measurement(charge.about[0], values, laplace_sd(charge.scale), noise="laplace")

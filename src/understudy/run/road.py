@@ -1,0 +1,589 @@
+"""From rows to a release: resolve everything that is public, check it, reserve the budget, execute, write.
+
+`synthesize` is long because each of its arguments is explained; `execute` and `_make` are the road.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from fractions import Fraction
+from os import PathLike
+from pathlib import Path
+from typing import Any, cast
+
+from understudy.accounting import Budget, Charge, Neighbours, Receipt
+from understudy.accounting.calibrate import can_plan, certified_plan
+from understudy.accounting.exact import float_below
+from understudy.arguments import as_path, as_progress, as_whole, holds_password
+from understudy.discovery.purchase import Shop, Unread, narrowest, purchase_budget
+from understudy.domain import Clique
+from understudy.errors import (
+    InputError,
+    InternalError,
+    OutputError,
+    RunInterrupted,
+    SettingError,
+    UnderstudyError,
+)
+from understudy.gate import PrivateTable
+from understudy.gate.randomness import is_insecure
+from understudy.ledger import Ledger, RunHandle
+from understudy.mechanism import Fit, Mechanism, mechanism_named
+from understudy.mechanism.learned import settled
+from understudy.progress import Progress, Step
+from understudy.quality import Quality, parsed_share
+from understudy.release import Release
+from understudy.release.artefact import Frame
+from understudy.release.facts import facts
+from understudy.run.checks import (
+    check_memory,
+    check_noise,
+    check_output,
+    check_rules,
+    check_space,
+    find_compiler_cache,
+    roomy_memory,
+    warn_of_weak_budget,
+)
+from understudy.run.quality import Rating, rated
+from understudy.run.record import CannotContinue, Recorder
+from understudy.schema import Schema, frame_kind
+from understudy.source import open_source
+from understudy.source.reopen import opener
+from understudy.source.sql.located import Located, located
+from understudy.source.sql.place import name_of
+from understudy.workload import told_workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """What a run is asked to do.
+
+    Attributes:
+        data: the table: a frame, a path, an address or a table object; None where it is gone.
+        schema: what is public about the columns.
+        epsilon: with `delta`, the privacy budget.
+        delta: see `epsilon`.
+        rho: the budget in zCDP, instead of epsilon.
+        mechanism: a mechanism's name or the mechanism itself.
+        settings: the mechanism's settings.
+        dataset: the dataset's name in the ledger.
+        query: a SELECT statement to read instead of a table.
+        temp_dir: where engines may put files while they work.
+        rows: how many rows `release.sample()` makes by default.
+        noise: the noise sampler.
+        discovery_share: the part of the budget for discovery.
+        quality: the part of the budget that measures the workload error, or None.
+        workload: what quality is measured on, or None for the mechanism's own.
+        rehearsal: whether the rows are made from the schema alone.
+        key: what makes two starts the same run, or None for a run of its own.
+        place: the run file and the folder of its outputs, or the release's path: where the run belongs.
+    """
+
+    data: Any
+    schema: Schema
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    mechanism: str | Mechanism = "mst"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    dataset: str | None = None
+    query: str | None = None
+    temp_dir: str | PathLike[str] | None = None
+    rows: int | None = None
+    noise: str = "exact"
+    discovery_share: float = 0.1
+    quality: float | None = None
+    workload: str | None = None
+    rehearsal: bool = False
+    key: str | None = None
+    place: Mapping[str, str] = field(default_factory=dict)
+
+    def to_dict(self, mechanism: Mechanism) -> dict[str, Any]:
+        """Plain data for the ledger, from which `from_dict` makes the spec again; without seeds and without rows."""
+        kept = ("epsilon", "delta", "rho", "query", "rows", "noise", "discovery_share", "quality", "workload")
+        data = os.fspath(self.data) if isinstance(self.data, str | PathLike) else None
+        data = None if data is None or holds_password(data) else data
+        return {
+            **{name: getattr(self, name) for name in kept},
+            "data": data if data is None or "://" in data else str(Path(data).absolute()),
+            "schema": self.schema.to_dict(),
+            "mechanism": mechanism.name,
+            "settings": _settings(mechanism),
+            "place": dict(self.place),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], dataset: str) -> RunSpec:
+        """What `to_dict` wrote; the data is None where it was a frame or is gone."""
+        content = dict(data) | {"schema": Schema.from_dict(data["schema"]), "dataset": dataset}
+        given = content["data"]
+        there = given is not None and ("://" in given or "*" in given or Path(given).exists())
+        return cls(**content | {"data": given if there else None})
+
+
+def synthesize(
+    data: Any,
+    schema: Schema | str | PathLike[str],
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    mechanism: str | Mechanism = "mst",
+    rows: int | None = None,
+    progress: Progress | None = None,
+    output: str | PathLike[str] | None = None,
+    dataset: str | None = None,
+    noise: str = "exact",
+    discovery_share: float = 0.1,
+    quality: float | str | None = None,
+    query: str | None = None,
+    temp_dir: str | PathLike[str] | None = None,
+    ledger: str | PathLike[str] | None = None,
+    **settings: Any,
+) -> Release:
+    """Make a differentially private stand-in for a table.
+
+    Args:
+        data: a pandas, polars or pyarrow frame; the path of a CSV or Parquet file, a folder of them, or a pattern
+            (``data/*.parquet``); a database's URL (``postgresql://host/db?table=people``); a table of Spark, Ibis or
+            DuckDB. Of a database, only counts come out.
+        schema: what is public about the columns, or the path of its file.
+        epsilon: with `delta`, the privacy budget; with `delta=0`, pure DP.
+        delta: see `epsilon`.
+        rho: the budget in zCDP, instead of epsilon.
+        mechanism: a mechanism's name or the mechanism itself.
+        rows: how many rows `release.sample()` makes by default; else the declared or the noisy number. It is part of
+            the release: the table's exact number of rows does not belong here unless it is public.
+        progress: called with each `Step`.
+        output: where to save the release; checked before anything is spent.
+        dataset: the name under which the ledger adds up what was spent about the same people.
+        noise: "exact" (ours) or "opendp".
+        discovery_share: the part of the budget that buys what the schema wants discovered; nothing is spent on
+            discovery where the schema declares everything. A tenth of delta is set aside where values are bought.
+        quality: the part of the budget, such as "5%", that measures the workload error of the result; it is stated in
+            `release.quality` and the report.
+        query: a SELECT statement to read instead of a database's table; with files, they are its table ``data``.
+        temp_dir: where engines put files while they work, in a private directory that is removed in the end.
+        ledger: the path or `postgresql://` address of the ledger; by default `UNDERSTUDY_LEDGER`, else the user's own.
+        settings: the mechanism's settings, when it is given by name; `public` of nist-mst is a table that the
+            custodian declares public.
+
+    **Privacy.** The release satisfies the stated guarantee for the schema's privacy unit. The whole budget is reserved
+    in the ledger before a row is read; every answer is recorded there before anybody sees it.
+
+    Raises:
+        InputError: the table, the schema or a setting cannot be used. Nothing was spent.
+        BudgetExceeded: no grant of the ledger allows the run. Nothing was read.
+        OutputError: something cannot be written. Nothing was spent.
+        LedgerError: the ledger cannot be used. Nothing was read.
+        RunInterrupted: it failed after spending; `understudy resume` goes on with it.
+    """
+    output = None if output is None else as_path("output", output)
+    if "seed" in settings:
+        raise SettingError("seed: noise that protects people cannot be seeded; seed the rows, `release.sample(seed=1)`")
+    spec = RunSpec(
+        data=data,
+        schema=schema if isinstance(schema, Schema) else Schema.load(schema),
+        epsilon=epsilon,
+        delta=delta,
+        rho=rho,
+        mechanism=mechanism,
+        settings=settings,
+        dataset=dataset,
+        query=query,
+        temp_dir=temp_dir,
+        rows=rows,
+        noise=noise,
+        discovery_share=discovery_share,
+        quality=parsed_share(quality),
+        place={} if output is None else {"release": str(output.absolute())},
+    )
+    return execute(spec, output=output, progress=as_progress(progress), ledger=Ledger(ledger))
+
+
+def resume(
+    run: str,
+    *,
+    data: Any = None,
+    output: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+    ledger: str | PathLike[str] | None = None,
+) -> Release:
+    """Go on with an interrupted run: it keeps the answers it has, asks only what is missing, and is counted once.
+
+    Where the table is gone, or this version of understudy asks other questions, the release is made from what was
+    measured, at no more cost. Of a finished run, the release is made again from its answers.
+
+    Args:
+        run: the run's identifier, or the beginning of it; `understudy runs` lists them.
+        data: the table, where the run was given a frame or the table was moved.
+        output: where to save the release; by default the place that the run was to fill.
+        progress: called with each `Step`.
+        ledger: as for `synthesize`.
+
+    Raises:
+        LedgerError: when there is no such run.
+        RunInterrupted: when nothing was measured yet and there is no table to go on with.
+        OutputError: when the release cannot be written, or another process is working on the run.
+    """
+    book = Ledger(ledger)
+    stored = book.find(run)
+    spec = RunSpec.from_dict(stored.spec, stored.dataset)
+    spec = spec if data is None else replace(spec, data=data)
+    target = spec.place.get("release") if output is None else output
+    path = None if target is None else as_path("output", target)
+    return execute(spec, output=path, progress=as_progress(progress), ledger=book, run=stored.run)
+
+
+class Run:
+    """Everything about a run that is known before a row is read: all of it public."""
+
+    def __init__(self, spec: RunSpec, budget: Budget, mechanism: Mechanism, rating: Rating | None) -> None:
+        self.spec, self.schema, self.mechanism, self.rating = spec, spec.schema, mechanism, rating
+        unit = self.schema.privacy_unit
+        self.neighbours = Neighbours(unit.column, unit.max_rows, self.schema.rows is not None)
+        # a plan fixes all measurements in advance: a question about their result is none of them
+        self.plan, self.budget = (None, budget) if rating else self._plan(budget)
+        self.insecure = is_insecure()
+        self.dataset = spec.dataset or dataset_name(spec.data)
+        self.frame = _frame_of(spec.data)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the ledger hears of the run: not of a rehearsal, nor of a run in test mode."""
+        return not (self.spec.rehearsal or self.insecure)
+
+    def fits(self, schema: Schema) -> bool:
+        """Whether the mechanism has room for a schema that discovery completed.
+
+        **Privacy.** The schema that is chosen by this is released: room is what the machine has, not what is free.
+        """
+        try:
+            needed = self.mechanism.footprint(schema.domain).memory_bytes
+            if self.rating is not None:
+                self.rating.tables(schema.domain)
+        except SettingError:
+            return False
+        return needed <= roomy_memory()
+
+    def receipt(self, charges: Sequence[Charge]) -> Receipt:
+        """The receipt once these charges were paid."""
+        self.insecure = self.insecure or is_insecure()
+        origins: dict[str, str] = {column.name: column.origin for column in self.schema.columns}
+        if name := getattr(self.mechanism, "public_name", None):
+            origins[f"the table {name}"] = "declared public by the custodian"
+        noise, rehearsal = self.spec.noise, self.spec.rehearsal
+        return Receipt(self.budget, tuple(charges), self.neighbours, origins, noise, self.insecure, rehearsal)
+
+    def _plan(self, budget: Budget) -> tuple[dict[Clique, float] | None, Budget]:
+        """The sigmas of measurements that are fixed in advance, and the budget that their exact curve certifies."""
+        plan = getattr(self.mechanism, "plan", None)
+        if plan is None or self.schema.open or not can_plan(budget, self.neighbours):
+            return None, budget
+        weights = plan(self.schema.domain)
+        return certified_plan(weights, budget, self.neighbours) if weights else (None, budget)
+
+
+def resolve(spec: RunSpec) -> Run:
+    """Check everything that follows from the schema and the settings; nothing is reserved and no row is read.
+
+    Raises:
+        InputError: naming what cannot be used. Nothing was spent.
+    """
+    schema = spec.schema
+    schema.require_reviewed()
+    if not narrowest(schema).domain:
+        raise SettingError("the schema has no column to synthesise; declare at least one")
+    budget = purchase_budget(schema, spec.discovery_share, epsilon=spec.epsilon, delta=spec.delta, rho=spec.rho)
+    if spec.rows is not None:
+        as_whole("rows", spec.rows, least=1)
+    if not isinstance(spec.mechanism, str) and (isinstance(spec.mechanism, type) or not hasattr(spec.mechanism, "fit")):
+        raise SettingError('mechanism: give a name such as "mst" (`understudy mechanisms` lists them), or a mechanism')
+    check_noise(spec.noise)
+    find_compiler_cache()
+    mechanism = mechanism_named(spec.mechanism, **spec.settings)
+    public = getattr(mechanism, "public", None)
+    if public is not None:
+        if schema.open:
+            name = schema.open[0].name
+            raise SettingError(f"public: a public table needs a declared schema; column {name!r} is still to be bought")
+        _refuse_same_table(public, spec.data)
+    if hasattr(mechanism, "prepared"):
+        mechanism = mechanism.prepared(schema)  # what it learns from public sources; it keeps no rows of them
+    _settings(mechanism)
+    if budget.pure and not mechanism.pure:
+        raise SettingError(
+            f"{mechanism.name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)"
+        )
+    rating = None
+    if spec.quality is not None:
+        workload = spec.workload or getattr(mechanism, "workload", None) or "all-2way"
+        rating = Rating(spec.quality, workload)
+        rating.tables(narrowest(schema).domain)
+        if schema.open and spec.discovery_share + rating.share >= 1:
+            raise SettingError("quality and discovery_share leave nothing for the mechanism; give one of them less")
+    return Run(spec, budget, mechanism, rating)
+
+
+def execute(
+    spec: RunSpec,
+    *,
+    output: Path | None,
+    progress: Progress,
+    ledger: Ledger,
+    run: str | None = None,
+) -> Release:
+    """The road: resolve, check, reserve, read, fit, write.
+
+    Args:
+        spec: what to do.
+        output: where the release goes; never overwritten.
+        progress: called with each step.
+        ledger: where the budget is reserved and answers are recorded.
+        run: the run to go on with, where it is known.
+
+    Raises:
+        UnderstudyError: as `synthesize`.
+    """
+    handle: RunHandle | None = None
+    recorder: Recorder | None = None
+    try:
+        chosen = resolve(spec)
+        _check(chosen, output)
+        with located(spec.data, spec.query, spec.temp_dir) as data:
+            if chosen.counts:
+                handle = ledger.take(run) if run is not None else _reserve(chosen, ledger)
+            recorder = Recorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
+            release = _make(data, chosen, recorder, handle, ledger, progress)
+            _write(release, output, ledger, handle, progress)
+            return release
+    except BaseException as error:
+        failure = _explain(error, spec, ledger, handle, recorder)
+    raise failure  # out here the first error is not its context: its words and variables may hold values of the table
+
+
+def _write(release: Release, output: Path | None, ledger: Ledger, handle: RunHandle | None, progress: Progress) -> None:
+    """Save the release and record that the run is finished. The file appears at its place once it is recorded."""
+    digest = None
+    staged = None if output is None else staged_path(output, handle)
+    if output is not None and staged is not None:
+        progress(Step("write", None, str(output)))
+        release.save(staged, overwrite=True)
+        digest = file_digest(staged)
+    if handle is not None:
+        ledger.finish(handle, {"release": digest, "facts": facts(release)})
+    if output is not None and staged is not None:
+        publish(staged, output)
+
+
+def staged_path(output: Path, handle: RunHandle | None) -> Path:
+    """Where a release waits until the ledger says that its run is finished."""
+    return output.with_name(f".{output.name}.{'rehearsal' if handle is None else handle.run}")
+
+
+def publish(staged: Path, output: Path) -> None:
+    """Give a complete file its name; a file of that name is never overwritten.
+
+    Raises:
+        OutputError: when there is one by now.
+    """
+    try:
+        if output.exists():
+            raise FileExistsError
+        staged.rename(output)
+    except OSError:
+        raise OutputError(f"{output} is there by now; the release is kept as {staged}, rename it") from None
+
+
+def _check(run: Run, output: Path | None) -> None:
+    """What can be checked before anything is reserved: memory, disk, the output, and whether the budget is meant."""
+    footprint = run.mechanism.footprint(narrowest(run.schema).domain)
+    check_memory(footprint.memory_bytes + check_rules(narrowest(run.schema)))
+    if run.counts:
+        warn_of_weak_budget(run.budget)
+    if output is not None:
+        check_output(output)
+        check_space(output.parent, footprint.disk_bytes)
+
+
+def _reserve(run: Run, ledger: Ledger) -> RunHandle:
+    spec = run.spec.to_dict(run.mechanism)
+    return ledger.reserve(run.dataset, run.budget, unit=run.neighbours.describe(), spec=spec, key=run.spec.key)
+
+
+def _make(
+    data: Any, run: Run, recorder: Recorder, handle: RunHandle | None, ledger: Ledger, progress: Progress
+) -> Release:
+    progress(Step("read", None, "the table"))
+    table = _open(data, run, recorder, handle, ledger, progress)
+    aside = run.rating.cost(run.budget.capacity) if run.rating is not None else 0
+    total = run.schema.rows_used if data is None else table.rows_public
+    try:
+        fit = run.mechanism.fit(table, rho=float_below(table.account.remaining - aside), progress=progress)
+    except CannotContinue as reason:
+        fit = _finish(run, table, recorder, str(reason), progress)
+    fit = settled(run.mechanism, fit, run.schema, total=total, progress=progress)
+    quality = _rate(run, table, fit, progress)
+    table.account.pay(recorder.recall_rest())  # what an earlier attempt was answered beyond this is paid as well
+    receipt = run.receipt(table.account.charges)
+    label: dict[str, Any] = {"mechanism": run.mechanism.name, "settings": _public_settings(run.mechanism)}
+    label |= {"rows": run.spec.rows, "frame": run.frame}
+    layout = {} if data is None else _layout(data, run.schema)
+    return Release.of(fit, run.schema, receipt, layout=layout, quality=quality, **label)
+
+
+def _open(
+    data: Any, run: Run, recorder: Recorder, handle: RunHandle | None, ledger: Ledger, progress: Progress
+) -> PrivateTable:
+    """The rows behind the gate, coded by the declared schema or by one that discovery completed."""
+    rest: Any = {"noise": run.spec.noise, "recorder": recorder}
+    if handle is not None and handle.schema is not None:  # discovery was completed by an earlier attempt
+        run.schema = Schema.from_dict(handle.schema)
+        table = PrivateTable(_source(data, run.schema), run.budget, **rest)
+        table.account.pay(recorder.skip_discovery())
+        return table
+    if not run.schema.open:
+        return PrivateTable(_source(data, run.schema), run.budget, plan=run.plan, **rest)
+    if data is None:
+        raise CannotContinue("the table is not there, and discovery was not finished")
+    reopen = opener(data, run.schema)
+    reopen(narrowest(run.schema))  # a column that is missing or cannot be read is refused before anything is bought
+    table = PrivateTable(Unread(run.schema), run.budget, **rest)
+    share = Fraction(run.spec.discovery_share) * table.account.remaining
+    run.schema = Shop(table, reopen, run.schema, share, progress).buy(run.fits)
+    if handle is not None:
+        ledger.complete(handle, run.schema.to_dict())
+    return table.over(reopen(run.schema))
+
+
+def _source(data: Any, schema: Schema) -> Any:
+    return Unread(schema, coded=True) if data is None else open_source(data, schema)
+
+
+def _finish(run: Run, table: PrivateTable, recorder: Recorder, reason: str, progress: Progress) -> Fit:
+    """The fit of everything that is on record, at no more cost."""
+    table.account.pay(recorder.recall_rest())
+    if not recorder.measurements:
+        raise CannotContinue(f"{reason}, and nothing was measured yet")
+    schema, recoding = run.schema, recorder.recoding
+
+    def finish(total: float | None) -> Fit:
+        return run.mechanism.finish(
+            schema.domain, recorder.measurements, recoding=recoding, total=total, progress=progress
+        )
+
+    try:
+        return finish(schema.rows_used)
+    except InputError:  # a wrongly declared number of rows must not lose what was paid for: the noisy one serves
+        return finish(None)
+
+
+def _rate(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Quality | None:
+    """The measured quality; None where it was not asked for, or its share was spent on another attempt's fit."""
+    if run.rating is None or any(charge.what == "quality" for charge in table.account.charges):
+        return None
+    progress(Step("measure", None, "the workload error"))
+    try:
+        return rated(table, fit, run.rating)
+    except CannotContinue:
+        return None
+
+
+def _explain(
+    error: BaseException, spec: RunSpec, ledger: Ledger, handle: RunHandle | None, recorder: Recorder | None
+) -> BaseException:
+    """What to raise instead: our own error while nothing was answered, else one that says how to go on.
+
+    **Privacy.** Any other error's message may quote a cell: it is reported by its type and its place in the code.
+    """
+    words = str(error) if isinstance(error, UnderstudyError) else f"{type(error).__name__} at {_place(error)}"
+    answered = recorder is not None and recorder.answered
+    after = "Nothing was spent."
+    if handle is not None and answered:
+        again = f"`understudy resume {handle.run}`"
+        again = f"run the same again, or {again}" if spec.key is not None else f"go on with {again}"
+        after = f"The charges stand and every answer is recorded as run {handle.run}: {again}, at no more cost"
+    elif handle is not None:
+        try:
+            ledger.cancel(handle.run)
+        except UnderstudyError:
+            after = f"The budget of run {handle.run} stays reserved until `understudy ledger cancel {handle.run}`."
+    if isinstance(error, KeyboardInterrupt | SystemExit):
+        stopped = SystemExit(error.code) if isinstance(error, SystemExit) else KeyboardInterrupt()
+        stopped.add_note(after)
+        return stopped
+    if answered and handle is not None:
+        return RunInterrupted(f"{words}. {after}")
+    if isinstance(error, UnderstudyError):
+        error.__context__ = error.__cause__ = None
+        return error.with_traceback(None)
+    return InternalError(f"something went wrong that we did not foresee ({words}); nothing was spent")
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file: how the ledger knows a run's release."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def dataset_name(data: Any) -> str:
+    """The ledger's name for a table that was given none: that of the file, folder or database table, else "unnamed"."""
+    return data.name if isinstance(data, Located) else name_of(data)
+
+
+def _settings(mechanism: Mechanism) -> dict[str, Any]:
+    """The settings as plain data in the form that JSON gives back, so lists for tuples."""
+    settings: dict[str, Any] = asdict(cast(Any, mechanism)) if is_dataclass(mechanism) else {}
+    try:
+        return dict(json.loads(json.dumps(settings, allow_nan=False)))
+    except (TypeError, ValueError, RecursionError):
+        raise SettingError(
+            f"the settings of {mechanism.name} must be plain values: numbers, words, lists of them"
+        ) from None
+
+
+def _public_settings(mechanism: Mechanism) -> dict[str, Any]:
+    """The settings as everyone may read them: a workload file by its name, without its folder."""
+    settings = _settings(mechanism)
+    named = settings.get("workload")
+    return settings | ({"workload": told_workload(named)} if isinstance(named, str) else {})
+
+
+def _refuse_same_table(public: Any, data: Any) -> None:
+    """Refuse a table that is declared public and is the sensitive table itself.
+
+    **Privacy.** Compared by address, never by content: a refusal that depends on rows would be a free test of them.
+    """
+    same = public is data
+    if isinstance(public, str | PathLike) and isinstance(data, str | PathLike):
+        try:
+            same = Path(public).samefile(data)
+        except (OSError, ValueError):
+            same = os.fspath(public) == os.fspath(data)
+    if same:
+        raise SettingError(
+            "public: the table declared public is the sensitive table itself; give one that is really public, "
+            "or use the mechanism mst, which needs none. Nothing was spent"
+        )
+
+
+def _layout(data: Any, schema: Schema) -> dict[str, str]:
+    """The column types to give back: those of a frame; a file's are the declared ones."""
+    return {} if isinstance(data, str | PathLike) or not hasattr(data, "columns") else schema.layout(data)
+
+
+def _frame_of(data: Any) -> Frame:
+    from understudy.source.sql.place import home_of
+
+    return "spark" if home_of(data) == "spark" else frame_kind(data)
+
+
+def _place(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
