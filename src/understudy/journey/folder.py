@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from understudy.errors import OutputError
 from understudy.journey.file import RunFile
+from understudy.page import written
 
 FORMAT = 1
 _MARKER, _LOCK = "run.json", ".run.lock"
@@ -155,13 +156,9 @@ class Folder:
             raise OutputError(f"{self.path} is not a folder that can be read; choose another") from None
 
     def _write(self, state: Mapping[str, Any]) -> None:
-        draft = self.marker.with_name(f".{_MARKER}.{os.getpid()}.tmp")
         try:
-            with draft.open("w", encoding="utf-8") as file:
-                file.write(json.dumps(state, indent=1) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.marker)
+            with written(self.marker) as file:
+                file.write((json.dumps(state, indent=1) + "\n").encode())
         except OSError:
             raise OutputError(f"{self.marker} cannot be written; choose another folder") from None
 

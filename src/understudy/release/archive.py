@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import OutputError, ReleaseError
+from understudy.page import written
 
 FORMAT = 1
 """The format this version writes. A reader keeps reading every older one."""
@@ -55,21 +56,12 @@ def write_archive(
 
 
 def _write(path: Path, members: Mapping[str, bytes]) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-                for name, data in members.items():
-                    archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
-                archive.comment = bytes(_DIGEST_BYTES)
-            file.flush()
-            with draft.open("r+b") as sealed:
-                digest = _file_digest(sealed)
-                sealed.write(digest)
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    with written(path) as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, data in members.items():
+                archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+            archive.comment = bytes(_DIGEST_BYTES)
+        file.write(_file_digest(file))
 
 
 def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:

@@ -19,6 +19,7 @@ from typing import IO, Any
 
 from understudy.arguments import as_path
 from understudy.errors import BudgetExceeded, OutputError, SettingError
+from understudy.page import written
 from understudy.privacy.accounting.budget import Budget
 from understudy.privacy.accounting.convert import epsilon_of
 from understudy.privacy.exact import float_above, float_below, fraction_of, upwards
@@ -199,9 +200,8 @@ class Book:
             if limit is None:
                 path.unlink(missing_ok=True)
                 return
-            draft = path.with_suffix(".limit.tmp")
-            draft.write_text(limit.to_json(), encoding="utf-8")
-            draft.replace(path)
+            with written(path) as file:
+                file.write(limit.to_json().encode())
         except OSError:
             raise OutputError(f"the limit {path} cannot be written; set UNDERSTUDY_BOOK to a folder that can") from None
 
