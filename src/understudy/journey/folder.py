@@ -13,6 +13,7 @@ from typing import IO, Any
 
 from understudy.errors import OutputError
 from understudy.journey.file import RunFile
+from understudy.notation import read_json
 from understudy.page import written
 
 FORMAT = 1
@@ -116,14 +117,14 @@ class Folder:
 
     def _state(self) -> dict[str, Any] | None:
         try:
-            state = json.loads(self.marker.read_text(encoding="utf-8"))
+            state = read_json(self.marker.read_bytes())
             fingerprint, mark = dict(state["fingerprint"]), str(state["run"])
         except (FileNotFoundError, NotADirectoryError):
             self._check_empty()
             return None
         except OSError:
             raise OutputError(f"{self.marker} cannot be read; choose another folder. Nothing was spent now") from None
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             raise OutputError(f"{self.marker} is damaged; choose another folder. Nothing was spent now") from None
         if state.get("format") != FORMAT:
             raise OutputError(
