@@ -191,6 +191,16 @@ def _array(data: bytes, path: Path) -> NDArray[Any]:
             raise ValueError("another length")
         found = np.frombuffer(data, dtype=dtype, offset=file.tell()) if math.prod(shape) else np.empty(0, dtype)
         array: NDArray[Any] = found.reshape(shape, order="F" if fortran else "C").astype(dtype.newbyteorder("="))
-    except (KeyError, ValueError, TypeError, EOFError, OSError, MemoryError, RecursionError, SyntaxError, OverflowError):
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        EOFError,
+        OSError,
+        MemoryError,
+        RecursionError,
+        SyntaxError,
+        OverflowError,
+    ):
         raise ReleaseError(f"{path}: an array cannot be read; ask for a fresh copy") from None
     return array

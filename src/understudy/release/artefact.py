@@ -27,7 +27,7 @@ from understudy.release.evidence import asked_about, evidence_of
 from understudy.release.pack import measurement_data, measurement_from, pack, unpack
 from understudy.release.rare import merged_values
 from understudy.release.replicates import replicates
-from understudy.release.rows import Maker
+from understudy.release.rows import Maker, check_size
 from understudy.release.spark import framed, write_table
 from understudy.release.structure import check_page, check_parts
 from understudy.schema import Recoding, Schema
@@ -142,7 +142,7 @@ class Release:
         if as_ not in (None, "arrow", "pandas", "polars", "spark"):
             raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas', 'polars' or 'spark'")
         maker, rows, seed = self._maker(rows, seed, where, rare, as_written)
-        _check_size(rows, len(self.schema.columns))
+        check_size(rows, len(self.schema.columns))
         return framed(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
 
     def stream(
@@ -353,11 +353,3 @@ class Release:
         )
         check_parts(release.measurements, release.rounds, release.model, evidence_of(release))
         return release
-
-
-def _check_size(rows: int, columns: int) -> None:
-    """Refuse what cannot fit: under a tiny budget the noisy number of rows may be millions of millions."""
-    import psutil
-
-    if rows * columns * 8 > max(psutil.virtual_memory().available, 1 << 28):
-        raise SettingError(f"{rows} rows do not fit in memory; say how many are wanted (rows=, on the command line -n)")

@@ -25,6 +25,7 @@ _Whole = Annotated[int, Field(ge=0)]
 _Positive = Annotated[float, Field(gt=0)]
 _Names = list[str]
 _Fraction = Annotated[str, Field(max_length=20_000)]
+_MOST_ROWS = 1e30
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
 
 
@@ -81,7 +82,7 @@ class _Query(_Part):
 class _Measurement(_Part):
     clique: _Names
     values: Array
-    sigma: _Positive
+    sigma: Annotated[float, Field(ge=1e-12, le=1e18)]
     noise: Literal["gaussian", "laplace"]
     query: _Query | None
 
@@ -162,8 +163,8 @@ def check_parts(
     declared, merged = evidence.declared, model.domain
     for measurement in measurements:
         _check_measurement(measurement, declared, merged)
-    if not (np.isfinite(model.total) and model.total > 0):
-        raise ValueError("a model of no rows")
+    if not 0 < model.total < _MOST_ROWS:
+        raise ValueError("a model of no rows, or of more than there can be")
     if isinstance(model, GraphicalModel):
         _check_size(model)
     _check_rounds(measurements, rounds, merged)
@@ -216,7 +217,8 @@ def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[
             raise ValueError("a choice of none of the candidates")
         if len(candidates) != np.asarray(entry["candidates"]).size or "chosen" not in entry:
             raise ValueError("a candidate twice")
-        if entry.get("epsilon") is None or entry.get("sensitivity") is None or weights[chosen] <= 0:
+        paid = [entry.get(key) or 0.0 for key in ("epsilon", "sensitivity", "share")]
+        if min(paid) <= 0 or weights[chosen] <= 0:
             raise ValueError("a choice without its price")
 
 

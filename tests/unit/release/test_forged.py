@@ -200,7 +200,9 @@ SLOW: dict[str, Callable[[us.Release, Path], Any]] = {
 }
 
 
-def trouble(page: dict[str, Any], arrays: dict[str, Any], folder: Path, verbs: dict[str, Any]) -> tuple[bool, list[str]]:
+def trouble(
+    page: dict[str, Any], arrays: dict[str, Any], folder: Path, verbs: dict[str, Any]
+) -> tuple[bool, list[str]]:
     """Whether a forged release opens, and what any verb raises that is not ours."""
     path, wrong = folder / "forged.release", []
     forge(path, page, {f"{name}.npy": npy(array) for name, array in arrays.items()})

@@ -233,7 +233,9 @@ def _parse(text: str, path: Path) -> Any:
         where = f", line {mark.line + 1}" if mark else ""
         raise SchemaError(f"{path}{where}: is no valid YAML; check the indentation and the quotes") from None
     except yaml.YAMLError:
-        words = "check the characters in it, and for numbers, dates, aliases (*) and brackets beyond all bounds; more than "
+        words = (
+            "check the characters in it, and for numbers, dates, aliases (*) and brackets beyond all bounds; more than "
+        )
         words += f"{MOST_YAML:,} values are read from JSON alone"
         raise SchemaError(f"{path}: is no valid YAML; {words}") from None
 
