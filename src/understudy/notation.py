@@ -1,9 +1,9 @@
 """Plain data as pages of YAML and JSON, and pages that somebody else may have written as plain data.
 
-Whatever the package reads as YAML or JSON comes through `read_yaml` or `read_json`: what they give is of bounded size, and
-nothing in it is run. A page of a kilobyte can stand for gigabytes by naming its own parts again and again, one of empty
-brackets takes up to a thousand times its size in memory, and one of many brackets can break the parser; all are refused
-before anything is made of them.
+Whatever the package reads as YAML or JSON comes through `read_yaml` or `read_json`: what they give is of bounded size,
+and nothing in it is run. A page of a kilobyte can stand for gigabytes by naming its own parts again and again, one of
+empty brackets takes up to three hundred times its size in memory, and one of many brackets can break the parser; all
+are refused before anything is made of them.
 """
 
 from __future__ import annotations
@@ -59,6 +59,16 @@ def read_yaml(text: str | bytes, loader: Any = LOADER, *, most: int = MOST_YAML)
         return yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader
     except (ValueError, RecursionError):
         raise yaml.YAMLError("a value that cannot be held") from None
+
+
+def compose_yaml(text: str) -> Any:
+    """The nodes of a page of YAML, which know their lines.
+
+    Raises:
+        YAMLError: for what is no YAML, or stands for too much.
+    """
+    _check(text, MOST_YAML)
+    return yaml.compose(text, Loader=LOADER)
 
 
 def read_json(text: str | bytes, *, most: int = MOST_JSON) -> Any:

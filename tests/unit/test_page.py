@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from understudy.errors import OutputError
 from understudy import page
+from understudy.errors import OutputError
 from understudy.page import remove_stale_drafts, write_page, written
 
 

@@ -1,4 +1,4 @@
-"""Forged releases, all digests recomputed: each opens and works, or is refused in our own words. Never another error."""
+"""Forged releases, all digests recomputed: each opens and works, or is refused in our own words."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 import understudy as us
 from understudy.bundle import make_bundle
+from understudy.cli import app
+from understudy.cli.guard import OUR_FAULT
 from understudy.errors import ReleaseError, UnderstudyError
 from understudy.privacy.noise.randomness import insecure
 from understudy.release.archive import read_archive
@@ -178,6 +181,12 @@ def mutants(
     return found
 
 
+def inspected(path: Path) -> None:
+    result = CliRunner().invoke(app, ["inspect", str(path)])
+    if result.exit_code == OUR_FAULT:
+        raise AssertionError(result.output)
+
+
 VERBS: dict[str, Callable[[us.Release, Path], Any]] = {
     "repr": lambda release, folder: repr(release),
     "receipt": lambda release, folder: (release.receipt.text(), facts(release), release.receipt.to_dict()),
@@ -191,6 +200,7 @@ VERBS: dict[str, Callable[[us.Release, Path], Any]] = {
     "share": lambda release, folder: release.answer({"city": "c0"}, share=True),
     "bounds": lambda release, folder: release.bounds(),
     "pairs": lambda release, folder: release.bounds("all-2way", simultaneous=True),
+    "inspect": lambda release, folder: inspected(folder / "forged.release"),
     "save": lambda release, folder: release.save(folder / "again.release", overwrite=True),
 }
 SLOW: dict[str, Callable[[us.Release, Path], Any]] = {
@@ -237,7 +247,7 @@ def test_an_honest_copy_opens_and_every_verb_works(pages, name, tmp_path):
 def test_a_forged_release_works_or_is_refused_in_our_words(pages, name, tmp_path):
     page, arrays = pages[name]
     opened, wrong, slow = 0, [], 3
-    for number, (words, make) in enumerate(mutants(page, arrays, random.Random(name))[:250]):
+    for number, (words, make) in enumerate(mutants(page, arrays, random.Random(name))[:200]):
         folder = tmp_path / str(number)
         folder.mkdir()
         with warnings.catch_warnings():

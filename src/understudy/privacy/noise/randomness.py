@@ -1,10 +1,10 @@
 """The random bits behind all private noise: AES-256 in counter mode, keyed by the operating system.
 
 **Privacy.** There is no seed: every thread and every process draws from a stream of its own, keyed with 256 bits from
-`os.urandom`, and a forked child never repeats its parent's bits. Every refill of 64 KiB starts at a
-counter of 128 new bits from `os.urandom`, so that copies of a process (a cloned or restored virtual machine) go apart at
-their next refill. The one exception is `insecure`, the test mode behind `understudy.testing`, which whoever writes a
-receipt or a book detects with `is_insecure`.
+`os.urandom`, and a forked child never repeats its parent's bits. Every refill of 64 KiB
+starts at a counter of 128 new bits from `os.urandom`, so that copies of a process (a cloned or restored virtual
+machine) go apart at their next refill. The one exception is `insecure`, the test mode behind `understudy.testing`,
+which whoever writes a receipt or a book detects with `is_insecure`.
 """
 
 from __future__ import annotations
