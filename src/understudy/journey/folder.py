@@ -13,6 +13,8 @@ from typing import IO, Any
 
 from understudy.errors import OutputError
 from understudy.journey.file import RunFile
+from understudy.notation import read_json
+from understudy.page import written
 
 FORMAT = 1
 _MARKER, _LOCK = "run.json", ".run.lock"
@@ -115,14 +117,14 @@ class Folder:
 
     def _state(self) -> dict[str, Any] | None:
         try:
-            state = json.loads(self.marker.read_text(encoding="utf-8"))
+            state = read_json(self.marker.read_bytes())
             fingerprint, mark = dict(state["fingerprint"]), str(state["run"])
         except (FileNotFoundError, NotADirectoryError):
             self._check_empty()
             return None
         except OSError:
             raise OutputError(f"{self.marker} cannot be read; choose another folder. Nothing was spent now") from None
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             raise OutputError(f"{self.marker} is damaged; choose another folder. Nothing was spent now") from None
         if state.get("format") != FORMAT:
             raise OutputError(
@@ -155,13 +157,9 @@ class Folder:
             raise OutputError(f"{self.path} is not a folder that can be read; choose another") from None
 
     def _write(self, state: Mapping[str, Any]) -> None:
-        draft = self.marker.with_name(f".{_MARKER}.{os.getpid()}.tmp")
         try:
-            with draft.open("w", encoding="utf-8") as file:
-                file.write(json.dumps(state, indent=1) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self.marker)
+            with written(self.marker) as file:
+                file.write((json.dumps(state, indent=1) + "\n").encode())
         except OSError:
             raise OutputError(f"{self.marker} cannot be written; choose another folder") from None
 

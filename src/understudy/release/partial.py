@@ -26,12 +26,14 @@ from numpy.typing import NDArray
 from understudy.accounting.charge import Charge
 from understudy.errors import OutputError, ReleaseError, UnderstudyError
 from understudy.measurement import Measurement
+from understudy.notation import read_json
 from understudy.page import OWNER
 from understudy.privacy.records.answered import Answered
 from understudy.release.pack import measurement_data, measurement_from
 from understudy.schema import Recoding
 
 _LARGEST_RESERVE = 1 << 28
+_ARRAY_BYTES = 1 << 28
 
 
 class PartialWriter:
@@ -299,8 +301,8 @@ def _complete(content: bytes) -> int:
     end = len(content.rstrip(b"\n\0"))
     start = content.rfind(b"\n", 0, end) + 1
     try:
-        json.loads(content[start:end])
-    except (ValueError, RecursionError):
+        read_json(content[start:end])
+    except ValueError:
         return start
     return end + 1
 
@@ -323,8 +325,8 @@ def _line(record: Mapping[str, Any]) -> bytes:
 
 def _parsed(line: bytes, *, last: bool, path: str | PathLike[str]) -> dict[str, Any]:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = read_json(line)
+    except ValueError:
         if last:
             return {}
         raise ReleaseError(f"{path} is not a partial release, or it is damaged") from None
@@ -333,8 +335,11 @@ def _parsed(line: bytes, *, last: bool, path: str | PathLike[str]) -> dict[str, 
 
 def _portable(data: Any) -> Any:
     if isinstance(data, np.ndarray):
-        packed = base64.b64encode(zlib.compress(np.ascontiguousarray(data).tobytes(), 1)).decode()
-        return {"dtype": data.dtype.str, "data": packed}
+        content = np.ascontiguousarray(data).tobytes()
+        packed = zlib.compress(content, 1)
+        if len(content) > _most_bytes(packed):
+            packed = zlib.compress(content, 0)
+        return {"dtype": data.dtype.str, "data": base64.b64encode(packed).decode()}
     if isinstance(data, dict):
         return {key: _portable(value) for key, value in data.items()}
     return data
@@ -353,12 +358,16 @@ def _array(value: Any) -> Any:
 
 
 def _bytes_array(data: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-    import psutil
-
-    if dtype.hasobject:
-        raise ValueError("objects are never read")
+    if dtype.kind not in "biuf":
+        raise ValueError("plain numbers alone are read")
+    packed = base64.b64decode(data)
     unpacker = zlib.decompressobj()
-    content = unpacker.decompress(base64.b64decode(data), psutil.virtual_memory().available // 4)
+    content = unpacker.decompress(packed, _most_bytes(packed))
     if not unpacker.eof:
-        raise ValueError("cut short, or larger than the memory")
+        raise ValueError("cut short, or far larger than it seems")
     return np.frombuffer(content, dtype=dtype).copy()
+
+
+def _most_bytes(packed: bytes) -> int:
+    """How much packed bytes may stand for: a few kilobytes of a damaged or hostile file must not fill the memory."""
+    return _ARRAY_BYTES + 100 * len(packed)

@@ -126,8 +126,7 @@ def carried_out(
 
 def _made(data: Any, run: Run, journal: RunJournal, output: str | PathLike[str] | None, progress: Progress) -> Release:
     progress(Step("read", None, "the table"))
-    rows = data if run.public is None else run.public.refuse(data)
-    table = _opened(rows, run, journal, progress)
+    table = _opened(data, run, journal, progress)
     aside = run.rating.cost(run.budget.capacity) if run.rating is not None else 0
     fit = run.mechanism.fit(table, rho=float_below(table.account.remaining - aside), progress=progress)
     fit = settled(run.mechanism, fit, run.schema, total=table.rows_public, progress=progress)

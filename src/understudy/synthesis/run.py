@@ -28,7 +28,7 @@ from understudy.synthesis.preflight import (
     roomy_memory,
 )
 from understudy.synthesis.rating import Rating
-from understudy.synthesis.same_table import DeclaredPublic
+from understudy.synthesis.same_table import refuse_same_table
 from understudy.workload import told_workload
 
 T = TypeVar("T")
@@ -48,11 +48,10 @@ class Run:
         noise: str,
         rows: int | None,
         frame: Frame,
-        public: DeclaredPublic | None = None,
         discovery_share: float = 0.1,
         rating: Rating | None = None,
     ) -> None:
-        self.public, self.discovery_share = public, discovery_share
+        self.discovery_share = discovery_share
         self.schema, self.mechanism, self.noise, self.rows, self.frame = schema, mechanism, noise, rows, frame
         unit = schema.privacy_unit
         self.neighbours = Neighbours(unit.column, unit.max_rows, schema.rows is not None)
@@ -134,7 +133,8 @@ def prepared(
         raise SettingError(
             f"public: a public table needs a declared schema; column {schema.open[0].name!r} is still to be bought"
         )
-    public = None if given is None else DeclaredPublic(given, schema)
+    if given is not None:
+        refuse_same_table(given, data)
     if hasattr(chosen, "prepared"):
         chosen = chosen.prepared(schema)  # what it learns from public sources; it keeps no rows of them
     _settings(chosen)
@@ -147,7 +147,7 @@ def prepared(
         rating.tables(narrowest(schema).domain)
         if schema.open and discovery_share + rating.share >= 1:
             raise SettingError("quality and discovery_share leave nothing for the mechanism; give one of them less")
-    return Run(schema, budget, chosen, noise, rows, _frame_kind(data), public, discovery_share, rating)
+    return Run(schema, budget, chosen, noise, rows, _frame_kind(data), discovery_share, rating)
 
 
 def _check_kinds(mechanism: Any) -> None:

@@ -23,6 +23,7 @@ from understudy.accounting.exact import float_above, float_below, fraction_of, u
 from understudy.arguments import as_path
 from understudy.errors import BudgetExceeded, OutputError, SettingError
 from understudy.gate.randomness import is_insecure
+from understudy.page import written
 from understudy.privacy.records.answered import Answered
 from understudy.privacy.records.limit import Limit, entry_of, past_year, units
 
@@ -259,9 +260,8 @@ class Book:
             if limit is None:
                 path.unlink(missing_ok=True)
                 return
-            draft = path.with_suffix(".limit.tmp")
-            draft.write_text(limit.to_json(), encoding="utf-8")
-            draft.replace(path)
+            with written(path) as file:
+                file.write(limit.to_json().encode())
         except OSError:
             raise OutputError(f"the limit {path} cannot be written; set UNDERSTUDY_BOOK to a folder that can") from None
 
