@@ -1,10 +1,13 @@
-"""Pages and small files of text: written completely or not at all, for their owner alone where they show rows."""
+"""Files written completely or not at all, for their owner alone where they show rows. The one place that does it."""
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from understudy.errors import OutputError
 
@@ -33,6 +36,58 @@ def reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else "input/output error"
 
 
+def draft_of(path: Path) -> Path:
+    """A name beside a file, for what becomes that file: hidden, with our process id and a part nobody can guess."""
+    return path.with_name(f"{_draft_prefix(path)}{os.getpid()}.{secrets.token_hex(8)}.tmp")
+
+
+def remove_stale_drafts(path: Path) -> None:
+    """Remove what processes that are no more left of a file they were writing."""
+    import psutil
+
+    prefix = _draft_prefix(path)
+    with suppress(OSError):
+        for draft in path.parent.iterdir():
+            if draft.name.startswith(prefix) and draft.name.endswith(".tmp"):
+                owner = draft.name.removeprefix(prefix).partition(".")[0]
+                if owner.isdecimal() and int(owner) != os.getpid() and not psutil.pid_exists(int(owner)):
+                    draft.unlink()
+
+
+def _draft_prefix(path: Path) -> str:
+    return f".{path.name[:48]}."  # a long name has no room for more
+
+
+@contextmanager
+def written(path: Path, *, private: bool = False, lasting: bool = True) -> Iterator[BinaryIO]:
+    """A file, open for reading and writing, that gets its name when the block ends without an error.
+
+    Until then it has a hidden name beside the other one. That name is new and unpredictable, and never one that a link
+    has: what others put into the folder is neither followed nor written over. An error removes the file.
+
+    Args:
+        path: the file's name; a file of that name is replaced in the end.
+        private: let its owner alone read it, from its first byte on.
+        lasting: wait until the disk has it, so that even a power failure leaves the whole file or the one before.
+
+    Raises:
+        OSError: when it cannot be written.
+    """
+    draft = draft_of(path)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(draft, flags, OWNER if private else 0o666)
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+            file.flush()
+            if lasting:
+                os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
 def write_page(page: str, path: Path, *, private: bool = False) -> None:
     """Write a page completely or not at all.
 
@@ -42,15 +97,9 @@ def write_page(page: str, path: Path, *, private: bool = False) -> None:
     Raises:
         OutputError: when it cannot be written.
     """
-    draft = named(path).with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        draft.unlink(missing_ok=True)  # of a killed process that had our number: its mode is not ours
-        draft.touch(mode=OWNER if private else 0o666, exist_ok=False)
-        draft.write_text(page, encoding="utf-8", newline="\n")
-        draft.replace(path)
+        with written(named(path), private=private) as file:
+            file.write(page.encode())
     except OSError as error:
         words = f"{path} could not be written ({reason(error)}); check that the folder exists and is yours to write to"
         raise OutputError(words) from None
-    finally:
-        with suppress(OSError):
-            draft.unlink()

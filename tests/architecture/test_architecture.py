@@ -290,3 +290,39 @@ def test_no_local_paths_in_the_repository():
             text = path.read_text(encoding="utf-8", errors="ignore")
             found = local.search(text)
             assert found is None, f"{name}: {found and found.group()}"
+
+
+# -- one place each for what is easily done wrong --
+
+
+def calls(path: Path, *functions: tuple[str, str]) -> list[int]:
+    """Lines where a file calls one of these functions, unless on text that it wrote itself."""
+    return [
+        node.lineno
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and isinstance(node.func.value, ast.Name)
+        and (node.func.value.id, node.func.attr) in functions
+        and not (node.args and "dumps" in ast.dump(node.args[0]))
+    ]
+
+
+OWN_RECORDS = {"src/understudy/privacy/records/book.py"}
+"""Files that read only what this package wrote into its own folder, line by line."""
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p != SOURCE / "notation.py"], ids=names)
+def test_json_and_yaml_are_read_with_limits(path):
+    parsers = [("json", "loads"), ("json", "load"), ("yaml", "load"), ("yaml", "safe_load"), ("yaml", "compose")]
+    if names(path) not in OWN_RECORDS:
+        assert not calls(path, *parsers), "read it with `notation.read_json` or `notation.read_yaml`"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p != SOURCE / "page.py"], ids=names)
+def test_files_that_appear_complete_are_written_in_one_place(path):
+    """A draft beside a file, given its name in the end: its own name must be one that no link can have."""
+    text = path.read_text(encoding="utf-8")
+    assert not re.search(r"getpid\(\)[^\n]*tmp|with_(name|suffix)\([^\n]*tmp|os\.(replace|rename)\(", text), (
+        "use `page.written`"
+    )

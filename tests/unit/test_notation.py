@@ -1,6 +1,7 @@
 """Pages of YAML and JSON that somebody else wrote: bounded, and told in our words."""
 
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from understudy import Schema
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
 from understudy.journey.file import RunFile
-from understudy.notation import DEEPEST, read_json, read_yaml
+from understudy.notation import DEEPEST, MOST_JSON, MOST_YAML, read_json, read_yaml
 from understudy.workload import Workload
 
 AGAIN = "[&a0 [x, x]" + "".join(f", &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 40)) + "]"
@@ -23,6 +24,7 @@ HOSTILE = {
     "deep by indentation": "- " * 5000 + "x",
     "deep enough to break a reader": "[" * (DEEPEST + 1) + "]" * (DEEPEST + 1),
     "a number beyond all bounds": "9" * 5000,
+    "a number of minutes to read": "1" + ":00" * 200_000,
     "a date that is none": "0000-00-00",
 }
 
@@ -33,10 +35,48 @@ def test_what_stands_for_too_much_is_refused(case):
         read_yaml(HOSTILE[case])
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "[" * 101 + "]" * 101, "9" * 5000, "{"])
+@pytest.mark.parametrize("text", ["[" * 100_000, "[" * 101 + "]" * 101, "9" * 5000, "{", '["\\ud83d"]', b'["\xff"]'])
 def test_json_beyond_all_bounds_is_refused(text):
-    with pytest.raises(ValueError, match=r"nested too deeply|digits|Expecting"):
+    with pytest.raises(ValueError, match=r"nested too deeply|digits|Expecting|surrogates|invalid start byte"):
         read_json(text)
+
+
+@pytest.mark.parametrize("part", ["{},", '"",'])
+def test_json_of_many_values_is_refused_before_it_takes_memory(part):
+    page = ("[" + part * MOST_JSON + "0]").encode()
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="too many values"):
+            read_json(page)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(page)
+    finally:
+        tracemalloc.stop()
+
+
+def test_yaml_of_many_values_is_refused_before_it_takes_memory():
+    page = "[" + "[]," * 100_000 + "]"
+    tracemalloc.start()
+    try:
+        with pytest.raises(yaml.YAMLError, match="stands for too much"):
+            read_yaml(page, most=50_000)
+        assert tracemalloc.get_traced_memory()[1] < 10 * len(page)  # as values it is a hundred times that
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_schema_of_many_empty_brackets_is_refused(tmp_path: Path):
+    path = tmp_path / "people.schema.yaml"
+    path.write_text("[" + "[]," * MOST_YAML + "]")
+    with pytest.raises(SchemaError, match="beyond all bounds"):
+        Schema.load(path)
+
+
+def test_signs_within_text_are_no_values():
+    page = json.dumps(["[{,:" * MOST_JSON, '\\"', '"\\'])
+    assert read_json(page) == json.loads(page)
+    assert read_json('["\\ud83d\\ude00"]') == ["\U0001f600"]
+    with pytest.raises(ValueError, match="too many values"):
+        read_json('["a, b", "c"]', most=2)
 
 
 def test_parts_may_be_named_again():

@@ -1,10 +1,14 @@
 import os
+import secrets
 import stat
+import subprocess
+import sys
 
 import pytest
 
+from understudy import page
 from understudy.errors import OutputError
-from understudy.page import write_page
+from understudy.page import remove_stale_drafts, write_page, written
 
 
 @pytest.mark.parametrize(("private", "others"), [(True, 0), (False, stat.S_IRGRP | stat.S_IROTH)])
@@ -26,9 +30,8 @@ def test_a_page_that_cannot_be_written_says_so(tmp_path):
 
 def test_a_private_page_does_not_take_over_who_could_read_the_one_before(tmp_path):
     path = tmp_path / "p.json"
-    for old in (path, tmp_path / f".p.json.{os.getpid()}.tmp"):  # the second: of a killed process with our number
-        old.write_text("old")
-        old.chmod(0o644)
+    path.write_text("old")
+    path.chmod(0o644)
     write_page("page", path, private=True)
     assert path.read_text() == "page"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -39,3 +42,54 @@ def test_a_page_below_a_file_says_so(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="could not be written"):
         write_page("page", tmp_path / "file" / "p.html")
+
+
+def test_a_link_at_the_temporary_name_is_never_followed(tmp_path, monkeypatch):
+    victim, path = tmp_path / "victim", tmp_path / "p.json"
+    victim.write_text("precious")
+    (tmp_path / f".p.json.{os.getpid()}.tmp").symlink_to(victim)  # a name that anybody can guess
+    write_page("page", path)
+    monkeypatch.setattr(page.secrets, "token_hex", lambda _: "guessed")
+    page.draft_of(path).symlink_to(victim)
+    with pytest.raises(OutputError, match="could not be written"):
+        write_page("another", path)
+    assert victim.read_text() == "precious"
+    assert page.draft_of(path).is_symlink()  # not ours to remove
+    assert path.read_text() == "page"
+
+
+def test_temporary_names_cannot_be_guessed_and_are_short_enough(tmp_path):
+    long = tmp_path / ("ü" * 120 + ".html")
+    names = {page.draft_of(long).name for _ in range(100)}
+    assert len(names) == 100
+    assert max(len(os.fsencode(name)) for name in names) < 255
+    write_page("page", long)
+    assert long.read_text() == "page"
+
+
+def test_what_fails_or_is_stopped_leaves_the_file_before(tmp_path):
+    path = tmp_path / "rows"
+    path.write_bytes(b"before")
+
+    def stopped() -> None:
+        with written(path) as file:
+            file.write(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_drafts_of_processes_that_are_no_more_are_removed_and_no_others(tmp_path):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    path = tmp_path / "rows[1].csv"
+    for owner in (gone.pid, os.getpid(), "x"):
+        (tmp_path / f".rows[1].csv.{owner}.{secrets.token_hex(8)}.tmp").touch()
+    (tmp_path / f".other.csv.{gone.pid}.tmp").touch()
+    remove_stale_drafts(path)
+    left = sorted(draft.name.split(".")[3] for draft in tmp_path.glob(".rows*"))
+    assert left == sorted([str(os.getpid()), "x"])
+    assert (tmp_path / f".other.csv.{gone.pid}.tmp").exists()

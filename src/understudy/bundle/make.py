@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from understudy.bundle.readme import readme
 from understudy.bundle.rows import plain, sampled, write_csv, write_parquet
 from understudy.errors import OutputError, SettingError
 from understudy.notation import as_page
-from understudy.page import reason
+from understudy.page import draft_of, reason
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report import public_report
@@ -81,7 +80,7 @@ def make_bundle(
     """
     wanted = _Wanted(_checked(formats, replicates), rows, _checked_seed(seed), mark, replicates, progress)
     _check_folder(folder)
-    draft = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    draft = draft_of(folder)
     try:
         draft.mkdir()
         made = _filled(draft, plain(release), wanted)

@@ -1,10 +1,16 @@
-"""What commands share: words for people, JSON for scripts, progress in a terminal, values of settings, new outputs."""
+"""What commands share: words for people, JSON for scripts, progress in a terminal, values of settings, new outputs.
+
+Whatever a command prints passes `escaped_output`: a column of a stranger's release may be called like the signs that
+clear a terminal, retype its title or turn the order of letters around.
+"""
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,6 +26,80 @@ Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.
 LedgerAddress = Annotated[
     str | None, typer.Option("--ledger", metavar="FILE|URL", help="The ledger; default: UNDERSTUDY_LEDGER, else yours.")
 ]
+
+
+_UNPRINTABLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls of terminals, but for tabs and ends of lines
+    "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # changes of the direction of writing
+    "\u2028\u2029\ufeff\ufff9-\ufffb\U000e0000-\U000e007f\ud800-\udfff]"  # ends of lines, invisible or halved signs
+)
+
+
+def printable(text: str) -> str:
+    r"""The text with signs that steer a terminal or reorder letters written as numbers; tabs and new lines stay.
+
+    >>> printable("a\x1b[2Jb\u202e\tc")
+    'a\\x1b[2Jb\\u202e\tc'
+    """
+    return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode-escape").decode(), text)
+
+
+class _Escaped:
+    """A text stream that writes what is printable; its `buffer` does the same, everything else is the stream's own."""
+
+    def __init__(self, stream: Any) -> None:
+        self.unescaped = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unescaped, name)
+
+    @property
+    def buffer(self) -> _EscapedBytes:
+        return _EscapedBytes(self.unescaped.buffer)
+
+    def write(self, text: str) -> int:
+        self.unescaped.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+
+class _EscapedBytes:
+    """The same for UTF-8."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, data: Any) -> int:
+        self._stream.write(printable(self._decoder.decode(bytes(data))).encode())
+        return len(data)
+
+
+@contextmanager
+def escaped_output() -> Iterator[None]:
+    """Within the block, everything that is written to the standard streams is made printable."""
+    before = sys.stdout, sys.stderr
+    out, err = (None if stream is None else _Escaped(stream) for stream in before)
+    sys.stdout, sys.stderr = out, err
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def rows_output() -> Any:
+    """The standard output for rows: exact where a file or a program takes them, printable on a terminal."""
+    return sys.stdout.buffer if sys.stdout.isatty() else _unescaped(sys.stdout).buffer
+
+
+def _unescaped(stream: Any) -> Any:
+    return getattr(stream, "unescaped", stream)
 
 
 def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: bool = False) -> None:
@@ -79,12 +159,14 @@ def progress_shown(*, quiet: bool) -> Iterator[Progress]:
     from rich.progress import Progress as Bar
 
     clocks = (TimeElapsedColumn(), TimeRemainingColumn())
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), *clocks)
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), *clocks)
+    console = Console(file=_unescaped(sys.stderr))  # its own signs steer the terminal; what it says is made printable
+    with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=None)
 
         def show(step: Step) -> None:
-            bar.update(task, description=f"{step.stage}: {step.detail}"[:100], completed=step.fraction or 0)
+            words = " ".join(f"{step.stage}: {step.detail}".split())
+            bar.update(task, description=printable(words)[:100], completed=step.fraction or 0)
             bar.update(task, total=None if step.fraction is None else 1.0)
 
         yield show

@@ -16,6 +16,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from understudy.cli.console import escaped_output
 from understudy.errors import SettingError, UnderstudyError
 from understudy.notice import Notice
 
@@ -32,8 +33,13 @@ class Guarded(TyperGroup):
     """A command group whose commands cannot end in a traceback.
 
     **Privacy.** An unexpected error is shown as an id, its type and a place in the code: its message, its cause and the
-    variables around it may hold values of the table and are never printed.
+    variables around it may hold values of the table and are never printed. What is printed cannot steer the terminal.
     """
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line with all that it prints made printable, help and wrong usage included."""
+        with escaped_output():
+            return super().main(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command and explain what went wrong."""
@@ -101,4 +107,5 @@ def _explain(kind: str, message: str) -> None:
     if "--json" in sys.argv:
         sys.stderr.write(json.dumps({"error": kind, "message": message}) + "\n")
     else:
-        sys.stderr.write(f"error: {message}\n")
+        line = message.replace("\n", "\\n")  # a name with an end of line in it cannot look like a line of ours
+        sys.stderr.write(f"error: {line}\n")

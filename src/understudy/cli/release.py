@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, tell
+from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, rows_output, tell
 from understudy.cli.run import summary
 from understudy.errors import OutputError, SettingError
 from understudy.notice import ManyRows
@@ -117,7 +117,7 @@ def _to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> None:
     from understudy.release.write import write_chunks, written_stream
 
     try:
-        write_chunks(chunks, written_stream(sys.stdout.buffer, dialect), count)
+        write_chunks(chunks, written_stream(rows_output(), dialect), count)
         sys.stdout.flush()
     except BrokenPipeError:
         raise

@@ -1,8 +1,10 @@
 """The random bits behind all private noise: AES-256 in counter mode, keyed by the operating system.
 
 **Privacy.** There is no seed: every thread and every process draws from a stream of its own, keyed with 256 bits from
-`os.urandom`, and a forked child never repeats its parent's bits. The one exception is `insecure`, the test mode behind
-`understudy.testing`, which whoever writes a receipt or a book detects with `is_insecure`.
+`os.urandom`, and a forked child never repeats its parent's bits. Every refill of 64 KiB
+starts at a counter of 128 new bits from `os.urandom`, so that copies of a process (a cloned or restored virtual
+machine) go apart at their next refill. The one exception is `insecure`, the test mode behind `understudy.testing`,
+which whoever writes a receipt or a book detects with `is_insecure`.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from numpy.typing import NDArray
 
 _BLOCK_WORDS = 1 << 13  # 64 KiB: a refill costs microseconds, and a short request almost never pays for one
 _ZEROS = memoryview(bytes(8 * _BLOCK_WORDS))
-_REKEY_WORDS = 1 << 38  # far below the 2^64 blocks at which counter mode could be told from true randomness
+_REKEY_WORDS = 1 << 38  # 2^25 refills: that two of them share a counter has a probability below 2^-60
 
 
 class Stream:
     """An endless stream of uniform bits. Use one stream from one thread only; `stream` sees to that.
 
     **Guarantees.** Bits are AES-256-CTR output under a key from `os.urandom`, re-keyed in a forked child and after
-    2^38 words. No bit is handed out twice.
+    2^38 words; each refill starts at a counter from `os.urandom`. No block of the cipher is handed out twice.
     """
 
     def __init__(self) -> None:
@@ -43,10 +45,14 @@ class Stream:
         self._left = np.empty(0, dtype=np.uint64)
         self._drawn = 0
 
-    def _fresh(self, words: int) -> NDArray[np.uint64]:
-        if words <= _BLOCK_WORDS:
-            return np.frombuffer(self._cipher.update(_ZEROS[: 8 * words]), dtype=np.uint64)
-        return np.frombuffer(self._cipher.update(bytes(8 * words)), dtype=np.uint64)
+    def _renew(self) -> None:
+        """Start at a fresh counter: whoever copied the state of this stream goes on elsewhere."""
+        self._cipher.reset_nonce(os.urandom(16))
+
+    def _refill(self, words: int) -> NDArray[np.uint64]:
+        self._renew()
+        zeros = _ZEROS if words == _BLOCK_WORDS else bytes(8 * words)
+        return np.frombuffer(self._cipher.update(zeros), dtype=np.uint64)
 
     def words(self, n: int) -> NDArray[np.uint64]:
         """The next `n` independent, uniform 64-bit words (a read-only array)."""
@@ -57,8 +63,8 @@ class Stream:
             taken, self._left = self._left[:n], self._left[n:]
             return taken
         if n >= _BLOCK_WORDS:
-            return self._fresh(n)
-        block = self._fresh(_BLOCK_WORDS)
+            return self._refill(n)
+        block = self._refill(_BLOCK_WORDS)
         taken = np.concatenate((self._left, block[: n - len(self._left)]))
         self._left = block[n - len(self._left) :]
         return taken
@@ -78,6 +84,9 @@ class _SeededStream(Stream):
 
     def _key(self) -> bytes:
         return hashlib.sha384(b"understudy insecure test mode " + str(self._seed).encode()).digest()
+
+    def _renew(self) -> None:
+        """Go on where the last refill ended: nothing may come from the operating system."""
 
 
 _threads = threading.local()

@@ -17,6 +17,8 @@ from understudy.model.projection import Projector
 from understudy.model.propagate import Propagation
 from understudy.model.protocol import FitReport
 
+_LARGEST = 1e15  # of a potential that is read: logarithms of counts and of their ratios are far smaller
+
 
 class GraphicalModel:
     """A distribution over a domain: the product of exponentiated potentials, scaled to a number of rows.
@@ -168,14 +170,14 @@ class GraphicalModel:
             cliques = [tuple(c for c, inside in zip(domain, row, strict=True) if inside) for row in member.tolist()]
             ordered = [tuple(c for c in ordered_columns(domain) if c in clique) for clique in cliques]
             ends = np.cumsum([0, *map(domain.cells, ordered)])
-            if ends[-1] != flat.size or not (flat < np.inf).all():
+            if ends[-1] != flat.size or not ((np.abs(flat) <= _LARGEST) | np.isneginf(flat)).all():
                 raise ReleaseError("the model's arrays do not fit its domain; the release is damaged")
             tables = {clique: flat[a:b] for clique, a, b in zip(ordered, ends, ends[1:], strict=False)}
             report = FitReport.from_array(arrays["report"]) if arrays["report"].size else None
             return cls(domain, tables, total=float(arrays["total"]), report=report)
         except ReleaseError:
             raise
-        except (UnderstudyError, KeyError, ValueError, TypeError, IndexError):
+        except (UnderstudyError, KeyError, ValueError, TypeError, IndexError, OverflowError):
             raise ReleaseError("the model's arrays do not fit its domain; the release is damaged") from None
 
     @cached_property

@@ -85,6 +85,8 @@ class ProductModel:
         if flat.shape != (sum(sizes),) or total.shape != () or not np.isfinite(total) or not (flat >= 0).all():
             raise ReleaseError("the model's arrays do not fit the schema; the release file is damaged")
         parts = np.split(flat, np.cumsum(sizes)[:-1])
+        if not all(abs(part.sum() - 1) < 1e-6 for part in parts):
+            raise ReleaseError("the model's arrays do not fit the schema; the release file is damaged")
         return cls(domain, float(total), dict(zip(domain, parts, strict=True)))
 
 

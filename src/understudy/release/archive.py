@@ -4,6 +4,8 @@ The same content always gives the same bytes: fixed member order, fixed dates, n
 SHA-256 is in the manifest, the manifest's own beside it, and the whole file's in the zip comment at its end, so every
 flipped bit and every careless edit is noticed. (Someone who rewrites the digests too is not stopped: a digest is not a
 signature.)
+
+What a file holds is bounded by its own size, so that opening one from a stranger takes no more memory than it seems to.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import math
 import os
 import zipfile
 import zlib
@@ -22,6 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import OutputError, ReleaseError
+from understudy.notation import count_json, read_json
+from understudy.page import written
 
 FORMAT = 1
 """The format this version writes. A reader keeps reading every older one."""
@@ -30,8 +35,10 @@ OLDEST = 1
 """The oldest format this version reads."""
 
 _MANIFEST, _DIGEST = "release.json", "release.sha256"
-_LARGEST_MEMBER = 1 << 34
 _DIGEST_BYTES = 64
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_PAGE_BYTES, _ARRAY_BYTES, _TIMES = 1 << 24, 1 << 28, 100
+_VALUES = 1_000_000
 
 
 def write_archive(
@@ -55,21 +62,24 @@ def write_archive(
 
 
 def _write(path: Path, members: Mapping[str, bytes]) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+    """Write members and the seal; not compressed where so little would be left that the reader takes it for a trap."""
+    with written(path) as file:
+        for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
+            file.seek(0)
+            file.truncate()
+            with zipfile.ZipFile(file, "w", method) as archive:
                 for name, data in members.items():
-                    archive.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
+                    archive.writestr(zipfile.ZipInfo(name), data, method)
                 archive.comment = bytes(_DIGEST_BYTES)
-            file.flush()
-            with draft.open("r+b") as sealed:
-                digest = _file_digest(sealed)
-                sealed.write(digest)
-            os.fsync(file.fileno())
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+            page, size = members[_MANIFEST], file.seek(0, os.SEEK_END)
+            if _fits(len(page), sum(map(len, members.values())), size) and count_json(page) <= _VALUES + size:
+                break
+        file.write(_file_digest(file))
+
+
+def _fits(page_bytes: int, all_bytes: int, size: int) -> bool:
+    """Whether a file of this size may hold so much; a file that compresses nothing always may."""
+    return page_bytes <= _PAGE_BYTES + _TIMES * size and all_bytes <= _ARRAY_BYTES + _TIMES * size
 
 
 def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -80,7 +90,7 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """
     try:
         with path.open("rb") as file:
-            members = _members(file, path)
+            manifest, members = _opened(file, path)
     except FileNotFoundError:
         raise ReleaseError(f"{path}: there is no such file") from None
     except IsADirectoryError:
@@ -96,9 +106,8 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         MemoryError,
     ):
         raise ReleaseError(f"{path} is not a release file, or it is damaged; ask for a fresh copy") from None
-    manifest = _manifest(members, path)
     digests = manifest["members"]
-    if set(digests) != set(members) - {_MANIFEST, _DIGEST}:
+    if set(digests) != set(members):
         raise ReleaseError(f"{path}: its parts do not match its list of parts; ask for a fresh copy")
     for name, digest in digests.items():
         if hashlib.sha256(members[name]).hexdigest() != digest:
@@ -117,33 +126,42 @@ def _file_digest(file: BinaryIO) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _members(file: BinaryIO, path: Path) -> dict[str, bytes]:
-    """What the file holds; one that a few bytes make enormous is refused before it is unpacked."""
+def _opened(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The page and the other members; a file that a few bytes make enormous is refused before it is unpacked."""
     import psutil
 
+    size = file.seek(0, os.SEEK_END)
     with zipfile.ZipFile(file) as archive:
-        infos = archive.infolist()
-        if len({info.filename for info in infos}) != len(infos) or any(i.file_size > _LARGEST_MEMBER for i in infos):
+        infos = {info.filename: info for info in archive.infolist()}
+        if len(infos) != len(archive.infolist()) or any(info.compress_type not in _METHODS for info in infos.values()):
             raise ReleaseError(f"{path} is not a release file, or it is damaged; ask for a fresh copy")
-        if 2 * sum(info.file_size for info in infos) > psutil.virtual_memory().available:
+        if _MANIFEST not in infos:
+            raise ReleaseError(f"{path} is a zip file but not a release: it has no {_MANIFEST}")
+        unpacked = sum(info.file_size for info in infos.values())
+        if not _fits(infos[_MANIFEST].file_size, unpacked, size):
+            raise ReleaseError(f"{path} would unpack to far more than its size, as no release does; do not trust it")
+        if 2 * unpacked > psutil.virtual_memory().available:
             raise ReleaseError(f"{path} unpacks to more than half of the free memory; open it on a larger machine")
-        members = {info.filename: archive.read(info) for info in infos}
-    _refuse_newer(members, path)
-    if _file_digest(file) != file.read():
-        raise ReleaseError(f"{path} was damaged or altered; ask for a fresh copy")
-    return members
+        page = archive.read(infos.pop(_MANIFEST))
+        manifest = _manifest(page, size, path)
+        if _file_digest(file) != file.read():
+            raise ReleaseError(f"{path} was damaged or altered; ask for a fresh copy")
+        members = {name: archive.read(info) for name, info in infos.items()}
+    if members.pop(_DIGEST, b"").decode(errors="replace") != hashlib.sha256(page).hexdigest():
+        raise ReleaseError(f"{path}: {_MANIFEST} was damaged or altered; ask for a fresh copy")
+    if not isinstance(manifest.get("members"), dict):
+        raise ReleaseError(f"{path}: {_MANIFEST} lists no parts; ask for a fresh copy")
+    return manifest, members
 
 
-def _refuse_newer(members: Mapping[str, bytes], path: Path) -> None:
-    """Said first: a newer format may seal its file in another way."""
-    page = members.get(_MANIFEST)
-    if page is None:
-        raise ReleaseError(f"{path} is a zip file but not a release: it has no {_MANIFEST}")
+def _manifest(page: bytes, size: int, path: Path) -> dict[str, Any]:
+    """The page's content. Its format is looked at first: a newer one may seal its file in another way."""
     try:
-        number = json.loads(page)["format"]
-    except (ValueError, KeyError, TypeError, RecursionError):
+        manifest = read_json(page, most=_VALUES + size)
+        number = manifest["format"]
+    except (ValueError, KeyError, TypeError):
         number = None
-    if isinstance(number, bool) or not isinstance(number, int):
+    if isinstance(number, bool) or not isinstance(number, int) or not isinstance(manifest, dict):
         raise ReleaseError(f"{path}: {_MANIFEST} cannot be read; ask for a fresh copy")
     if number < OLDEST:
         raise ReleaseError(f"{path} has format {number}, which no version of understudy reads any more; make it anew")
@@ -151,16 +169,7 @@ def _refuse_newer(members: Mapping[str, bytes], path: Path) -> None:
         raise ReleaseError(
             f"{path} has format {number} and this version reads up to {FORMAT}: install a newer understudy"
         )
-
-
-def _manifest(members: Mapping[str, bytes], path: Path) -> dict[str, Any]:
-    page = members[_MANIFEST]
-    manifest = json.loads(page)
-    if members.get(_DIGEST, b"").decode(errors="replace") != hashlib.sha256(page).hexdigest():
-        raise ReleaseError(f"{path}: {_MANIFEST} was damaged or altered; ask for a fresh copy")
-    if not isinstance(manifest.get("members"), dict):
-        raise ReleaseError(f"{path}: {_MANIFEST} lists no parts; ask for a fresh copy")
-    return dict(manifest)
+    return manifest
 
 
 def _array_bytes(array: NDArray[Any]) -> bytes:
@@ -170,7 +179,28 @@ def _array_bytes(array: NDArray[Any]) -> bytes:
 
 
 def _array(data: bytes, path: Path) -> NDArray[Any]:
+    """An array of plain numbers; the header must claim as many as there are, or a few bytes could take all memory."""
+    file = io.BytesIO(data)
     try:
-        return np.asarray(np.lib.format.read_array(io.BytesIO(data), allow_pickle=False))
-    except (ValueError, EOFError, OSError, MemoryError):
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, fortran, dtype = read(file)
+        if dtype.kind not in "biuf" or dtype.hasobject or dtype.subdtype is not None:
+            raise ValueError("no plain numbers")
+        if math.prod(shape) * dtype.itemsize != len(data) - file.tell() or any(side < 0 for side in shape):
+            raise ValueError("another length")
+        found = np.frombuffer(data, dtype=dtype, offset=file.tell()) if math.prod(shape) else np.empty(0, dtype)
+        array: NDArray[Any] = found.reshape(shape, order="F" if fortran else "C").astype(dtype.newbyteorder("="))
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        EOFError,
+        OSError,
+        MemoryError,
+        RecursionError,
+        SyntaxError,
+        OverflowError,
+    ):
         raise ReleaseError(f"{path}: an array cannot be read; ask for a fresh copy") from None
+    return array

@@ -27,8 +27,9 @@ from understudy.release.evidence import asked_about, evidence_of
 from understudy.release.pack import measurement_data, measurement_from, pack, unpack
 from understudy.release.rare import merged_values
 from understudy.release.replicates import replicates
-from understudy.release.rows import Maker
+from understudy.release.rows import Maker, check_size
 from understudy.release.spark import framed, write_table
+from understudy.release.structure import check_page, check_parts
 from understudy.schema import Recoding, Schema
 
 _MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
@@ -141,7 +142,7 @@ class Release:
         if as_ not in (None, "arrow", "pandas", "polars", "spark"):
             raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas', 'polars' or 'spark'")
         maker, rows, seed = self._maker(rows, seed, where, rare, as_written)
-        _check_size(rows, len(self.schema.columns))
+        check_size(rows, len(self.schema.columns))
         return framed(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
 
     def stream(
@@ -322,40 +323,33 @@ class Release:
         manifest, arrays = read_archive(as_path("path", path))
         try:
             return cls._from(manifest, arrays)
-        except ReleaseError:
-            raise
+        except ReleaseError as error:
+            raise ReleaseError(f"{path}: {error}") from None
         except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
             raise ReleaseError(f"{path}: its content contradicts itself; ask for a fresh copy") from None
+        except MemoryError:
+            raise ReleaseError(f"{path}: it does not fit in memory; open it on a larger machine") from None
 
     @classmethod
     def _from(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
-        schema = Schema.from_dict(manifest["schema"])
-        recoding = Recoding.from_dict(manifest["recoding"])
-        domain = recoding.recode(schema.domain)
         kind = manifest["model"]["kind"]
         if kind not in MODELS:
-            raise ReleaseError(f"the release holds a model of kind {kind!r}, which this version does not know")
-        measurements = [measurement_from(data) for data in unpack(manifest["measurements"], arrays)]
-        rows = manifest["default_rows"]
-        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 0:
-            raise ValueError("rows")
-        return cls(
+            raise ReleaseError("it holds a model of a kind that this version does not know; install a newer understudy")
+        page = unpack(manifest, arrays)
+        check_page(page)
+        schema = Schema.from_dict(page["schema"])
+        recoding = Recoding.from_dict(page["recoding"])
+        release = cls(
             schema=schema,
-            mechanism=manifest["mechanism"],
-            settings=unpack(manifest["settings"], arrays),
-            model=MODELS[kind].from_arrays(domain, unpack(manifest["model"]["arrays"], arrays)),
-            measurements=measurements,
-            receipt=Receipt.from_dict(manifest["receipt"]),
+            mechanism=page["mechanism"],
+            settings=page["settings"],
+            model=MODELS[kind].from_arrays(recoding.recode(schema.domain), page["model"]["arrays"]),
+            measurements=[measurement_from(data) for data in page["measurements"]],
+            receipt=Receipt.from_dict(page["receipt"]),
             recoding=recoding,
-            rounds=unpack(manifest["rounds"], arrays),
-            default_rows=rows,
-            quality=Quality(**manifest["quality"]) if "quality" in manifest else None,
+            rounds=page["rounds"],
+            default_rows=page["default_rows"],
+            quality=None if page.get("quality") is None else Quality(**page["quality"]),
         )
-
-
-def _check_size(rows: int, columns: int) -> None:
-    """Refuse what cannot fit: under a tiny budget the noisy number of rows may be millions of millions."""
-    import psutil
-
-    if rows * columns * 8 > max(psutil.virtual_memory().available, 1 << 28):
-        raise SettingError(f"{rows} rows do not fit in memory; say how many are wanted (rows=, on the command line -n)")
+        check_parts(release.measurements, release.rounds, release.model, evidence_of(release))
+        return release

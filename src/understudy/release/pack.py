@@ -76,6 +76,17 @@ def _query_data(query: Query) -> dict[str, Any]:
 
 
 def _query_from(data: Mapping[str, Any]) -> Query:
-    if "factors" in data:
-        return Scaling(data["factors"])
-    return Entries(data["rows"], data["columns"], data["values"], tuple(data["shape"]))
+    if data.get("factors") is not None:
+        return Scaling(_numbers(data["factors"]))
+    rows, columns, values = data["rows"], data["columns"], _numbers(data["values"])
+    shape = tuple(data["shape"])
+    for places, most in zip((rows, columns), shape, strict=True):
+        if places.shape != values.shape or places.dtype.kind not in "iu" or not ((places >= 0) & (places < most)).all():
+            raise ValueError("entries outside of the query")
+    return Entries(rows, columns, values, shape)
+
+
+def _numbers(array: NDArray[Any]) -> NDArray[Any]:
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        raise ValueError("a query of other things than numbers")
+    return array

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.arguments import as_whole
+from understudy.errors import ReleaseError
 from understudy.measurement import Measurement
 from understudy.mechanism import mechanism_named
 from understudy.mechanism.learned import settled
 from understudy.model.graphical import GraphicalModel
 from understudy.release.rare import undo_merging
-from understudy.release.rows import Maker
+from understudy.release.rows import Maker, check_size
 from understudy.release.spark import framed
 from understudy.tabulate import SparseCounts, marginals
 
@@ -28,7 +29,11 @@ def replicates(release: Release, count: int, *, rows: int | None, seed: int | No
     count = as_whole("count", count, least=2)
     size = release.default_rows if rows is None else as_whole("rows", rows)
     seed = None if seed is None else as_whole("seed", seed)
-    mechanism = mechanism_named(release.mechanism, **release.settings)
+    try:
+        mechanism = mechanism_named(release.mechanism, **release.settings)
+    except (TypeError, ValueError, LookupError, ArithmeticError):
+        words = f"the release's settings are none of {release.mechanism}; ask for a fresh copy"
+        raise ReleaseError(words) from None
     schema = release.schema
     for generator in np.random.default_rng(seed).spawn(count):
         merged = _drawn(release, generator)
@@ -42,6 +47,7 @@ def replicates(release: Release, count: int, *, rows: int | None, seed: int | No
 def _drawn(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
     """As many rows as the model stands for, each drawn by itself."""
     rows = max(1, round(release.model.total))
+    check_size(rows, len(release.schema.columns))
     if isinstance(release.model, GraphicalModel):
         return release.model.sample(rows, rng, rounding=False)
     return release.model.sample(rows, rng)

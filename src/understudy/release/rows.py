@@ -31,6 +31,18 @@ _ROUNDS = 100  # of drawing other rows instead of those that are left
 Codes = dict[str, NDArray[Any]]
 
 
+def check_size(rows: int, columns: int) -> None:
+    """Refuse what cannot fit: under a tiny budget the noisy number of rows may be millions of millions.
+
+    Raises:
+        SettingError: when so many rows do not fit in memory.
+    """
+    import psutil
+
+    if rows * columns * 8 > max(psutil.virtual_memory().available, 1 << 28):
+        raise SettingError(f"{rows} rows do not fit in memory; say how many are wanted (rows=, on the command line -n)")
+
+
 class Maker:
     """Makes rows of a release, again and again with the same settings.
 

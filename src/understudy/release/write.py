@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import csv
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from understudy.errors import OutputError, UnderstudyError
-from understudy.page import reason
+from understudy.page import reason, remove_stale_drafts, written
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Dialect
 
@@ -94,18 +93,14 @@ def written_file(path: Path, dialect: Dialect) -> Iterator[Opened]:
     Raises:
         OutputError: when it cannot be written.
     """
-    _remove_stale(path)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    remove_stale_drafts(path)
     try:
-        yield lambda columns: _Parquet(draft, columns) if path.suffix == ".parquet" else _Csv(draft, columns, dialect)
-        draft.replace(path)
+        with written(path, lasting=False) as file:  # rows can be made again
+            yield lambda columns: _Parquet(file, columns) if path.suffix == ".parquet" else _Csv(file, columns, dialect)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
         raise OutputError(f"{path} could not be written ({reason(error)})") from None
-    finally:
-        with suppress(OSError):
-            draft.unlink()
 
 
 def written_stream(file: BinaryIO, dialect: Dialect) -> Opened:
@@ -114,10 +109,10 @@ def written_stream(file: BinaryIO, dialect: Dialect) -> Opened:
 
 
 class _Parquet:
-    def __init__(self, path: Path, columns: Any) -> None:
+    def __init__(self, file: BinaryIO, columns: Any) -> None:
         import pyarrow.parquet as pq
 
-        self._writer = pq.ParquetWriter(path, columns)
+        self._writer = pq.ParquetWriter(file, columns)
 
     def write(self, table: Any) -> None:
         self._writer.write_table(table, row_group_size=max(table.num_rows, 1))
@@ -127,12 +122,11 @@ class _Parquet:
 
 
 class _Csv:
-    def __init__(self, place: Path | BinaryIO, columns: Any, dialect: Dialect) -> None:
+    def __init__(self, file: BinaryIO, columns: Any, dialect: Dialect) -> None:
         from pyarrow import csv as arrow_csv
 
         options = arrow_csv.WriteOptions(include_header=dialect.header, delimiter=dialect.delimiter)
-        self._file = place.open("wb") if isinstance(place, Path) else None
-        stream = _recoded(self._file or place, dialect)
+        stream = _recoded(file, dialect)
         self._writer = (
             arrow_csv.CSVWriter(stream, columns, write_options=options)
             if dialect.quote == '"'
@@ -144,8 +138,6 @@ class _Csv:
 
     def close(self) -> None:
         self._writer.close()
-        if self._file is not None:
-            self._file.close()
 
 
 class _OtherQuotes:
@@ -169,17 +161,6 @@ def _recoded(file: Any, dialect: Dialect) -> Any:
     if codecs.lookup(dialect.encoding).name == "utf-8" or file.isatty():
         return file
     return codecs.EncodedFile(file, "utf-8", dialect.encoding, "replace")
-
-
-def _remove_stale(path: Path) -> None:
-    """Drafts of processes that are no more."""
-    import psutil
-
-    for draft in path.parent.glob(f".{path.name}.*.tmp"):
-        owner = draft.name.removesuffix(".tmp").rpartition(".")[2]
-        if owner.isdigit() and int(owner) != os.getpid() and not psutil.pid_exists(int(owner)):
-            with suppress(OSError):
-                draft.unlink()
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import tempfile
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from platformdirs import user_cache_path
@@ -22,6 +23,7 @@ from understudy.notice import WeakBudget
 from understudy.schema import Schema
 from understudy.schema.rules.honour import breaking
 from understudy.schema.rules.zeros import check_size
+from understudy.source.sql.place import files_of, home_of
 
 _MOST_TIED = 1 << 27
 """The most cells of a model of the rules alone: a gigabyte."""
@@ -191,3 +193,31 @@ def warn_of_weak_budget(budget: Budget) -> None:
 
 def _mib(size: int) -> int:
     return -(-size // (1 << 20))
+
+
+def refuse_same_table(public: Any, data: Any) -> None:
+    """Refuse a table that is declared public and is the sensitive one by its address: the same object, file or URL.
+
+    **Privacy.** No row is read. Comparing rows would tell whoever chooses the public table whether the sensitive one has
+    exactly these rows, as often as they ask and for nothing.
+
+    Raises:
+        SettingError: when both have one address.
+    """
+    same = public is data
+    if isinstance(public, str | os.PathLike) and isinstance(data, str | os.PathLike):
+        same = os.fspath(public) == os.fspath(data)
+        files = files_of(os.fspath(data)) if home_of(data) == "files" else [Path(data)]
+        same = same or any(_same_file(Path(public), file) for file in files)
+    if same:
+        raise SettingError(
+            "public: the table declared public is the sensitive table itself; give one that is really public, "
+            "or use the mechanism mst, which needs none. Nothing was spent"
+        )
+
+
+def _same_file(first: Path, second: Path) -> bool:
+    try:
+        return first.samefile(second)
+    except (OSError, ValueError):
+        return False

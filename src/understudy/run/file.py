@@ -14,7 +14,7 @@ import yaml
 
 from understudy.arguments import holds_password
 from understudy.errors import SettingError
-from understudy.notation import LOADER, is_page, read_yaml
+from understudy.notation import LOADER, is_page, read_json, read_yaml
 
 if TYPE_CHECKING:
     from understudy.run.road import RunSpec
@@ -23,6 +23,7 @@ KEYS = (
     "data", "query", "schema", "dataset", "budget", "mechanism", "workload", "keep", "public", "rows", "noise",
     "quality", "outputs",
 )  # fmt: skip
+_MOST_VALUES = 100_000  # in a file of a dozen keys
 _BUDGET = ("epsilon", "delta", "rho", "discovery_share")
 _OUTPUTS = ("rows", "report", "seed")
 ROWS, REPORTS = ("csv", "parquet"), ("public", "custodian")
@@ -61,7 +62,7 @@ class RunFile:
         """
         file = Path(path)
         try:
-            content = read_yaml(file.read_bytes(), _OnceEach)
+            content = read_yaml(file.read_bytes(), _OnceEach, most=_MOST_VALUES)
         except OSError:
             raise SettingError(f"{file}: there is no such run file, or it cannot be read") from None
         except (yaml.YAMLError, UnicodeError):
@@ -247,8 +248,8 @@ def _listed(value: Any) -> list[Any]:
 def _parsed(path: Path, what: str) -> Any:
     """A file's content, so that comments and layout do not count."""
     try:
-        return read_yaml(_text(path, what))
-    except (yaml.YAMLError, UnicodeError):
+        return (read_json if path.suffix == ".json" else read_yaml)(_text(path, what))
+    except (yaml.YAMLError, ValueError):
         raise SettingError(f"the {what} {path} is neither YAML nor JSON") from None
 
 

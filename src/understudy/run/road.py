@@ -47,6 +47,7 @@ from understudy.run.checks import (
     check_rules,
     check_space,
     find_compiler_cache,
+    refuse_same_table,
     roomy_memory,
     warn_of_weak_budget,
 )
@@ -56,7 +57,7 @@ from understudy.schema import Schema, frame_kind
 from understudy.source import open_source
 from understudy.source.reopen import opener
 from understudy.source.sql.located import Located, located
-from understudy.source.sql.place import name_of
+from understudy.source.sql.place import home_of, name_of
 from understudy.workload import told_workload
 
 
@@ -313,7 +314,7 @@ def resolve(spec: RunSpec) -> Run:
         if schema.open:
             name = schema.open[0].name
             raise SettingError(f"public: a public table needs a declared schema; column {name!r} is still to be bought")
-        _refuse_same_table(public, spec.data)
+        refuse_same_table(public, spec.data)
     if hasattr(mechanism, "prepared"):
         mechanism = mechanism.prepared(schema)  # what it learns from public sources; it keeps no rows of them
     _settings(mechanism)
@@ -555,32 +556,12 @@ def _public_settings(mechanism: Mechanism) -> dict[str, Any]:
     return settings | ({"workload": told_workload(named)} if isinstance(named, str) else {})
 
 
-def _refuse_same_table(public: Any, data: Any) -> None:
-    """Refuse a table that is declared public and is the sensitive table itself.
-
-    **Privacy.** Compared by address, never by content: a refusal that depends on rows would be a free test of them.
-    """
-    same = public is data
-    if isinstance(public, str | PathLike) and isinstance(data, str | PathLike):
-        try:
-            same = Path(public).samefile(data)
-        except (OSError, ValueError):
-            same = os.fspath(public) == os.fspath(data)
-    if same:
-        raise SettingError(
-            "public: the table declared public is the sensitive table itself; give one that is really public, "
-            "or use the mechanism mst, which needs none. Nothing was spent"
-        )
-
-
 def _layout(data: Any, schema: Schema) -> dict[str, str]:
     """The column types to give back: those of a frame; a file's are the declared ones."""
     return {} if isinstance(data, str | PathLike) or not hasattr(data, "columns") else schema.layout(data)
 
 
 def _frame_of(data: Any) -> Frame:
-    from understudy.source.sql.place import home_of
-
     return "spark" if home_of(data) == "spark" else frame_kind(data)
 
 

@@ -64,6 +64,25 @@ def test_a_forked_child_does_not_repeat_its_parent() -> None:
     assert done.stdout.strip() == "4"
 
 
+@pytest.mark.parametrize("request_words", [1, 100, 8192, 20_000])
+def test_clones_of_a_process_go_apart_at_the_next_refill(request_words: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A restored snapshot has the key, the counter and the words left over; nothing of its own makes it differ."""
+    key = bytes(range(48))
+
+    def snapshot() -> Stream:
+        with monkeypatch.context() as patch:
+            patch.setattr(Stream, "_key", lambda self: key)
+            return Stream()
+
+    clones = [snapshot(), snapshot(), snapshot()]
+    for clone in clones:
+        clone._left = np.arange(3, dtype=np.uint64)  # drawn before the snapshot was taken: shared
+        assert clone.words(3).tolist() == [0, 1, 2]
+    later = {clone.words(request_words).tobytes() for clone in clones}
+    assert len(later) == 3
+    assert len(later | {clone.words(request_words).tobytes() for clone in clones}) == 6
+
+
 def test_rekeys_after_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(randomness, "_REKEY_WORDS", 10)
     with insecure(1):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import tracemalloc
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -249,3 +250,82 @@ def test_a_file_that_unpacks_to_too_much_is_refused_before_it_is_unpacked(tmp_pa
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=1 << 20))
     with pytest.raises(ReleaseError, match="more than half of the free memory"):
         read_archive(path)
+
+
+def pack(path: Path, page: bytes, members: dict[str, bytes] | None = None, method: int = zipfile.ZIP_DEFLATED) -> None:
+    """A file with this page, compressed and sealed as a release is, and whatever members it claims to have."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", method) as file:
+        file.writestr("release.json", page)
+        file.writestr("release.sha256", hashlib.sha256(page).hexdigest())
+        for name, data in (members or {}).items():
+            file.writestr(name, data)
+        file.comment = bytes(64)
+    content = buffer.getvalue()[:-64]
+    path.write_bytes(content + hashlib.sha256(content).hexdigest().encode())
+
+
+@pytest.mark.parametrize("brackets", [43_000_000, 5_000_000])
+def test_a_small_file_that_stands_for_gigabytes_is_refused_in_little_memory(tmp_path, brackets):
+    pack(tmp_path / "f", b'{"format": 1, "members": {}, "x": [' + b"{}," * brackets + b"0]}")
+    assert (tmp_path / "f").stat().st_size < 200_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReleaseError):
+            us.Release.load(tmp_path / "f")
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("header", ["honest", "lying"])
+def test_arrays_that_stand_for_far_more_than_the_file_are_refused_in_little_memory(tmp_path, header):
+    buffer = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        buffer, {"descr": "<f8", "fortran_order": False, "shape": (40_000_000 if header == "honest" else 10**13,)}
+    )
+    data = buffer.getvalue() + bytes(8 * 40_000_000 if header == "honest" else 800)
+    page = {"format": 1, "members": {"x.npy": hashlib.sha256(data).hexdigest()}}
+    pack(tmp_path / "f", json.dumps(page).encode(), {"x.npy": data})
+    del data, buffer
+    tracemalloc.start()
+    try:
+        with pytest.raises(
+            ReleaseError, match="far more than its size" if header == "honest" else "array cannot be read"
+        ):
+            read_archive(tmp_path / "f")
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_other_ways_to_compress_are_refused(tmp_path):
+    pack(tmp_path / "f", b'{"format": 1, "members": {}}')
+    read_archive(tmp_path / "f")
+    pack(tmp_path / "f", b'{"format": 1, "members": {}}', method=zipfile.ZIP_LZMA)
+    with pytest.raises(ReleaseError, match="not a release file"):
+        read_archive(tmp_path / "f")
+
+
+@pytest.mark.parametrize(("name", "limit"), [("_PAGE_BYTES", 10), ("_ARRAY_BYTES", 10), ("_VALUES", 1)])
+def test_whatever_is_written_can_be_read(tmp_path, monkeypatch, name, limit):
+    """A release that compresses very well was paid for as any other: it is written so that the reader takes it."""
+    manifest, arrays = {"weights": [1] * 100_000}, {"zeros": np.zeros(100_000)}
+    write_archive(tmp_path / "compressed", manifest, arrays)
+    monkeypatch.setattr(archive, name, limit)
+    with pytest.raises(ReleaseError):
+        read_archive(tmp_path / "compressed")
+    write_archive(tmp_path / "f", manifest, arrays)
+    found, read = read_archive(tmp_path / "f")
+    assert found["weights"] == manifest["weights"]
+    assert np.array_equal(read["zeros"], arrays["zeros"])
+
+
+@pytest.mark.parametrize("dtype", ["<U4", "<c16", "<M8[D]", [("a", "<i8")], "|O", "|V8", "|S3"])
+def test_arrays_of_anything_but_plain_numbers_are_refused(tmp_path, dtype):
+    buffer = io.BytesIO()
+    np.save(buffer, np.zeros(3, dtype=dtype), allow_pickle=True)
+    page = {"format": 1, "members": {"x.npy": hashlib.sha256(buffer.getvalue()).hexdigest()}}
+    pack(tmp_path / "f", json.dumps(page).encode(), {"x.npy": buffer.getvalue()})
+    with pytest.raises(ReleaseError, match="array cannot be read"):
+        read_archive(tmp_path / "f")

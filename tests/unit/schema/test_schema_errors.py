@@ -262,7 +262,7 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
         (lambda: Schema.load(tmp_path / "none.yaml"), "check the path"),
         (lambda: Schema.load(tmp_path / "s.yaml"), "finish it with `understudy schema review"),
         (lambda: Schema.load(tmp_path / "broken.json"), "look for a missing comma or quote"),
-        (lambda: Schema.load(tmp_path / "deep.json"), "nested too deeply, or holds a number beyond all bounds"),
+        (lambda: Schema.load(tmp_path / "deep.json"), "a number or letter beyond all bounds; correct it"),
         (lambda: Schema.load(tmp_path / "broken.yaml"), "check the indentation and the quotes"),
         (lambda: Schema.load(tmp_path / "odd.yaml"), "check the characters in it"),
         (lambda: Schema.load(tmp_path / "latin.yaml"), "save the schema as UTF-8"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from understudy.errors import OutputError, SchemaError
-from understudy.notation import LOADER, as_page, read_json, read_yaml
+from understudy.notation import MOST_YAML, as_page, compose_yaml, read_json, read_yaml
 from understudy.page import write_page
 from understudy.schema.custodian import found
 from understudy.schema.format.dialect import Dialect
@@ -224,7 +224,7 @@ def _parse(text: str, path: Path) -> Any:
             ) from None
         except ValueError:
             raise SchemaError(
-                f"{path}: is nested too deeply, or holds a number beyond all bounds; correct it"
+                f"{path}: is nested too deeply, too long, or holds a number or letter beyond all bounds; correct it"
             ) from None
     try:
         return read_yaml(text)
@@ -233,7 +233,8 @@ def _parse(text: str, path: Path) -> Any:
         where = f", line {mark.line + 1}" if mark else ""
         raise SchemaError(f"{path}{where}: is no valid YAML; check the indentation and the quotes") from None
     except yaml.YAMLError:
-        words = "check the characters in it, and for numbers, dates, aliases (*) and brackets beyond all bounds"
+        words = "check the characters in it, and for numbers, dates, aliases (*) and brackets beyond all bounds; "
+        words += f"more than {MOST_YAML:,} values are read from JSON alone"
         raise SchemaError(f"{path}: is no valid YAML; {words}") from None
 
 
@@ -242,7 +243,7 @@ def _line(text: str, path: tuple[str | int, ...]) -> int | None:
     import yaml
 
     try:
-        node = yaml.compose(text, Loader=LOADER)
+        node = compose_yaml(text)
     except yaml.YAMLError:
         return None
     line = node.start_mark.line if node is not None else 0

@@ -67,6 +67,10 @@ class Located:
         """The files that it is made of; none for a database."""
         return files_of(fspath(self._data)) if self.home == "files" else []
 
+    def is_given_as(self, other: Any) -> bool:
+        """Whether something else is the object, or the same text, that this table was given as."""
+        return other is self._data or (isinstance(other, str) and isinstance(self._data, str) and other == self._data)
+
     def close(self) -> None:
         """Let go of connections and remove everything that was put on disk."""
         if self._snapshot is not None:
