@@ -27,6 +27,7 @@ from understudy.errors import BudgetExceeded, LedgerError, OutputError, SettingE
 from understudy.ledger.database import Database, checkpoints, entries, facts
 from understudy.ledger.log import Checkpoint, leaf_hash, tree_root
 from understudy.ledger.spending import Grant, Reservation, Total, add_up, budget_from_dict, budget_to_dict
+from understudy.notation import read_json
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -407,19 +408,16 @@ class Ledger:
         """
         wrong: list[str] = []
         with self._database.read() as connection:
-            rows = connection.execute(sa.select(entries).order_by(entries.c.number))
             leaves, expected, before = [], 1, ""
-            for row in rows:
-                entry = _entry(row)
-                if entry.number != expected:
-                    wrong.append(f"entries {expected} to {entry.number - 1} are missing")
-                    expected = entry.number
-                if leaf_hash(_leaf_data(row)) != entry.leaf:
-                    wrong.append(f"entry {entry.number} ({entry.kind}) was altered")
-                if entry.time < before:
-                    wrong.append(f"entry {entry.number} is older than the one before it")
-                before, expected = entry.time, entry.number + 1
-                leaves.append(leaf_hash(_leaf_data(row)))
+            for row in connection.execute(sa.select(entries).order_by(entries.c.number)):
+                if row.number != expected:
+                    wrong.append(f"entries {expected} to {row.number - 1} are missing")
+                if (leaf := leaf_hash(_leaf_data(row))) != row.leaf:
+                    wrong.append(f"entry {row.number} ({row.kind}) was altered")
+                if row.time < before:
+                    wrong.append(f"entry {row.number} is older than the one before it")
+                before, expected = row.time, row.number + 1
+                leaves.append(leaf)
         good, all_given = 0, [(point, True) for point in given]
         kept = [(point, False) for point in self.kept_checkpoints()]
         for point, outside in sorted([*kept, *all_given], key=lambda pair: pair[0].size):
@@ -654,7 +652,7 @@ def _leaves(connection: sa.Connection) -> list[bytes]:
 
 def _entry(row: Any) -> Entry:
     try:
-        body = json.loads(row.body)
+        body = read_json(row.body)
     except ValueError:
         body = {}
     fields = {name: getattr(row, name) for name in ("number", "time", "kind", "dataset", "run", "who", "payload")}
@@ -671,7 +669,7 @@ def _import_book(connection: sa.Connection) -> None:
         if not log.find(kind="dataset", dataset=page.stem):
             log.add("dataset", {"parents": []}, dataset=page.stem)
         try:
-            lines = [json.loads(line) for line in page.read_text(encoding="utf-8").splitlines() if line.strip()]
+            lines = [read_json(line) for line in page.read_text(encoding="utf-8").splitlines() if line.strip()]
             if page.suffix == ".limit":
                 terms = Grant(page.stem, **lines[0], per="year")
                 body = {name: getattr(terms, name) for name in ("epsilon", "delta", "rho", "per", "to")}

@@ -198,8 +198,8 @@ def _mib(size: int) -> int:
 def refuse_same_table(public: Any, data: Any) -> None:
     """Refuse a table that is declared public and is the sensitive one by its address: the same object, file or URL.
 
-    **Privacy.** No row is read. Comparing rows would tell whoever chooses the public table whether the sensitive one has
-    exactly these rows, as often as they ask and for nothing.
+    **Privacy.** No row is read. Comparing rows would tell whoever chooses the public table whether the sensitive one
+    has exactly these rows, as often as they ask and for nothing.
 
     Raises:
         SettingError: when both have one address.
