@@ -129,7 +129,7 @@ class Shape(Categorical):
 
     def _said(self, dialect: Dialect) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The numbers and the moments that missing tokens write: found however a cell writes or types them."""
-        tokens = _texts(list(self.missing))
+        tokens = meanings(_texts([*self.missing]))
         said = [numbers(tokens, how.decimal, how.group) for how in (Dialect(), dialect)]
         moments, valid = datetimes(tokens, None)
         return np.concatenate(said), moments[valid]

@@ -129,7 +129,7 @@ def profile(cells: Any, dialect: Dialect) -> Profile:
         span = (ends["min"] or 0, ends["max"] or 0)
     elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         typed = "nested"
-    text = pc.fill_null(pc.cast(as_text(cells), pa.string()), "")
+    text = pc.fill_null(pc.cast(as_text(cells, exact=True), pa.string()), "")
     table = pc.value_counts(text)
     texts, counts = table.field("values").to_pylist(), np.asarray(table.field("counts"), dtype=np.int64)
     if pa.types.is_floating(kind):

@@ -101,10 +101,10 @@ def meanings(text: Any, decimal: str = ".", group: str = "", *, exact: bool = Fa
     return pc.replace_with_mask(text, mask, pa.array(found, text.type))
 
 
-def as_text(cells: Any, decimal: str = ".") -> Any:
+def as_text(cells: Any, decimal: str = ".", *, exact: bool = False) -> Any:
     """Any arrow array as text: typed cells by what they mean, text as it is.
 
-    Where arrow cannot write one cell, every cell is written on its own.
+    Where arrow cannot write one cell, every cell is written on its own. `exact` keeps all digits of whole numbers.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -123,7 +123,7 @@ def as_text(cells: Any, decimal: str = ".") -> Any:
         text = moments_as_text(cells) if pa.types.is_timestamp(kind) else cells.cast(pa.string())
     except pa.ArrowException:
         return objects_as_text(listed(cells), decimal)
-    wide = pa.types.is_integer(kind) and kind.bit_width == 64 and len(cells) > cells.null_count
+    wide = not exact and pa.types.is_integer(kind) and kind.bit_width == 64 and len(cells) > cells.null_count
     ends = pc.min_max(cells).as_py().values() if wide else ()
     return meanings(text) if any(abs(end) >= EXACT for end in ends) else text
 
@@ -160,8 +160,8 @@ def _number_text(number: float, decimal: str = ".", *, exact: bool = False) -> s
     """A number the short way; None for what is no number."""
     if number != number:
         return None
-    if not (isinstance(number, int) and (exact or abs(number) < EXACT)):
-        number = float(number) if abs(number) < 1e308 else math.copysign(math.inf, number)
+    if isinstance(number, int) and not exact and abs(number) >= EXACT:
+        number = float(number)
     if isinstance(number, int) or number.is_integer():
         return str(int(number))
     return repr(number).replace(".", decimal)
@@ -321,6 +321,8 @@ def _written(cell: Any, decimal: str) -> str | None:
         return "1" if cell else "0"
     if isinstance(cell, complex | np.complexfloating) and not cell.imag:  # one among numbers makes all of them so
         cell = cell.real
+    if isinstance(cell, np.timedelta64):  # what is finer than a microsecond is left out, as of moments
+        return None if np.isnat(cell) else _length_text(int(cell.astype("m8[us]").astype(np.int64)), decimal)
     if isinstance(cell, int | np.integer):
         return _number_text(int(cell), decimal)
     if isinstance(cell, float | np.floating):
@@ -329,8 +331,6 @@ def _written(cell: Any, decimal: str) -> str | None:
         return None if cell.is_nan() else _number_text(float(cell), decimal)
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "replace")
-    if isinstance(cell, np.timedelta64):  # what is finer than a microsecond is left out, as of moments
-        return None if np.isnat(cell) else _length_text(int(cell.astype("m8[us]").astype(np.int64)), decimal)
     if isinstance(cell, timedelta):
         micros = (cell.days * 86_400 + cell.seconds) * 1_000_000 + cell.microseconds
         return _length_text(micros, decimal)
