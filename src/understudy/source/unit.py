@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import SettingError
 from understudy.schema.frames import holds_objects
-from understudy.schema.kinds.text import listed, meaning, meanings, readable
+from understudy.schema.kinds.text import in_one_zone, listed, meaning, meanings, readable
 
 KEY_BYTES = 32
 _CHUNK_ROWS = 1 << 16
@@ -68,12 +68,17 @@ def unit_text(column: Any, *, exact: bool = False) -> Any:
         return array.cast(pa.large_string())
     distinct = pc.dictionary_encode(array)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        words = meanings(pc.utf8_trim(distinct.dictionary.cast(pa.large_string()), " "), exact=exact)
+        words = units_meant(pc.utf8_trim(distinct.dictionary.cast(pa.large_string()), " "), exact=exact)
     elif pa.types.is_integer(kind):
-        words = meanings(distinct.dictionary.cast(pa.large_string()))
+        words = units_meant(distinct.dictionary.cast(pa.large_string()), exact=exact)
     else:
         words = _texts(listed(distinct.dictionary), exact=exact)
     return words.take(distinct.indices)
+
+
+def units_meant(text: Any, *, exact: bool) -> Any:
+    """The canonical text of units that are text without blanks around it."""
+    return in_one_zone(meanings(text, exact=exact))
 
 
 def _texts(values: list[Any], *, exact: bool) -> Any:
@@ -134,7 +139,8 @@ def _value_text(value: Any, *, exact: bool) -> str | None:
     if isinstance(value, timedelta):  # pandas' own kind writes itself in other words
         value = timedelta(value.days, value.seconds, value.microseconds)
     text = str(value).strip(" ")
-    return meaning(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"), exact=exact)
+    meant = meaning(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"), exact=exact)
+    return meant and in_one_zone(meant)
 
 
 def _decimal_text(value: Decimal) -> str | None:

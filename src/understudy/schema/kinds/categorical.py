@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.coded import Coded, plain_text
 from understudy.schema.kinds.levels import Generalisation, Level, group_values
 from understudy.schema.kinds.table import Codes, Entry
-from understudy.schema.kinds.text import EXACT, FALSE, TRUE, as_text, exact_number, meaning, meanings
+from understudy.schema.kinds.text import EXACT, FALSE, TRUE, as_text, exact_number, in_one_zone, meaning, meanings
 
 Value = bool | int | float | str
 
@@ -114,7 +113,7 @@ class Categorical(Coded):
             codes = np.where(codes == _LOST, _looked_up(pc.utf8_trim_whitespace(text), self.declared()), codes)
         if (lost := codes == _LOST).any():
             meant = meanings(text.filter(pa.array(lost)), dialect.decimal, dialect.group)
-            codes[lost] = _looked_up(_in_one_zone(meant), self._by_meaning(dialect.decimal, dialect.group))
+            codes[lost] = _looked_up(in_one_zone(meant), self._by_meaning(dialect.decimal, dialect.group))
             lost[lost] = np.asarray(pc.is_null(meant))
             codes[lost] = self.null_cell
         return {self.name: np.where(codes == _LOST, self.unknown_code, codes).astype(np.int32)}
@@ -135,7 +134,7 @@ class Categorical(Coded):
                     meant = meaning(text, *marks)
                     if meant is not None:
                         number = exact_number(text, *marks) is not None
-                        found[_in_one_zone(meant.replace(marks[0], decimal) if number else meant)] = declared[text]
+                        found[in_one_zone(meant.replace(marks[0], decimal) if number else meant)] = declared[text]
             self._lookups[decimal, group] = found
         return self._lookups[decimal, group]
 
@@ -275,16 +274,6 @@ def _looked_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
 
     found = np.asarray(pc.fill_null(pc.index_in(text, value_set=pa.array(list(codes), pa.string())), len(codes)))
     return np.append(np.fromiter(codes.values(), np.int32, len(codes)), np.int32(_LOST))[found]
-
-
-def _in_one_zone(text: Any) -> Any:
-    """Moments without the mark of a zone, all of which are in UTC: a declared moment may leave it out."""
-    import pyarrow.compute as pc
-
-    pattern = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(?:T00:00:00Z|(T.*)Z)$"
-    if isinstance(text, str):
-        return re.sub(pattern, r"\1\2", text)
-    return pc.replace_substring_regex(text, pattern, r"\1\2")
 
 
 def _can_be_told_apart(kind: Any) -> bool:

@@ -309,8 +309,7 @@ class Measured(Coded):
         tokens = [token for token in self.missing if dialect.decimal != "." and dialect.decimal in token]
         if not tokens:
             return []
-        text = pa.array(tokens, pa.string())
-        units, valid = self.units_of_text(text, dialect)
+        units, valid = self._units_meant(pa.array(tokens, pa.string()), dialect)
         return [(token, unit) for token, unit, fits in zip(tokens, units.tolist(), valid, strict=True) if fits]
 
     @cached_property
@@ -324,7 +323,7 @@ class Measured(Coded):
         tokens = sorted(self.missing, key=lambda token: (-len(token), token))
         if not tokens:
             return []
-        units, valid = self.units_of_text(pa.array(tokens, pa.string()), Dialect())
+        units, valid = self._units_meant(pa.array(tokens, pa.string()), Dialect())
         return [(token, unit) for token, unit, fits in zip(tokens, units.tolist(), valid, strict=True) if fits]
 
     def token_value(self, token: str) -> Any:

@@ -101,6 +101,16 @@ def meanings(text: Any, decimal: str = ".", group: str = "", *, exact: bool = Fa
     return pc.replace_with_mask(text, mask, pa.array(found, text.type))
 
 
+def in_one_zone(text: Any) -> Any:
+    """Moments without the mark of a zone, all of which are in UTC: a declared moment may leave it out."""
+    import pyarrow.compute as pc
+
+    pattern = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(?:T00:00:00Z|(T.*)Z)$"
+    if isinstance(text, str):
+        return re.sub(pattern, r"\1\2", text)
+    return pc.replace_substring_regex(text, pattern, r"\1\2")
+
+
 def as_text(cells: Any, decimal: str = ".", *, exact: bool = False) -> Any:
     """Any arrow array as text: typed cells by what they mean, text as it is.
 

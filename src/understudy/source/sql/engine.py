@@ -27,7 +27,7 @@ from understudy.source.memory import check_names
 from understudy.source.sql.cover import covers, groups, summed
 from understudy.source.sql.grammar import Cell, Grammar, bounding, cell_index, step_code
 from understudy.source.sql.pieces import steps
-from understudy.source.unit import new_key
+from understudy.source.unit import new_key, units_meant
 from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
 
 Cells: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -239,7 +239,7 @@ def _unit(session: Session, cell: Cell, place: int) -> tuple[str, list[str]]:
     text = f"select {plain} as v from {session.rows} t"  # noqa: S608
     odd = f"v is not null and not ({session.grammar.matches('v', PLAIN)})"
     for texts in session.distinct(f"select distinct v from ({text}) d where {odd}"):  # noqa: S608
-        meant = meanings(texts, exact=True)
+        meant = units_meant(texts, exact=True)
         changed = pc.fill_null(pc.not_equal(meant, texts), True)
         session.add(Lookup(place, texts.filter(changed), [], pc.fill_null(meant.filter(changed), "")))
     join = f"left join {session.lookup} u on u.place = {place} and u.v = {plain}"

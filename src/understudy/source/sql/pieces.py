@@ -84,7 +84,7 @@ def _line(column: Coded, dialect: Dialect) -> list[int | float]:
     values = [entry.value for entry in entries if entry.value is not None]
     if isinstance(column, Measured):
         tokens = pa.array([v for v in values if isinstance(v, str)], pa.string())
-        read = [column.units_of_text(tokens, how) for how in (Dialect(), dialect)]
+        read = [column.units(tokens, how) for how in (Dialect(), dialect)]
         units = [unit for found_units, valid in read for unit in found_units[valid].tolist()]
         return [*found, *(v for v in values if not isinstance(v, str)), *units]
     written = [str(value) for value in values]
