@@ -157,7 +157,7 @@ def _csv(columns: dict[str, list[str]]) -> str:
 
 
 def _coded(frame: Any, schema: Schema) -> dict[str, list[Any]]:
-    """What each row counts as: its codes, and columns in turn as a unit, as a value that is bought, and by its shape."""
+    """What each row counts as: its codes, and columns in turn as unit, as value that is bought, and by shape."""
     cells, _ = meant_columns(frame, schema.needs, Dialect())  # which is what `Schema.encode` starts from
     found: dict[str, list[Any]] = {}
     for column in schema.coded:
@@ -207,8 +207,6 @@ def test_there_are_two_thousand_cases() -> None:
 @pytest.mark.parametrize("reader", ["pandas nullable", "pyarrow"])
 def test_readers_do_guess(reader: str) -> None:
     """The test above would say nothing if they did not: one odd cell makes text of numbers."""
-    kinds = [
-        str(nw.from_native(READERS[reader](f"k,x\nk,007\n{odd}"))["x"].dtype) for odd in ("", "k,X17\n")
-    ]
+    kinds = [str(nw.from_native(READERS[reader](f"k,x\nk,007\n{odd}"))["x"].dtype) for odd in ("", "k,X17\n")]
     assert kinds == ["Int64", "String"]
     assert isinstance(READERS["pyarrow"]("x\n1\n"), pa.Table)

@@ -52,7 +52,9 @@ class MemorySource(RowsBehind):
         words = _words(frame, schema)
         if units is not None:
             rows = codes | {name: _digests(texts) for name, texts in words.items()}
-            keep = _bounded_among(keep, unit_text(units, exact=is_as_written(frame)), rows, self.unit.max_rows, key or new_key())
+            keep = _bounded_among(
+                keep, unit_text(units, exact=is_as_written(frame)), rows, self.unit.max_rows, key or new_key()
+            )
         self.__words = {name: texts.filter(keep) for name, texts in words.items()}
         # Indexing copies, so no array can be a window on the caller's frame.
         self.__codes = {column: array[keep] for column, array in codes.items()}

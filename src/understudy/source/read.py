@@ -11,14 +11,16 @@ import csv
 import gzip
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from understudy.errors import InputError, SchemaError, SettingError
+from understudy.notice import MergedValues
 from understudy.schema import Schema
 from understudy.schema.format.dialect import Dialect
-from understudy.schema.frames import as_written
+from understudy.schema.frames import as_written, is_as_written
 from understudy.source.damage import csv_trouble
 from understudy.source.memory import MemorySource, check_names
 from understudy.source.office import OFFICE, office_variables, read_office
@@ -55,13 +57,46 @@ def open_source(
     from understudy.source.sql.located import Located  # which reads files by what is here
 
     if isinstance(data, Located):
+        _tell_merged(schema, data.files)
         return data.coded(schema, key=key)
     home = home_of(data, query=query is not None)
     if home == "frame" and query is not None:
         raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
     if home in ("frame", "file"):
-        return MemorySource(data if home == "frame" else read_table(data, schema), schema, key=key)
-    return Located(data, query, temp_dir).coded(schema, key=key)
+        table = data if home == "frame" else read_table(data, schema)
+        if not is_as_written(table):
+            _tell_merged(schema)
+        return MemorySource(table, schema, key=key)
+    located = Located(data, query, temp_dir)
+    _tell_merged(schema, located.files)
+    return located.coded(schema, key=key)
+
+
+def _tell_merged(schema: Schema, files: Iterable[Path] = ()) -> None:
+    """Warn of declared values that a frame, or a table with types, does not tell apart; by the schema alone.
+
+    **Privacy.** Looks at no row and at no column's type, which rows may have decided.
+    """
+    if any(file.name.lower().endswith(CSV) for file in files):
+        return
+    remedy = "give the CSV file itself"
+    for column in schema.coded:
+        if merged := column.merged():
+            said = ", ".join(map(repr, merged[:4]))
+            warnings.warn(
+                f"column {column.name!r}: of {said} some mean the same, or an empty cell, to readers that guess types, "
+                f"and count as one here; {remedy} to tell them apart",
+                MergedValues,
+                stacklevel=2,
+            )
+    for words in schema.words:
+        if not words.numeric:
+            warnings.warn(
+                f"column {words.name!r}: its values are told by what they mean, 007 as 7 and true as 1; {remedy} to "
+                "have them as written",
+                MergedValues,
+                stacklevel=2,
+            )
 
 
 def read_table(path: _Path, schema: Schema) -> Any:
@@ -217,7 +252,7 @@ def _take_longer_lines(options: Any, error: ValueError) -> None:
 
 
 def _csv_stream(file: Path, dialect: Dialect) -> Any:
-    """The bytes of a file in UTF-8; bytes that are no text in its encoding are left, or marked, for one cell to hold."""
+    """The bytes of a file in UTF-8; those that are no text in its encoding stay, or have a mark, in their cell."""
     import pyarrow as pa
 
     stream = pa.input_stream(str(file), compression="gzip" if file.suffix.lower() == ".gz" else None)

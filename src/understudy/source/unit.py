@@ -44,9 +44,9 @@ def unit_text(column: Any, *, exact: bool = False) -> Any:
     """The canonical text of each row's unit, null where a row has none.
 
     It is what the cell means (`schema.kinds.text.meaning`): 5, 5.0, "5", "005" and Decimal("5.00") are one unit, text
-    has no blanks around it, true is 1, dates and times are ISO 8601 (UTC where they have a zone). Bytes are hexadecimal.
-    What readers take for an empty cell is no unit. Two units that a reader may merge are always one: merging units errs
-    on the safe side.
+    has no blanks around it, true is 1, dates and times are ISO 8601 (UTC where they have a zone). Bytes are in
+    hexadecimal. What readers take for an empty cell is no unit. Two units that a reader may merge are always one:
+    merging units errs on the safe side.
 
     Args:
         column: a narwhals series.

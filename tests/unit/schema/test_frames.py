@@ -5,7 +5,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from understudy.errors import SchemaError
 from understudy.schema import Schema
 from understudy.schema.frames import arrow_columns
 

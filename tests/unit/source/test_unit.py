@@ -168,9 +168,14 @@ def test_case_tells_units_apart_and_leading_zeros_do_not() -> None:
     assert texts(pd.Series(["07", "7", "+7", "7.0", "a", "A"])) == ["7", "7", "7", "7", "a", "A"]
 
 
-@pytest.mark.parametrize("cells", [["00001", "1"], ["1e5", "100000"], ["true", "TRUE"], ["2020-01-01", "2020-01-01 00:00"]])
+@pytest.mark.parametrize(
+    "cells", [["00001", "1"], ["1e5", "100000"], ["true", "TRUE"], ["2020-01-01", "2020-01-01 00:00"]]
+)
 def test_one_odd_unit_does_not_split_others_that_a_reader_merges(cells: list[str]) -> None:
-    for read in (lambda text: pd.read_csv(io.StringIO(text)), lambda text: arrow_csv.read_csv(io.BytesIO(text.encode()))):
+    for read in (
+        lambda text: pd.read_csv(io.StringIO(text)),
+        lambda text: arrow_csv.read_csv(io.BytesIO(text.encode())),
+    ):
         for odd in ([], ["X17"]):
             table = read("id,x\n" + "".join(f"{cell},0\n" for cell in [*cells, *odd]))
             assert len(set(texts(table["id"])[:2])) == 1, odd

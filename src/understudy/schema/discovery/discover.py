@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -92,7 +92,9 @@ class Words(Column):
         none = pa.array(["", *self.tokens], pa.string())
         if self.numeric:
             text = meanings(text, dialect.decimal, dialect.group, exact=True)
-        said = [meaning(token, *marks) for token in self.tokens for marks in ((".", ""), (dialect.decimal, dialect.group))]
+        said = [
+            meaning(token, *marks) for token in self.tokens for marks in ((".", ""), (dialect.decimal, dialect.group))
+        ]
         none = pa.concat_arrays([none, _texts([token for token in said if token is not None])])
         lost = pc.or_kleene(pc.is_in(text, value_set=none), pc.greater(pc.utf8_length(text), LONGEST))
         text = pc.if_else(pc.fill_null(lost, True), pa.scalar(None, pa.string()), text)

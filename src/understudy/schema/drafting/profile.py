@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.schema.format.dialect import Dialect
-from understudy.schema.kinds.text import as_text
-from understudy.schema.kinds.text import EXACT, numbers
+from understudy.schema.kinds.text import EXACT, as_text, numbers
 from understudy.schema.kinds.times import dates, datetimes
 
 

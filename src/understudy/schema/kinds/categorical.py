@@ -273,7 +273,8 @@ def _looked_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
     import pyarrow.compute as pc
 
     found = np.asarray(pc.fill_null(pc.index_in(text, value_set=pa.array(list(codes), pa.string())), len(codes)))
-    return np.append(np.fromiter(codes.values(), np.int32, len(codes)), np.int32(_LOST))[found]
+    table: NDArray[np.int32] = np.append(np.fromiter(codes.values(), np.int32, len(codes)), np.int32(_LOST))
+    return np.asarray(table[found], np.int32)
 
 
 def _can_be_told_apart(kind: Any) -> bool:

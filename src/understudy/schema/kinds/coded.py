@@ -15,7 +15,7 @@ from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.column import Column
 from understudy.schema.kinds.levels import Generalisation, Level, completed, nested
 from understudy.schema.kinds.table import DROP, Codes, Entry, compact
-from understudy.schema.kinds.text import EMPTY
+from understudy.schema.kinds.text import EMPTY, meaning
 
 
 class Coded(Column):
@@ -152,6 +152,15 @@ class Coded(Column):
     def declared(self) -> dict[str, int]:
         """Texts that the schema names, with their codes."""
         return self.tokens()
+
+    def merged(self) -> list[str]:
+        """Declared texts that count as another one, or as an empty cell, wherever a reader may have guessed types."""
+        codes: dict[str | None, set[int]] = {}
+        texts: dict[str | None, list[str]] = {}
+        for text, code in self.declared().items():
+            codes.setdefault(meaning(text), set()).add(code)
+            texts.setdefault(meaning(text), []).append(text)
+        return [text for meant, found in texts.items() if len(codes[meant]) > 1 for text in found if text]
 
     @cached_property
     def null_cell(self) -> int:

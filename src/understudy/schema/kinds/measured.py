@@ -118,7 +118,9 @@ class Measured(Coded):
 
         cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
         converted = self.units_of_typed(cells)
-        return self._units_meant(plain_text(as_text(cells, dialect.decimal)), dialect) if converted is None else converted
+        return (
+            self._units_meant(plain_text(as_text(cells, dialect.decimal)), dialect) if converted is None else converted
+        )
 
     def _units_meant(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Texts in units, as they are written or else by what they mean."""

@@ -32,15 +32,15 @@ _CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:[.]([0-9
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
 """How files write truth: what readers of files make a truth value of."""
 EMPTY = frozenset(
-    ("", "NaN", "nan", "-NaN", "-nan", "NA", "N/A", "n/a", "<NA>", "NULL", "null", "None", "#N/A", "#N/A N/A", "#NA")
-    + ("1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN")
+    {"", "NaN", "nan", "-NaN", "-nan", "NA", "N/A", "n/a", "<NA>", "NULL", "null", "None", "#N/A", "#N/A N/A", "#NA"}
+    | {"1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN"}
 )
 """What readers of files take for an empty cell, some always and some unless another cell of the column is odd."""
 PLAIN = (
     "^([A-EGHJ-MO-SU-Za-eghj-mo-su-z]|(0|-?[1-9][0-9]{0,14})$|-?(0|[1-9][0-9]{0,7})[.][0-9]{0,3}[1-9]$"
     "|[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$)"
 )
-"""Texts that are their own meaning at a glance, for any engine's regular expressions: most cells need no closer look."""
+"""Texts that are their own meaning at a glance, for the regular expressions of any engine: most cells are."""
 
 
 def meaning(text: str, decimal: str = ".", group: str = "", *, exact: bool = False) -> str | None:

@@ -51,7 +51,7 @@ class Grammar(Protocol):
         ...
 
     def unit(self, cell: Cell) -> str:
-        """The canonical text of a unit (see `unit`), null where a row has none; text as it is, without blanks around."""
+        """The canonical text of a unit (see `unit`), null where a row has none; text but for blanks as it is."""
         ...
 
     def matches(self, text: str, pattern: str) -> str:
