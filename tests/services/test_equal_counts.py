@@ -388,7 +388,7 @@ _SPELLINGS += ["2020-01-01", "08:30", "08:30:00", "NA", "", "X17", "x17", "0x10"
 
 @pytest.fixture(scope="module")
 def spellings() -> tuple[Any, Any, Any]:
-    """Units and cells in many spellings, some of one meaning; the schema of a run, and that of values that are bought."""
+    """Units and cells in many spellings, some of one meaning; the schema of a run, and one to buy values."""
     table = pa.table({"who": _SPELLINGS * 2, "x": _SPELLINGS[1:] * 2 + ["1", "7"]})
     field = {"name": "x", "type": "string", "categories": ["007", "1", "100000", "2020-01-01", "08:30", "NA", "0.5"]}
     unit = {"column": "who", "max_rows": 1}
