@@ -11,6 +11,10 @@ class ManyRows(Notice):
     """More synthetic rows were asked for than the true table can have: standard errors from them are too small."""
 
 
+class MergedValues(Notice):
+    """Declared values that count as one in a frame: a reader that guesses types may not have told them apart."""
+
+
 class PastLimit(Notice):
     """A run passes the dataset's yearly limit."""
 
