@@ -11,5 +11,9 @@ class ManyRows(Notice):
     """More synthetic rows were asked for than the true table can have: standard errors from them are too small."""
 
 
+class MergedValues(Notice):
+    """Declared values that count as one in a frame: a reader that guesses types may not have told them apart."""
+
+
 class WeakBudget(Notice):
     """A budget promises hardly anything: its epsilon or its delta is far above what anybody would call private."""

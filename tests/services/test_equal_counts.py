@@ -380,3 +380,48 @@ def test_units_of_any_type(
         for source in (MemorySource(messy, schema, key=KEY), *(open_source(place, schema, key=KEY) for place in places))
     )
     assert found == [wanted, wanted]
+
+
+_SPELLINGS = ["00001", "1", " 1 ", "+1", "1.0", "1e5", "100000", "true", "TRUE", "0", "false", "2020-01-01 00:00:00"]
+_SPELLINGS += ["2020-01-01", "08:30", "08:30:00", "NA", "", "X17", "x17", "0x10", "16", "0.50", ".5", "-0"]
+
+
+@pytest.fixture(scope="module")
+def spellings() -> tuple[Any, Any, Any]:
+    """Units and cells in many spellings, some of one meaning; the schema of a run, and one to buy values."""
+    table = pa.table({"who": _SPELLINGS * 2, "x": _SPELLINGS[1:] * 2 + ["1", "7"]})
+    field = {"name": "x", "type": "string", "categories": ["007", "1", "100000", "2020-01-01", "08:30", "NA", "0.5"]}
+    unit = {"column": "who", "max_rows": 1}
+    coded = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": unit}})
+    return table, coded, replace(coded, columns=(Words(name="x"),), rules=())
+
+
+def _equal_meanings(open_it: Any, spellings: tuple[Any, Any, Any]) -> None:
+    table, coded, words = spellings
+    with closing(open_it(coded)) as source:
+        ((_, found),), ((_, wanted),) = source.counts([("x",)]), MemorySource(table, coded, key=KEY).counts([("x",)])
+        assert found.tolist() == wanted.tolist()
+        assert found.sum() == 9  # units
+    with closing(open_it(words)) as source:
+        assert source.values("x") == MemorySource(table, words, key=KEY).values("x")
+
+
+def test_units_and_cells_mean_the_same_in_postgres(postgres: Any, spellings: Any, password: None) -> None:
+    name = f"spellings_{secrets.token_hex(4)}"
+    with postgres.connect() as connection:
+        connection.execute(f"create table {name} (who text, x text)")
+        with connection.cursor().copy(f"copy {name} from stdin") as copy:
+            for row in zip(*(column.to_pylist() for column in spellings[0].columns), strict=True):
+                copy.write_row(row)
+    _equal_meanings(lambda schema: open_source(f"{postgres.url}?table={name}", schema, key=KEY), spellings)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_units_and_cells_mean_the_same_in_spark(spark: Any, spellings: Any) -> None:
+    frame = spark.createDataFrame(spellings[0])
+    _equal_meanings(lambda schema: Located(frame).coded(schema, key=KEY), spellings)
+
+
+def test_units_and_cells_mean_the_same_in_parquet(spellings: Any, tmp_path: Path) -> None:
+    pq.write_table(spellings[0], tmp_path / "t.parquet")
+    _equal_meanings(lambda schema: open_source(str(tmp_path / "*.parquet"), schema, key=KEY), spellings)

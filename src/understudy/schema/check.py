@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.schema.custodian import MARK
-from understudy.schema.frames import arrow_columns
+from understudy.schema.frames import meant_columns
 from understudy.schema.kinds.categorical import Categorical
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.measured import Measured
@@ -101,7 +101,7 @@ def check(schema: Schema, frame: Any, *, seed: int = 0) -> Fit:
     Raises:
         SchemaError: when the table's structure does not fit the schema.
     """
-    cells, rows = arrow_columns(frame, schema.needs, schema.dialect.decimal)
+    cells, rows = meant_columns(frame, schema.needs, schema.dialect)
     rng = np.random.default_rng(seed)
     keep = np.ones(rows, dtype=np.bool_)
     fits: list[ColumnFit] = []

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
 
 from understudy.errors import InputError, SchemaError
-from understudy.schema.kinds.text import listed, objects_as_text, readable
+from understudy.schema.format.dialect import Dialect
+from understudy.schema.kinds.text import as_text, listed, meanings, objects_as_text, readable
 
 FrameKind: TypeAlias = Literal["arrow", "pandas", "polars"]
 
@@ -43,22 +44,51 @@ def arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tuple
     return {name: _arrow(_series(frame, by_text[name]), decimal) for name in wanted}, len(frame)
 
 
-def check_flat(types: Mapping[str, Any]) -> None:
-    """Refuse columns whose cells are lists, structures or mappings: no column kind could ever hold one of their cells.
+def meant_columns(frame: Any, names: Iterable[str], dialect: Dialect) -> tuple[dict[str, Any], int]:
+    """The named columns as arrow arrays whose text is what cells mean, and the number of rows: what coding starts from.
 
-    **Privacy.** Looks at the types alone.
+    Text keeps its spelling in a table that is `as_written`. In any other the spelling of a cell may depend on what a
+    reader found in the rows of others, and is not looked at.
 
     Raises:
-        SchemaError: naming the column and the remedy.
+        SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
+        InputError: when this is no frame.
     """
+    cells, rows = arrow_columns(frame, names, dialect.decimal)
+    if is_as_written(frame):
+        return cells, rows
+    return {name: _meant(column, dialect) for name, column in cells.items()}, rows
+
+
+def as_written(table: Any) -> Any:
+    """An arrow table, or batch, with the mark that its text is that of a file, in which no reader guessed a type."""
+    return table.replace_schema_metadata({**(table.schema.metadata or {}), _AS_WRITTEN: b"yes"})
+
+
+def is_as_written(frame: Any) -> bool:
+    """Whether a frame is a table with that mark."""
     import pyarrow as pa
 
-    for name, kind in types.items():
-        if pa.types.is_nested(kind):
-            raise SchemaError(
-                f"column {name!r} of the table holds lists or structures, which cannot be synthesised; make plain "
-                "columns of it there, or declare it `kind: drop`"
-            )
+    return isinstance(frame, pa.Table | pa.RecordBatch) and _AS_WRITTEN in (frame.schema.metadata or {})
+
+
+_AS_WRITTEN = b"understudy.as_written"
+
+
+def _meant(cells: Any, dialect: Dialect) -> Any:
+    """A column's text by what it means, each distinct text once; other types as they are."""
+    import pyarrow as pa
+
+    kind = cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
+        cells = as_text(cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells, dialect.decimal)
+        kind = cells.type
+    if pa.types.is_string_view(kind):
+        cells, kind = cells.cast(pa.large_string()), pa.large_string()
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return cells
+    distinct = cells if pa.types.is_dictionary(cells.type) else cells.dictionary_encode()
+    return meanings(distinct, dialect.decimal, dialect.group)
 
 
 def frame_kind(frame: Any) -> FrameKind:

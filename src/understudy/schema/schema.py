@@ -17,7 +17,7 @@ from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
 from understudy.schema.discovery.discover import Open, Words
 from understudy.schema.format.dialect import Dialect
-from understudy.schema.frames import FrameKind, arrow_columns, check_flat, to_frame
+from understudy.schema.frames import FrameKind, meant_columns, to_frame
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.column import Column, Constant, Dropped, Identifier
 from understudy.schema.kinds.measured import Measured
@@ -194,10 +194,9 @@ class Schema:
             frame: a pandas or polars frame or a pyarrow table; columns may be typed or text.
 
         Raises:
-            SchemaError: when a column is missing or holds lists, a name occurs twice, or the frame has no columns.
+            SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
         """
-        cells, rows = arrow_columns(frame, [column.name for column in self.coded], self.dialect.decimal)
-        check_flat({name: array.type for name, array in cells.items()})
+        cells, rows = meant_columns(frame, [column.name for column in self.coded], self.dialect)
         keep = np.ones(rows, dtype=np.bool_)
         codes: dict[str, NDArray[Any]] = {}
         for column in self.coded:

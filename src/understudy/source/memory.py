@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.schema.frames import arrow_columns
+from understudy.schema.frames import is_as_written, meant_columns
 from understudy.source.behind import RowsBehind
 from understudy.source.unit import bounded, new_key, unit_text
 from understudy.tabulate import Counts, marginals
@@ -52,7 +52,9 @@ class MemorySource(RowsBehind):
         words = _words(frame, schema)
         if units is not None:
             rows = codes | {name: _digests(texts) for name, texts in words.items()}
-            keep = _bounded_among(keep, unit_text(units), rows, self.unit.max_rows, key or new_key())
+            keep = _bounded_among(
+                keep, unit_text(units, exact=is_as_written(frame)), rows, self.unit.max_rows, key or new_key()
+            )
         self.__words = {name: texts.filter(keep) for name, texts in words.items()}
         # Indexing copies, so no array can be a window on the caller's frame.
         self.__codes = {column: array[keep] for column, array in codes.items()}
@@ -108,7 +110,7 @@ def _words(frame: Any, schema: Schema) -> dict[str, Any]:
     """The texts of the columns whose values are being bought, as arrow dictionaries."""
     if not schema.words:
         return {}
-    cells, _ = arrow_columns(frame, [column.name for column in schema.words], schema.dialect.decimal)
+    cells, _ = meant_columns(frame, [column.name for column in schema.words], schema.dialect)
     return {column.name: column.texts(cells[column.name], schema.dialect) for column in schema.words}
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import InputError
+from understudy.schema.frames import as_written
 from understudy.source.office_times import kind_of, moments
 
 OFFICE = (".sav", ".zsav", ".dta", ".xlsx")
@@ -87,7 +88,7 @@ def read_office(path: Path, names: Sequence[str], *, decimal: str = ".") -> Any:
         header, *rows = _xlsx(path, header_only=False)
         places = {str(name): place for place, name in enumerate(header)}
         cells = {name: [_text(_at(row, places[name]), decimal) for row in rows] for name in names}
-        return pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()})
+        return as_written(pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()}))
     # Dates stay numbers here: the reader would fail over a single one that no calendar holds.
     columns, meta = _stat(path, usecols=list(names), output_format="dict", disable_datetime_conversion=True)
     kinds, forms = meta.readstat_variable_types, meta.original_variable_types

@@ -6,16 +6,21 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import json
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from understudy.errors import InputError, SchemaError, SettingError
+from understudy.notice import MergedValues
 from understudy.schema import Schema
+from understudy.schema.format.dialect import Dialect
+from understudy.schema.frames import as_written, is_as_written
 from understudy.source.damage import csv_trouble
 from understudy.source.memory import MemorySource, check_names
 from understudy.source.office import OFFICE, office_variables, read_office
@@ -52,13 +57,46 @@ def open_source(
     from understudy.source.sql.located import Located  # which reads files by what is here
 
     if isinstance(data, Located):
+        _tell_merged(schema, data.files)
         return data.coded(schema, key=key)
     home = home_of(data, query=query is not None)
     if home == "frame" and query is not None:
         raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
     if home in ("frame", "file"):
-        return MemorySource(data if home == "frame" else read_table(data, schema), schema, key=key)
-    return Located(data, query, temp_dir).coded(schema, key=key)
+        table = data if home == "frame" else read_table(data, schema)
+        if not is_as_written(table):
+            _tell_merged(schema)
+        return MemorySource(table, schema, key=key)
+    located = Located(data, query, temp_dir)
+    _tell_merged(schema, located.files)
+    return located.coded(schema, key=key)
+
+
+def _tell_merged(schema: Schema, files: Iterable[Path] = ()) -> None:
+    """Warn of declared values that a frame, or a table with types, does not tell apart; by the schema alone.
+
+    **Privacy.** Looks at no row and at no column's type, which rows may have decided.
+    """
+    if any(file.name.lower().endswith(CSV) for file in files):
+        return
+    remedy = "give the CSV file itself"
+    for column in schema.coded:
+        if merged := column.merged():
+            said = ", ".join(map(repr, merged[:4]))
+            warnings.warn(
+                f"column {column.name!r}: of {said} some mean the same, or an empty cell, to readers that guess types, "
+                f"and count as one here; {remedy} to tell them apart",
+                MergedValues,
+                stacklevel=2,
+            )
+    for words in schema.words:
+        if not words.numeric:
+            warnings.warn(
+                f"column {words.name!r}: its values are told by what they mean, 007 as 7 and true as 1; {remedy} to "
+                "have them as written",
+                MergedValues,
+                stacklevel=2,
+            )
 
 
 def read_table(path: _Path, schema: Schema) -> Any:
@@ -68,8 +106,11 @@ def read_table(path: _Path, schema: Schema) -> Any:
     with a byte-order mark; its separator, quote and encoding are the schema's ``dialect``. Parquet keeps its types.
     SPSS, Stata and Excel files are read as `understudy.source.office` says.
 
+    A cell with a byte that is no text in the file's encoding is an unknown cell, and a line with more or fewer cells
+    than the header is a row of unknown cells.
+
     Raises:
-        InputError: for a file that is missing, unreadable, empty, damaged, ragged or in another encoding.
+        InputError: for a file that is missing, unreadable, empty or damaged, with a header in another encoding.
         SchemaError: for a missing column or two columns of one name.
     """
     refuse_url(os.fspath(path))
@@ -144,15 +185,18 @@ def _check_text(columns: Iterable[Any]) -> None:
 
 
 def _read_csv(file: Path, schema: Schema) -> Any:
+    import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
-    options = _csv_options(file, schema)
+    options, odd = _csv_options(file, schema)
     try:
         while True:
             try:
-                with _csv_stream(file) as stream:
-                    return arrow_csv.read_csv(stream, *options)
+                with _csv_stream(file, schema.dialect) as stream:
+                    table = arrow_csv.read_csv(stream, *options)
+                return as_written(pa.concat_tables([table, pa.Table.from_batches([odd.batch(table.schema)])]))
             except ValueError as error:
+                odd.forget()
                 _take_longer_lines(options[0], error)
     except Exception as error:
         raise InputError(csv_trouble(file, error, schema.dialect)) from None
@@ -162,24 +206,28 @@ def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
     """The rows of CSV files one after the other, read as `read_table` reads one, in bounded memory.
 
     Raises:
-        InputError: for a file that is missing, unreadable, empty, damaged, ragged or in another encoding.
+        InputError: for a file that is missing, unreadable, empty or damaged, with a header in another encoding.
         SchemaError: for a missing column or two columns of one name, in any of the files, before the first row.
     """
     from pyarrow import csv as arrow_csv
 
     options = {file: _csv_options(file, schema) for file in files}
     for file in files:
+        settings, odd = options[file]
         rows, again = 0, True
         try:
             while again:
                 try:
-                    with _csv_stream(file) as stream, arrow_csv.open_csv(stream, *options[file]) as reader:
+                    stream = _csv_stream(file, schema.dialect)
+                    with stream, arrow_csv.open_csv(stream, *settings) as reader:
                         for batch in _beyond(reader, rows):
                             rows += len(batch)
-                            yield batch
+                            yield as_written(batch)
+                        yield as_written(odd.batch(reader.schema))
                     again = False
                 except ValueError as error:
-                    _take_longer_lines(options[file][0], error)
+                    odd.forget()
+                    _take_longer_lines(settings[0], error)
         except Exception as error:
             raise InputError(csv_trouble(file, error, schema.dialect)) from None
 
@@ -203,13 +251,80 @@ def _take_longer_lines(options: Any, error: ValueError) -> None:
     options.block_size = min(8 * options.block_size, _LONGEST_PIECE)
 
 
-def _csv_stream(file: Path) -> Any:
+def _csv_stream(file: Path, dialect: Dialect) -> Any:
+    """The bytes of a file in UTF-8; those that are no text in its encoding stay, or have a mark, in their cell."""
     import pyarrow as pa
 
-    return pa.input_stream(str(file), compression="gzip" if file.suffix.lower() == ".gz" else None)
+    stream = pa.input_stream(str(file), compression="gzip" if file.suffix.lower() == ".gz" else None)
+    return stream if _is_utf8(dialect) else pa.PythonFile(_Recoded(stream, dialect.encoding), mode="r")
 
 
-def _csv_options(file: Path, schema: Schema) -> tuple[Any, Any, Any]:
+def _is_utf8(dialect: Dialect) -> bool:
+    return dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
+
+
+class _Recoded:
+    """A stream of bytes in another encoding as one in UTF-8, with a mark for what cannot be read."""
+
+    closed = False
+
+    def __init__(self, stream: Any, encoding: str) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(encoding)(errors="replace")
+        self._rest = b""
+
+    def read(self, size: int) -> bytes:
+        while len(self._rest) < size:
+            piece = self._stream.read(size)
+            self._rest += self._decoder.decode(piece, final=not piece).encode("utf-8", "replace")
+            if not piece:
+                break
+        taken, self._rest = self._rest[:size], self._rest[size:]
+        return taken
+
+    def close(self) -> None:
+        self._stream.close()
+        self.closed = True
+
+
+class _OddLines:
+    """Lines of a CSV file with more or fewer cells than its header: the content of a line must not fail a run.
+
+    Empty cells beyond the last column are left out. A line that still does not fit is a row of unknown cells without a
+    unit. **Privacy.** A line is read by itself. One with a quote is refused with its file: where a quote is not closed,
+    rows of others are taken for a part of that cell, and which row is whose is not known.
+    """
+
+    def __init__(self, names: list[str], schema: Schema) -> None:
+        self._names, self._dialect = names, schema.dialect
+        coded = {column.name for column in schema.coded}
+        self._unknown = {name: "\ufffd" if name in coded else "" for name in schema.needs}
+        self._rows: list[dict[str, str]] = []
+
+    def take(self, line: Any) -> str:
+        """What the reader does with such a line."""
+        text = str(line.text)
+        if self._dialect.quote in text:
+            return "error"
+        cells = text.split(self._dialect.delimiter)
+        fits = len(cells) > len(self._names) and not any(cells[len(self._names) :])
+        row = dict(zip(self._names, cells, strict=False)) if fits else self._unknown
+        self._rows.append({name: row[name] for name in self._unknown})
+        return "skip"
+
+    def forget(self) -> None:
+        """Begin anew, as the reader does."""
+        self._rows.clear()
+
+    def batch(self, schema: Any) -> Any:
+        """The lines taken so far as rows of the table."""
+        import pyarrow as pa
+
+        columns = [pa.array([row[name] for row in self._rows], pa.large_string()) for name in schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _csv_options(file: Path, schema: Schema) -> tuple[tuple[Any, Any, Any], _OddLines]:
     import pyarrow as pa
     from pyarrow import csv as arrow_csv
 
@@ -220,16 +335,21 @@ def _csv_options(file: Path, schema: Schema) -> tuple[Any, Any, Any]:
     except SchemaError:
         _explain_delimiter(file, schema)
         raise
-    read = arrow_csv.ReadOptions(
-        encoding=dialect.encoding, block_size=_PIECE, column_names=None if dialect.header else names
+    odd = _OddLines(names, schema)
+    read = arrow_csv.ReadOptions(block_size=_PIECE, column_names=None if dialect.header else names)
+    parse = arrow_csv.ParseOptions(
+        delimiter=dialect.delimiter,
+        quote_char=dialect.quote,
+        newlines_in_values=True,
+        invalid_row_handler=odd.take,
     )
-    parse = arrow_csv.ParseOptions(delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True)
     convert = arrow_csv.ConvertOptions(
         include_columns=list(schema.needs),
         column_types={name: pa.large_string() for name in schema.needs},
         strings_can_be_null=False,
+        check_utf8=False,
     )
-    return read, parse, convert
+    return (read, parse, convert), odd
 
 
 def _explain_delimiter(file: Path, schema: Schema) -> None:
@@ -251,10 +371,14 @@ def _header(file: Path, schema: Schema, delimiter: str) -> list[str]:
     dialect = schema.dialect
     if not dialect.header:
         return [column.name for column in schema.columns]
-    encoding = "utf-8-sig" if dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8") else dialect.encoding
+    encoding = "utf-8-sig" if _is_utf8(dialect) else dialect.encoding
     try:
-        with (gzip.open if file.suffix.lower() == ".gz" else open)(file, "rt", encoding=encoding, newline="") as text:
+        opened = gzip.open if file.suffix.lower() == ".gz" else open
+        with opened(file, "rt", encoding=encoding, errors="replace", newline="") as text:
             lines = csv.reader(text, delimiter=delimiter, quotechar=dialect.quote)
-            return next(filter(None, lines), [])  # empty lines are none, as for the reader of the rows
+            names = next(filter(None, lines), [])  # empty lines are none, as for the reader of the rows
+        if any("\ufffd" in name for name in names):
+            raise UnicodeError
+        return names
     except Exception as error:
         raise InputError(csv_trouble(file, error, dialect)) from None

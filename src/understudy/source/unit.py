@@ -16,7 +16,6 @@ engine with SHA-256 reproduces it; ``docs/decisions/contribution-bounding.md`` h
 from __future__ import annotations
 
 import hashlib
-import math
 import secrets
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,7 +28,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import SettingError
 from understudy.schema.frames import holds_objects
-from understudy.schema.kinds.text import listed, readable
+from understudy.schema.kinds.text import in_one_zone, listed, meaning, meanings, readable
 
 KEY_BYTES = 32
 _CHUNK_ROWS = 1 << 16
@@ -41,16 +40,18 @@ def new_key() -> bytes:
     return secrets.token_bytes(KEY_BYTES)
 
 
-def unit_text(column: Any) -> Any:
+def unit_text(column: Any, *, exact: bool = False) -> Any:
     """The canonical text of each row's unit, null where a row has none.
 
-    Whole numbers are written without sign or decimals whatever their type (5, 5.0, "5" and Decimal("5.00") are one
-    unit), other numbers in their shortest decimal form, text without the blanks around it, booleans as ``true`` and
-    ``false``, dates and times as ISO 8601 with a blank (UTC where they have a zone), bytes as hexadecimal. Empty text,
-    NaN and null are no unit.
+    It is what the cell means (`schema.kinds.text.meaning`): 5, 5.0, "5", "005" and Decimal("5.00") are one unit, text
+    has no blanks around it, true is 1, dates and times are ISO 8601 (UTC where they have a zone). Bytes are in
+    hexadecimal. What readers take for an empty cell is no unit. Two units that a reader may merge are always one:
+    merging units errs on the safe side.
 
     Args:
         column: a narwhals series.
+        exact: tell whole numbers beyond 2^53 apart. Not in a frame, whose reader makes floating point of all of them
+            for one that is empty or longer; files and engines have types that no row decides.
 
     Returns:
         An arrow array of text.
@@ -61,22 +62,29 @@ def unit_text(column: Any) -> Any:
     array = _arrow(column)
     if array is None:
         native = column.to_native()
-        text = _texts(listed(native) if hasattr(native, "to_pylist") else column.to_list())
-    elif pa.types.is_integer(array.type) or pa.types.is_null(array.type):
-        text = array.cast(pa.large_string())
-    elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        text = pc.utf8_trim(array.cast(pa.large_string()), " ")
-        text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.large_string()), text)
+        return _texts(listed(native) if hasattr(native, "to_pylist") else column.to_list(), exact=exact)
+    kind = array.type
+    if pa.types.is_null(kind) or (pa.types.is_integer(kind) and (exact or kind.bit_width < 64)):
+        return array.cast(pa.large_string())
+    distinct = pc.dictionary_encode(array)
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        words = units_meant(pc.utf8_trim(distinct.dictionary.cast(pa.large_string()), " "), exact=exact)
+    elif pa.types.is_integer(kind):
+        words = units_meant(distinct.dictionary.cast(pa.large_string()), exact=exact)
     else:
-        distinct = pc.dictionary_encode(array)
-        text = _texts(listed(distinct.dictionary)).take(distinct.indices)
-    return text
+        words = _texts(listed(distinct.dictionary), exact=exact)
+    return words.take(distinct.indices)
 
 
-def _texts(values: list[Any]) -> Any:
+def units_meant(text: Any, *, exact: bool) -> Any:
+    """The canonical text of units that are text without blanks around it."""
+    return in_one_zone(meanings(text, exact=exact))
+
+
+def _texts(values: list[Any], *, exact: bool) -> Any:
     import pyarrow as pa
 
-    return pa.array([_canonical(value) for value in values], pa.large_string())
+    return pa.array([_canonical(value, exact=exact) for value in values], pa.large_string())
 
 
 def _arrow(column: Any) -> Any:
@@ -106,14 +114,14 @@ def _arrow(column: Any) -> Any:
     return array
 
 
-def _canonical(value: Any) -> str | None:
+def _canonical(value: Any, *, exact: bool) -> str | None:
     try:
-        return _value_text(value)
+        return _value_text(value, exact=exact)
     except Exception:  # a value without a text form is no unit; its error could quote it
         return None
 
 
-def _value_text(value: Any) -> str | None:
+def _value_text(value: Any, *, exact: bool) -> str | None:
     if isinstance(value, np.datetime64 | np.timedelta64):
         value = value.astype("M8[us]" if isinstance(value, np.datetime64) else "m8[us]")
     value = value.item() if isinstance(value, np.generic) else value
@@ -121,10 +129,8 @@ def _value_text(value: Any) -> str | None:
     value = value.real if isinstance(value, complex) and not value.imag else value
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return None
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, float | Decimal):
-        return _number_text(value)
+    if isinstance(value, Decimal):
+        return _decimal_text(value)
     if isinstance(value, bytes):
         return value.hex() or None
     if isinstance(value, datetime):  # as typed columns hold it: in UTC, without nanoseconds
@@ -133,12 +139,11 @@ def _value_text(value: Any) -> str | None:
     if isinstance(value, timedelta):  # pandas' own kind writes itself in other words
         value = timedelta(value.days, value.seconds, value.microseconds)
     text = str(value).strip(" ")
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") or None
+    meant = meaning(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"), exact=exact)
+    return meant and in_one_zone(meant)
 
 
-def _number_text(value: float | Decimal) -> str | None:
-    if isinstance(value, float):
-        return None if math.isnan(value) else str(int(value)) if value.is_integer() else str(value)
+def _decimal_text(value: Decimal) -> str | None:
     if value.is_nan():
         return None
     if value.is_infinite() or abs(value.adjusted()) > _DIGITS:  # writing it out could take gigabytes

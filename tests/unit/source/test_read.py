@@ -108,13 +108,9 @@ def test_a_header_without_rows(tmp_path: Path) -> None:
 
 LINE = f"1,2,{CANARY}\n".encode()
 BAD_CSV = {
-    "ragged, short": (b"a,b,x\n" + LINE + f"{CANARY}\n".encode() + LINE, "line 3 has more or fewer cells"),
-    "ragged, long": (b"a,b,x\n\n" + LINE + f"1,2,3,{CANARY}\n".encode() + LINE, "line 4 has more or fewer cells"),
-    "ragged after a cell of two lines": (b'a,b,x\n1,2,"3\n4"\n1,2\n' + LINE, "line 4 has more or fewer cells"),
-    "cut short": (b"a,b,x\n" + LINE + b"1,2\n\n", "its last line has more or fewer cells"),
-    "encoding": (b"a,b,x\n" + LINE + b"1,\xfc" + LINE + LINE, "line 3 is not written in utf-8"),
-    "encoding of the last line": (b"a,b,x\n" + LINE + b"1,\xfc" + LINE, "its last line is not written in utf-8"),
-    "encoding of the header": (b"\xfc,a,b\n" + LINE, "line 1 is not written in utf-8"),
+    "ragged with a quote": (b"a,b,x\n\n" + LINE + f'1,2,"3",{CANARY}\n'.encode() + LINE, "line 4 has a quote"),
+    "a quote left open": (b"a,b,x\n" + LINE + f'1,"{CANARY},3\n'.encode() + LINE + b"1,2,3\n", "its last line has a"),
+    "encoding of the header": (b"\xfc,a,b\n" + LINE, "its header is not written in utf-8"),
     "empty": (b"", "empty"),
     "only a line break": (b"\n", "no columns"),
     "zip": (b"PK\x03\x04" + bytes(range(256)), "not written in utf-8|not CSV|not in the table"),
@@ -125,6 +121,54 @@ BAD_CSV = {
 def test_bad_csv(tmp_path: Path, name: str) -> None:
     content, words = BAD_CSV[name]
     refused(write(tmp_path, content), words)
+
+
+ODD_LINES = {
+    "short": (f"{CANARY}\n".encode(), [20, 3]),
+    "long": (f"1,2,3,{CANARY}\n".encode(), [20, 3]),
+    "empty cells at the end": (f"4,2,{CANARY},,\n".encode(), [4, 2]),
+    "no text": (b"4,\xfc,3\n", [4, 3]),
+    "no text in a cell that is not read": (b"4,2,\xfc\n", [4, 2]),
+}
+
+
+@pytest.mark.parametrize("name", ODD_LINES)
+@pytest.mark.parametrize("folder", [False, True])
+def test_an_odd_line_is_a_row_of_its_own_and_changes_no_other(tmp_path: Path, name: str, folder: bool) -> None:
+    """What does not fit is unknown; nothing is told, and nothing fails."""
+    line, wanted = ODD_LINES[name]
+    fields = [
+        {"name": name, "type": "integer", "constraints": {"minimum": 0, "maximum": size - 1, "required": True}}
+        for name, size in (("a", 20), ("b", 3))
+    ]
+    declared = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    answers = []
+    for more in (b"", line):
+        for content in (b"a,b,x\n" + LINE * 3 + more + LINE,):
+            path = write(tmp_path, content)
+            source = open_source(str(tmp_path / "*.csv") if folder else path, declared)
+            ((_, counts),) = source.counts([("a", "b")])
+            answers.append(np.asarray(counts).reshape(21, 4))
+    (row,) = np.argwhere(answers[1] - answers[0])
+    assert row.tolist() == wanted
+    assert answers[0].sum() + 1 == answers[1].sum()
+    assert answers[0][1, 2] == 4
+
+
+def test_an_odd_line_is_no_unit(tmp_path: Path) -> None:
+    """Whose row it is cannot be told, so it counts for nobody."""
+    path = write(tmp_path, b"a,b,who\n1,2,p\n1,2\n1,2,q\n")
+    ((_, counts),) = open_source(path, schema(privacy_unit=PrivacyUnit("who", 1))).counts([("a",)])
+    assert np.asarray(counts).sum() == 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "windows-1252", "utf-16-le"])
+def test_a_byte_that_is_no_text_is_one_unknown_cell(tmp_path: Path, encoding: str) -> None:
+    odd = {"utf-8": b"\xff", "windows-1252": b"\x81", "utf-16-le": b"\x00\xdc"}[encoding]
+    text = "a,b\n1,#\n2,1\n".encode(encoding).replace("#".encode(encoding), odd)
+    path = write(tmp_path, text)
+    ((_, counts),) = open_source(path, schema(dialect=Dialect(encoding=encoding))).counts([("a", "b")])
+    assert np.argwhere(np.asarray(counts).reshape(20, 3)).tolist() == [[2, 1]]
 
 
 def refused(path: Path, words: str, kind: type[InputError] = InputError) -> None:

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from understudy.errors import SchemaError
 from understudy.schema.format.dialect import Dialect
-from understudy.schema.kinds.categorical import Categorical, as_text
+from understudy.schema.kinds.categorical import Categorical
 from understudy.schema.kinds.coded import plain_text
 from understudy.schema.kinds.column import Column
 from understudy.schema.kinds.table import Codes, Entry
-from understudy.schema.kinds.text import exact_number, exact_numbers, floats, numbers, objects_as_text
-from understudy.schema.kinds.times import dates, datetimes
+from understudy.schema.kinds.text import FALSE, TRUE, as_text, floats, meaning, meanings, numbers
+from understudy.schema.kinds.times import MICROSECONDS, datetimes
 
 Buy: TypeAlias = Literal["type", "bounds", "bins", "values"]
 TYPES = ("integer", "number", "date", "datetime", "string")
@@ -76,9 +76,10 @@ class Words(Column):
     def texts(self, cells: Any, dialect: Dialect) -> Any:
         """The canonical text of each cell, as an arrow dictionary; null for what can be no value.
 
-        Text loses the blanks around it (unless the dialect keeps them), numbers are written the short way, everything
-        else as arrow writes it. Empty cells, missing tokens and texts of more than `LONGEST` characters are null. Text
-        that looks like a number stays as it is where values are text: "250.0" and "250.00" may be two codes.
+        Text loses the blanks around it (unless the dialect keeps them); typed cells are written by what they mean.
+        Empty cells, missing tokens and texts of more than `LONGEST` characters are null. Text of a file that looks like
+        a number stays as it is where values are text: "250.0" and "250.00" may be two codes. Text of a frame comes here
+        by what it means, as all of its cells.
 
         **Privacy.** Each cell is written on its own.
         """
@@ -90,9 +91,11 @@ class Words(Column):
         text = pc.utf8_trim_whitespace(text) if dialect.trim else text
         none = pa.array(["", *self.tokens], pa.string())
         if self.numeric:
-            text = _short(text, exact_numbers(text, dialect.decimal, dialect.group), dialect)
-            tokens = [exact_number(token) for token in none.to_pylist()]
-            none = pa.concat_arrays([none, _short(none, tokens, dialect)])
+            text = meanings(text, dialect.decimal, dialect.group, exact=True)
+        said = [
+            meaning(token, *marks) for token in self.tokens for marks in ((".", ""), (dialect.decimal, dialect.group))
+        ]
+        none = pa.concat_arrays([none, _texts([token for token in said if token is not None])])
         lost = pc.or_kleene(pc.is_in(text, value_set=none), pc.greater(pc.utf8_length(text), LONGEST))
         text = pc.if_else(pc.fill_null(lost, True), pa.scalar(None, pa.string()), text)
         return text.take(cells.indices).dictionary_encode()
@@ -104,24 +107,31 @@ class Shape(Categorical):
     values: tuple[str, ...] = TYPES
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """The shape of distinct texts. A leading zero makes a text of what would be a number."""
+        """The shape of distinct texts, by what they mean; midnight is a date.
+
+        Digits with a zero before them are text: as a file writes them they are a code, and a frame's come without.
+        """
         import pyarrow.compute as pc
 
-        trimmed = pc.utf8_trim_whitespace(text)
-        values, moments = numbers(trimmed, dialect.decimal, dialect.group), datetimes(trimmed, None)
-        zeros = np.asarray(pc.fill_null(pc.match_substring_regex(trimmed, r"^[+-]?0[0-9]"), False))
-        number = np.isfinite(values) & ~zeros
+        text = pc.utf8_trim_whitespace(text)
+        zeros = np.asarray(pc.fill_null(pc.match_substring_regex(text, r"^[+-]?0[0-9]"), False))
+        truth = np.asarray(pc.fill_null(pc.is_in(text, value_set=_texts([*TRUE, *FALSE])), False))
+        meant = meanings(text, dialect.decimal, dialect.group)
+        values, (moments, moment) = numbers(meant, dialect.decimal, dialect.group), datetimes(meant, None)
+        number = np.isfinite(values) & ~zeros & ~truth
         whole = number & (np.where(number, values, 0.5) == np.rint(np.where(number, values, 0.5)))
-        day, moment = dates(trimmed, "%Y-%m-%d")[1], moments[1]
-        codes = np.select([whole, number, day & ~number, moment & ~number], [0, 1, 2, 3], 4).astype(np.int32)
-        empty = np.asarray(pc.fill_null(pc.is_in(trimmed, value_set=_texts(["", *self.missing])), True))
+        moment &= ~number & ~zeros
+        day = moment & (moments % MICROSECONDS["day"] == 0)
+        codes = np.select([whole, number, day, moment], [0, 1, 2, 3], 4).astype(np.int32)
+        empty = np.asarray(pc.fill_null(pc.is_in(text, value_set=_texts(["", *self.missing])), True))
         said, when = self._said(dialect)
-        codes[empty | np.isin(values, said) | (moment & np.isin(moments[0], when))] = self.empty_code
+        empty |= np.asarray(pc.is_null(meant)) | np.isin(values, said) | (moment & np.isin(moments, when))
+        codes[empty] = self.empty_code
         return {self.name: codes}
 
     def _said(self, dialect: Dialect) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The numbers and the moments that missing tokens write: found however a cell writes or types them."""
-        tokens = _texts(list(self.missing))
+        tokens = meanings(_texts([*self.missing]))
         said = [numbers(tokens, how.decimal, how.group) for how in (Dialect(), dialect)]
         moments, valid = datetimes(tokens, None)
         return np.concatenate(said), moments[valid]
@@ -136,8 +146,6 @@ class Shape(Categorical):
             values = floats(cells)
             codes = np.select([~np.isfinite(values), values == np.rint(values)], [4, 0], 1).astype(np.int32)
             codes[np.isin(values, self._said(dialect)[0])] = self.empty_code
-        elif not self.missing and (pa.types.is_date(cells.type) or pa.types.is_timestamp(cells.type)):
-            codes = np.full(len(cells), 2 if pa.types.is_date(cells.type) else 3, np.int32)
         else:
             return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
         codes[np.asarray(pc.is_null(cells, nan_is_null=True))] = self.empty_code
@@ -227,13 +235,6 @@ def _hashable(cells: Any) -> Any:
     if pa.types.is_nested(cells.type) or pa.types.is_string_view(cells.type) or pa.types.is_binary_view(cells.type):
         return plain_text(as_text(cells))
     return cells
-
-
-def _short(text: Any, written: Sequence[int | float | None], dialect: Dialect) -> Any:
-    """Texts, those that write a number the short way."""
-    import pyarrow.compute as pc
-
-    return pc.coalesce(objects_as_text(list(written), dialect.decimal), text)
 
 
 def _texts(values: list[Any]) -> Any:

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.schema.format.dialect import Dialect
-from understudy.schema.kinds.categorical import as_text
-from understudy.schema.kinds.text import EXACT, numbers
+from understudy.schema.kinds.text import EXACT, as_text, numbers
 from understudy.schema.kinds.times import dates, datetimes
 
 
@@ -129,7 +128,7 @@ def profile(cells: Any, dialect: Dialect) -> Profile:
         span = (ends["min"] or 0, ends["max"] or 0)
     elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         typed = "nested"
-    text = pc.fill_null(pc.cast(as_text(cells), pa.string()), "")
+    text = pc.fill_null(pc.cast(as_text(cells, exact=True), pa.string()), "")
     table = pc.value_counts(text)
     texts, counts = table.field("values").to_pylist(), np.asarray(table.field("counts"), dtype=np.int64)
     if pa.types.is_floating(kind):

@@ -14,23 +14,10 @@ from pydantic import Field, field_validator, model_validator
 from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.coded import Coded, plain_text
 from understudy.schema.kinds.levels import Generalisation, Level, group_values
-from understudy.schema.kinds.table import DROP, Codes, Entry
-from understudy.schema.kinds.text import (
-    EXACT,
-    NOT_A_NUMBER,
-    clocks,
-    exact_number,
-    exact_numbers,
-    floats,
-    listed,
-    moments_as_text,
-    objects_as_text,
-)
-from understudy.schema.kinds.times import datetimes
+from understudy.schema.kinds.table import Codes, Entry
+from understudy.schema.kinds.text import EXACT, FALSE, TRUE, as_text, exact_number, in_one_zone, meaning, meanings
 
 Value = bool | int | float | str
-TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-"""How files write truth: what readers of files make a truth value of."""
 
 
 class Categorical(Coded):
@@ -117,90 +104,54 @@ class Categorical(Coded):
         return {"string": pa.string(), "integer": pa.int64(), "number": pa.float64()}[self.type]
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of distinct texts: as written, then without blanks around, then by the number or moment they write.
-
-        By number and moment also where the values are text: whether a frame holds "7.0" or 7.0, and in which type,
-        depends on what its reader found in other rows.
-        """
+        """Codes of distinct texts: as written, then without blanks around, then by what they mean."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        lookup = self._lookup
-        keys, codes = pa.array(list(lookup), pa.string()), np.fromiter(lookup.values(), np.int32, len(lookup))
-        found = np.asarray(pc.fill_null(pc.index_in(text, value_set=keys), -1))
-        if dialect.trim and (found < 0).any():
-            trimmed = np.asarray(pc.fill_null(pc.index_in(pc.utf8_trim_whitespace(text), value_set=keys), -1))
-            found = np.where(found < 0, trimmed, found)
-        result = np.where(found < 0, np.int32(self.unknown_code), codes[found])
-        if (lost := found < 0).any():
-            result[lost] = self._by_meaning(text.filter(pa.array(lost)), dialect)
-        result[np.asarray(pc.is_null(text))] = self.empty_code
-        return {self.name: result.astype(np.int32)}
+        codes = _looked_up(text, self.declared())
+        if dialect.trim and (codes == _LOST).any():
+            codes = np.where(codes == _LOST, _looked_up(pc.utf8_trim_whitespace(text), self.declared()), codes)
+        if (lost := codes == _LOST).any():
+            meant = meanings(text.filter(pa.array(lost)), dialect.decimal, dialect.group)
+            codes[lost] = _looked_up(in_one_zone(meant), self._by_meaning(dialect.decimal, dialect.group))
+            lost[lost] = np.asarray(pc.is_null(meant))
+            codes[lost] = self.null_cell
+        return {self.name: np.where(codes == _LOST, self.unknown_code, codes).astype(np.int32)}
 
-    def _by_meaning(self, text: Any, dialect: Dialect) -> Codes:
-        """Codes of texts that are not declared in this writing."""
-        codes = np.full(len(text), self.unknown_code, np.int32)
-        if self._number_lookup:
-            values = exact_numbers(text, dialect.decimal, dialect.group)
-            codes = self._of_numbers(values, nan=self.unknown_code)
-        if self._moment_lookup:
-            moments = [DROP if moment is None else self._moment_lookup.get(moment, DROP) for moment in _moments(text)]
-            found = np.asarray(moments, np.int32)
-            codes = np.where(found == DROP, codes, found)
-        return codes
+    def declared(self) -> dict[str, int]:
+        """Texts that the schema names, with their codes: missing tokens, then the values."""
+        return self.tokens() | {str(value): code for code, value in enumerate(self.values)}
 
-    @cached_property
-    def _lookup(self) -> dict[str, int]:
-        known = self.tokens() | {str(value): code for code, value in enumerate(self.values)}
-        for words in (TRUE, FALSE):  # a reader may have made one of another, or not, for what it found in other rows
-            if said := [known[word] for word in words if word in known]:
-                known = dict.fromkeys(words, said[0]) | known
-        if any(exact_number(str(value)) is not None for value in self.values):
-            known = dict.fromkeys(NOT_A_NUMBER, self.empty_code) | known
-        return known
+    def _by_meaning(self, decimal: str, group: str) -> dict[str, int]:
+        """Codes by the meaning of declared texts, which write numbers as YAML does or as the table does.
+
+        Of two declared texts with one meaning, "01" and "1", the short one goes last: so typed numbers are written.
+        """
+        if (decimal, group) not in self._lookups:
+            declared, found = self.declared(), dict[str, int]()
+            for marks in ((decimal, group), (".", "")):
+                for text in sorted(declared, key=lambda text: (-len(text), text)):
+                    meant = meaning(text, *marks)
+                    if meant is not None:
+                        number = exact_number(text, *marks) is not None
+                        found[in_one_zone(meant.replace(marks[0], decimal) if number else meant)] = declared[text]
+            self._lookups[decimal, group] = found
+        return self._lookups[decimal, group]
 
     @cached_property
-    def _moment_lookup(self) -> dict[int, int]:
-        import pyarrow as pa
-
-        texts = list(self._lookup) if self.type == "string" else []
-        moments = zip(_moments(pa.array(texts, pa.string())), texts, strict=True)
-        return {moment: self._lookup[text] for moment, text in reversed(list(moments)) if moment is not None}
+    def _lookups(self) -> dict[tuple[str, str], dict[str, int]]:
+        return {}
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of values that are not text: numbers by their number, everything else by its text.
-
-        With another decimal mark numbers go by their text as well: a value may be declared as the table writes it.
-        """
-        import pyarrow as pa
+        """Codes of values that are not text, by the text of what they mean."""
         import pyarrow.compute as pc
 
-        broken = pa.types.is_floating(cells.type) or pa.types.is_decimal(cells.type)
-        if (broken and dialect.decimal == ".") or pa.types.is_integer(cells.type):
-            distinct = cells.dictionary_encode()
-            table = self._of_numbers([*_numbers(distinct.dictionary), math.nan], nan=self.empty_code)
-            index = np.asarray(pc.fill_null(distinct.indices, len(distinct.dictionary)))
-            return {self.name: table[index]}
-        return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
-
-    def _of_numbers(self, values: list[int | float], *, nan: int) -> Codes:
-        whole, floats, unknown = self._number_lookup, self._float_lookup, self.unknown_code
-        codes = [
-            nan if value != value else (whole if isinstance(value, int) else floats).get(value, unknown)
-            for value in values
-        ]
-        return np.asarray(codes, np.int32)
-
-    @cached_property
-    def _number_lookup(self) -> dict[int | float, int]:
-        # "01" and "1" are the same number: a number of the table is written the short way, so that text goes last
-        texts = sorted(self._lookup, key=lambda text: (-len(text), text))
-        return {number: self._lookup[text] for text in texts if (number := exact_number(text)) is not None}
-
-    @cached_property
-    def _float_lookup(self) -> dict[int | float, int]:
-        """For floating point, to which a reader that found an empty cell rounds the long whole numbers of all rows."""
-        return {float(number): code for number, code in self._number_lookup.items()} | self._number_lookup
+        distinct = cells.dictionary_encode() if _can_be_told_apart(cells.type) else None
+        if distinct is None:
+            return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
+        codes = self.encode_text(plain_text(as_text(distinct.dictionary, dialect.decimal)), dialect)[self.name]
+        index = np.asarray(pc.fill_null(distinct.indices, len(codes)))
+        return {self.name: np.append(codes, np.int32(self.null_cell))[index]}
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
         """Groups by listing their members."""
@@ -265,6 +216,10 @@ class Boolean(Coded):
         plain = {word: code for code, words in enumerate((FALSE, TRUE)) for word in words if word not in self.missing}
         return plain | dict.fromkeys(self.false_values, 0) | dict.fromkeys(self.true_values, 1)
 
+    def declared(self) -> dict[str, int]:
+        """Texts that the schema names, with their codes: missing tokens, then words for true and false."""
+        return self.tokens() | self._words
+
     @cached_property
     def _texts(self) -> Categorical:
         """The same column as text, to look words up in."""
@@ -284,15 +239,8 @@ class Boolean(Coded):
         return np.where(codes < 0, codes, np.asarray(table, np.int32)[np.maximum(codes, 0)]).astype(np.int32)
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of booleans, as the words that stand for them beside an odd cell; numbers by their text ("1", "0")."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        if pa.types.is_boolean(cells.type):
-            codes = self.encode_text(pa.array(["false", "true", None], pa.string()), dialect)[self.name]
-            return {self.name: codes[np.asarray(pc.fill_null(cells.cast(pa.int8()), 2))]}
-        codes = self._texts.encode_typed(cells, dialect)[self.name]
-        return {self.name: self._folded(codes)}
+        """Codes of values that are not text, by the text of what they mean: true is 1, false is 0."""
+        return {self.name: self._folded(self._texts.encode_typed(cells, dialect)[self.name])}
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
         """Groups of "false" and "true"."""
@@ -316,45 +264,21 @@ class Boolean(Coded):
         return [Entry(self.name, code, "value", text, label=str(bool(code))) for code, text in words] + self.specials()
 
 
-def as_text(cells: Any, decimal: str = ".") -> Any:
-    """Any arrow array as text: each cell as it is written where a frame holds Python objects beside it.
-
-    Where arrow cannot write one cell, every cell is written on its own.
-    """
-    import pyarrow as pa
-
-    kinds = pa.types.is_floating, pa.types.is_decimal, pa.types.is_duration, pa.types.is_time
-    if any(fits(cells.type) for fits in kinds):
-        distinct = cells.dictionary_encode()
-        written = clocks if pa.types.is_time(cells.type) else listed
-        return objects_as_text(written(distinct.dictionary), decimal).take(distinct.indices)
-    try:
-        return moments_as_text(cells) if pa.types.is_timestamp(cells.type) else cells.cast(pa.string())
-    except pa.ArrowException:
-        return objects_as_text(listed(cells), decimal)
+_LOST = np.iinfo(np.int32).min
 
 
-def _moments(text: Any) -> list[int | None]:
-    """Microseconds of the texts that write a day or a moment as files and engines do; a day is its midnight."""
+def _looked_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
+    """The code of each text, `_LOST` where it is not among them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    written = pc.fill_null(pc.match_substring_regex(text, r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|\s*$)"), False)
-    if not pc.any(written).as_py():
-        return [None] * len(text)
-    moments, valid = datetimes(pc.if_else(written, text, pa.scalar(None, text.type)), None)
-    return [moment if is_one else None for moment, is_one in zip(moments.tolist(), valid.tolist(), strict=True)]
+    found = np.asarray(pc.fill_null(pc.index_in(text, value_set=pa.array(list(codes), pa.string())), len(codes)))
+    table: NDArray[np.int32] = np.append(np.fromiter(codes.values(), np.int32, len(codes)), np.int32(_LOST))
+    return np.asarray(table[found], np.int32)
 
 
-def _numbers(cells: Any) -> list[int | float]:
-    """The numbers of an arrow array without nulls; whole numbers too long for floating point are themselves."""
+def _can_be_told_apart(kind: Any) -> bool:
+    """Whether arrow has a dictionary of such cells."""
     import pyarrow as pa
 
-    if pa.types.is_integer(cells.type):
-        return list(np.asarray(cells).tolist())
-    found: list[int | float] = floats(cells).tolist()
-    if not pa.types.is_decimal(cells.type):
-        return found
-    long = (place for place, number in enumerate(found) if abs(number) >= EXACT)
-    exact = {place: whole for place in long if (whole := int(cell := cells[place].as_py())) == cell}
-    return [exact.get(place, number) for place, number in enumerate(found)]
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and not pa.types.is_float16(kind)

@@ -15,6 +15,7 @@ from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.column import Column
 from understudy.schema.kinds.levels import Generalisation, Level, completed, nested
 from understudy.schema.kinds.table import DROP, Codes, Entry, compact
+from understudy.schema.kinds.text import EMPTY, meaning
 
 
 class Coded(Column):
@@ -123,7 +124,8 @@ class Coded(Column):
     def encode(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
         """Codes of an arrow array by part; `DROP` marks rows that are not kept. Never raises for what a cell holds.
 
-        Text and dictionaries are coded once per distinct value.
+        Text and dictionaries are coded once per distinct value. A text that the schema names is found as it is written;
+        every other cell counts by its `meaning`.
         """
         import pyarrow as pa
 
@@ -147,9 +149,32 @@ class Coded(Column):
         null = self.codes_of_null()
         return {part: np.append(codes, np.int32(null[part]))[index] for part, codes in tables.items()}
 
+    def declared(self) -> dict[str, int]:
+        """Texts that the schema names, with their codes."""
+        return self.tokens()
+
+    def merged(self) -> list[str]:
+        """Declared texts that count as another one, or as an empty cell, wherever a reader may have guessed types."""
+        codes: dict[str | None, set[int]] = {}
+        texts: dict[str | None, list[str]] = {}
+        for text, code in self.declared().items():
+            codes.setdefault(meaning(text), set()).add(code)
+            texts.setdefault(meaning(text), []).append(text)
+        return [text for meant, found in texts.items() if len(codes[meant]) > 1 for text in found if text]
+
+    @cached_property
+    def null_cell(self) -> int:
+        """The code of a cell without content.
+
+        Where the schema names a text that readers take for an empty cell, such as NA, it is the code of that text:
+        whether a reader did depends on other cells of the column.
+        """
+        named = {text: code for text, code in self.declared().items() if text in EMPTY and (text or "" in self.missing)}
+        return named.get("", next(iter(named.values()), self.empty_code))
+
     def codes_of_null(self) -> dict[str, int]:
         """The codes of an empty cell, by part."""
-        return {part: self.empty_code if part == self.name else 0 for part in self.parts}
+        return {part: self.null_cell if part == self.name else 0 for part in self.parts}
 
     @abstractmethod
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:

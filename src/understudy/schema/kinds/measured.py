@@ -15,11 +15,10 @@ from pydantic import BaseModel, ConfigDict, model_validator
 
 from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.axis import Axis, Draw, Top, build_axis, cut
-from understudy.schema.kinds.categorical import as_text
 from understudy.schema.kinds.coded import Coded, plain_text
 from understudy.schema.kinds.levels import Generalisation, Level, group_intervals
 from understudy.schema.kinds.table import Codes, Entry
-from understudy.schema.kinds.text import NOT_A_NUMBER
+from understudy.schema.kinds.text import EMPTY, as_text, meaning, meanings
 
 
 class Bins(BaseModel):
@@ -119,9 +118,20 @@ class Measured(Coded):
 
         cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
         converted = self.units_of_typed(cells)
-        if converted is None:
-            return self.units_of_text(plain_text(as_text(cells, dialect.decimal)), dialect)
-        return converted
+        return (
+            self._units_meant(plain_text(as_text(cells, dialect.decimal)), dialect) if converted is None else converted
+        )
+
+    def _units_meant(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Texts in units, as they are written or else by what they mean."""
+        import pyarrow as pa
+
+        units, valid = self.units_of_text(text, dialect)
+        if len(odd := np.flatnonzero(~valid)):
+            units, valid = units.copy(), valid.copy()
+            meant = meanings(text.take(pa.array(odd)), dialect.decimal, dialect.group)
+            units[odd], valid[odd] = self.units_of_text(meant, dialect)
+        return units, valid
 
     @cached_property
     def bounds(self) -> tuple[Any, Any]:
@@ -250,20 +260,25 @@ class Measured(Coded):
         return self.axis.size
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of distinct texts."""
+        """Codes of distinct texts: missing tokens as written or meant, then values."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        units, valid = self.units_of_text(text, dialect)
-        codes = self._encode_units(units, valid, dialect)
-        tokens = dict.fromkeys(NOT_A_NUMBER, self.empty_code) | self.tokens()
-        found = np.asarray(
-            pc.fill_null(pc.index_in(pc.utf8_trim_whitespace(text), pa.array(list(tokens), pa.string())), -1)
-        )
+        codes = self._encode_units(*self._units_meant(text, dialect), dialect)
+        tokens = self._tokens_meant(dialect) | self.tokens()
+        bare = pc.utf8_trim_whitespace(text)
+        found = np.asarray(pc.fill_null(pc.index_in(bare, pa.array(list(tokens), pa.string())), -1))
         hit = found >= 0
         codes[self.name][hit] = np.fromiter(tokens.values(), np.int32, len(tokens))[found[hit]]
-        codes[self.name][np.asarray(pc.is_null(text))] = self.empty_code
+        empty = pc.is_in(bare, pa.array(sorted(EMPTY - tokens.keys()), pa.string()))
+        codes[self.name][np.asarray(pc.or_(pc.is_null(text), pc.fill_null(empty, True)))] = self.null_cell
         return codes
+
+    def _tokens_meant(self, dialect: Dialect) -> dict[str, int]:
+        """Missing tokens by what they mean, the short ones last."""
+        tokens = sorted(self.missing, key=lambda token: (-len(token), token))
+        meant = {meaning(token, dialect.decimal, dialect.group): self.tokens()[token] for token in tokens}
+        return {text: code for text, code in meant.items() if text is not None}
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
         """Codes of typed cells; a type without units goes through its text."""
@@ -275,7 +290,7 @@ class Measured(Coded):
             return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
         codes = self._encode_units(*converted, dialect)
         if cells.null_count or pa.types.is_floating(cells.type):
-            codes[self.name][np.asarray(pc.is_null(cells, nan_is_null=True))] = self.empty_code
+            codes[self.name][np.asarray(pc.is_null(cells, nan_is_null=True))] = self.null_cell
         return codes
 
     def _encode_units(self, units: NDArray[Any], valid: NDArray[np.bool_], dialect: Dialect) -> dict[str, Codes]:
@@ -296,8 +311,7 @@ class Measured(Coded):
         tokens = [token for token in self.missing if dialect.decimal != "." and dialect.decimal in token]
         if not tokens:
             return []
-        text = pa.array(tokens, pa.string())
-        units, valid = self.units_of_text(text, dialect)
+        units, valid = self._units_meant(pa.array(tokens, pa.string()), dialect)
         return [(token, unit) for token, unit, fits in zip(tokens, units.tolist(), valid, strict=True) if fits]
 
     @cached_property
@@ -311,7 +325,7 @@ class Measured(Coded):
         tokens = sorted(self.missing, key=lambda token: (-len(token), token))
         if not tokens:
             return []
-        units, valid = self.units_of_text(pa.array(tokens, pa.string()), Dialect())
+        units, valid = self._units_meant(pa.array(tokens, pa.string()), Dialect())
         return [(token, unit) for token, unit, fits in zip(tokens, units.tolist(), valid, strict=True) if fits]
 
     def token_value(self, token: str) -> Any:

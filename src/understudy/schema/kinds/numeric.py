@@ -112,11 +112,7 @@ class Numeric(Measured):
         return self._units(numbers(text, dialect.decimal, dialect.group))
 
     def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
-        """Integers, floats and decimals of any width.
-
-        Booleans are no numbers, also where a column has nothing else: among mixed objects they are text, and how a cell
-        is coded must not depend on the cells of other rows.
-        """
+        """Integers, floats and decimals of any width."""
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -19,10 +19,11 @@ from understudy.schema.kinds.times import (
     dates,
     datetimes,
     durations,
+    length_microseconds,
     moment_microseconds,
 )
 
-_WRITTEN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(T|$)"  # how a date or moment among Python objects is written as text
+_NUMBER_LIKE = re.compile("(%[YmdHMS])+([.](%[YmdHMS])+)?")  # patterns whose texts a reader takes for numbers
 _SECONDS = re.compile(r"^-?[0-9]{1,12}$")
 _WIDTH = re.compile(r"^\s*([0-9]+)\s*(second|minute|hour|day|week|month|year)s?\s*$")
 
@@ -111,12 +112,23 @@ class Temporal(Measured):
         return self._by_months(int(match[1]) * (12 if match[2] == "year" else 1))[:-1]
 
     def units_of_text(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Times written as text."""
+        """Times written as text: by the pattern, as ISO 8601, or by the pattern with or without a time of day.
+
+        Readers make typed cells of such texts where a column holds nothing else, so they count beside an odd cell too.
+        """
+        import pyarrow as pa
+
         if self.kind == "duration":
             return durations(text, dialect.decimal, dialect.group)
         read = dates if self.kind == "date" else datetimes
-        units, valid = read(text, self.pattern)
-        return (units, valid) if self.pattern is None or valid.all() else _or_iso(text, units, valid, read)
+        if self.pattern is None:
+            return read(text, None)
+        units, valid = read(_padded(text, self.pattern), self.pattern)
+        for pattern in (None, *_with_or_without_time(self.pattern, self.kind)):
+            if len(odd := np.flatnonzero(~valid)):
+                units, valid = units.copy(), valid.copy()
+                units[odd], valid[odd] = read(_or_null(text.take(pa.array(odd)), pattern), pattern)
+        return units, valid
 
     def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
         """Dates, timestamps (those with a zone as UTC) and durations; numbers are lengths in seconds."""
@@ -138,9 +150,7 @@ class Temporal(Measured):
             return arrow_microseconds(cells)
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
             return None
-        seconds = np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan")))
-        valid = np.isfinite(seconds) & (np.abs(seconds) < 9e12)
-        return np.rint(np.where(valid, seconds, 0) * 1e6).astype(np.int64), valid
+        return length_microseconds(np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan"))))
 
     def text_of(self, values: Any, dialect: Dialect) -> Any:
         """Times in the declared pattern, else ISO 8601; lengths in seconds."""
@@ -182,19 +192,36 @@ def _text_array(cells: list[str]) -> Any:
     return pa.array(cells, pa.string())
 
 
-def _or_iso(
-    text: Any, units: NDArray[Any], valid: NDArray[np.bool_], read: Any
-) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-    """Cells that do not follow the pattern but are written as a time among Python objects is.
-
-    Such cells are typed where a column holds nothing else, so they must count the same beside an odd cell.
-    """
+def _or_null(text: Any, pattern: str | None) -> Any:
+    """Text that may follow a pattern; where it is ISO 8601, in full alone: 2020 and 20200131 are numbers to readers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    odd = np.flatnonzero(~valid & np.asarray(pc.fill_null(pc.match_substring_regex(text, _WRITTEN), False)))
-    if not len(odd):
-        return units, valid
-    units, valid = units.copy(), valid.copy()
-    units[odd], valid[odd] = read(text.take(pa.array(odd)), None)
-    return units, valid
+    if pattern is not None:
+        return text
+    written = pc.fill_null(pc.match_substring_regex(text, r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)"), False)
+    return pc.if_else(written, text, pa.scalar(None, text.type))
+
+
+def _with_or_without_time(pattern: str, kind: str) -> list[str]:
+    """The pattern of a day with a time of day added, or that of a moment without it."""
+    if kind == "date":
+        return [f"{pattern} %H:%M", f"{pattern} %H:%M:%S", f"{pattern} %H:%M:%S.%f"]
+    day = re.split(r"[T ]%[HI]", pattern)[0]
+    return [] if day == pattern else [day]
+
+
+def _padded(text: Any, pattern: str) -> Any:
+    """Digits with the zeros that a reader took from them for a number: 1022024 of %d%m%Y, 2020.1 of %Y.%m."""
+    import pyarrow.compute as pc
+
+    if not _NUMBER_LIKE.fullmatch(pattern):
+        return text
+    whole, *rest = (sum(4 if mark == "Y" else 2 for mark in part if mark != "%") for part in pattern.split("."))
+    if not rest:
+        short = pc.match_substring_regex(text, f"^[0-9]{{1,{whole}}}$")
+        return pc.if_else(pc.fill_null(short, False), pc.utf8_lpad(text, whole, "0"), text)
+    short = pc.match_substring_regex(text, f"^[0-9]{{1,{whole}}}([.,][0-9]{{1,{rest[0]}}})?$")
+    left = pc.utf8_lpad(pc.replace_substring_regex(text, r"[.,].*$", ""), whole, "0")
+    right = pc.utf8_rpad(pc.replace_substring_regex(text, r"^[0-9]*[.,]?", ""), rest[0], "0")
+    return pc.if_else(pc.fill_null(short, False), pc.binary_join_element_wise(left, right, "."), text)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.schema.kinds.text import numbers
+from understudy.schema.kinds.text import EXACT, numbers
 
 MICROSECONDS = {"day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
 _ISO_MOMENT = (  # days that every year has; 29 February and everything less usual is read one by one
@@ -24,6 +26,7 @@ _CLOCK = (
     r"^(?P<sign>[+-]?)(?:(?P<days>[0-9]+) days?,? )?(?P<hours>[0-9]+):(?P<minutes>[0-9]{2})"
     r"(?::(?P<seconds>[0-9]{2}(?:\.[0-9]+)?))?$"
 )
+_PLAIN_SECONDS = re.compile(r"-?[0-9]{1,13}(?:[.][0-9]{1,9})?")
 
 
 def dates(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -76,6 +79,7 @@ def _unpadded(text: Any) -> Any:
 
 def durations(text: Any, decimal: str = ".", group: str = "") -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Microseconds and which cells are durations: ISO 8601 (P1DT2H), 26:30:00, "1 day, 2:30:00", or plain seconds."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     text = pc.utf8_trim_whitespace(text)
@@ -85,8 +89,26 @@ def durations(text: Any, decimal: str = ".", group: str = "") -> tuple[NDArray[n
         found = np.asarray(pc.is_valid(fields))
         if found.any():
             seconds = np.where(found & np.isnan(seconds), _seconds(fields), seconds)
+    micros, valid = length_microseconds(seconds)
+    long = np.flatnonzero(valid & (np.abs(micros) >= EXACT))
+    if len(long):  # floating point does not tell microseconds apart any more: by the digits, where they are plain
+        exact, also = _each(text.take(pa.array(long)), lambda cell: _digits_microseconds(cell.replace(decimal, ".")))
+        micros[long] = np.where(also, exact, micros[long])
+    return micros, valid
+
+
+def length_microseconds(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Whole microseconds of lengths in seconds, what is finer left out; and which are lengths that can be held."""
     valid = np.isfinite(seconds) & (np.abs(seconds) < 9e12)
-    return np.rint(np.where(valid, seconds, 0) * 1e6).astype(np.int64), valid
+    seconds = np.where(valid, seconds, 0)
+    nearest = np.rint(seconds * 1e6)  # of 1.1 seconds, which are a little more in floating point, the right one
+    return (nearest - (nearest / 1e6 > seconds)).astype(np.int64), valid
+
+
+def _digits_microseconds(cell: str) -> int:
+    if not _PLAIN_SECONDS.fullmatch(cell):
+        raise ValueError
+    return math.floor(Decimal(cell).scaleb(6))
 
 
 def _seconds(fields: Any) -> NDArray[np.float64]:
@@ -121,6 +143,8 @@ def _each(text: Any, parse: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def _iso_microseconds(cell: str) -> int:
+    if cell.startswith("0000-"):  # a year that Python's calendar lacks and arrow's has
+        return int(np.datetime64(cell.replace(" ", "T"), "us").astype(np.int64))
     return moment_microseconds(datetime.fromisoformat(cell))
 
 

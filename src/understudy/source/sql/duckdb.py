@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 
 from understudy.errors import InputError
 from understudy.schema import Schema
+from understudy.schema.frames import as_written
 from understudy.source.memory import check_names
 from understudy.source.sql.errors import engine, our_words
 from understudy.source.sql.place import PARQUET, database, statement
@@ -59,7 +60,10 @@ def query_batches(files: list[Path], place: str, schema: Schema, folder: Private
         rows = _read(connection, files, schema)
         rows.create_view("data")
     otherwise = "the query cannot be used; try it in DuckDB, with the files as its table `data`"
-    return _query_batches(connection, query, schema, place, otherwise)
+    batches = _query_batches(connection, query, schema, place, otherwise)
+    if os.fspath(files[0]).lower().endswith(PARQUET):
+        return batches
+    return map(as_written, batches)  # cells of CSV are text here, and what a query makes of them no reader guessed
 
 
 def database_batches(url: str, schema: Schema, folder: PrivateFolder, query: str | None) -> Iterator[Any]:

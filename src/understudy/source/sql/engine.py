@@ -19,14 +19,15 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SchemaError
 from understudy.schema import Schema
 from understudy.schema.discovery.discover import Shape, Words
+from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.text import iso_moments
+from understudy.schema.kinds.text import PLAIN, iso_moments, meanings
 from understudy.source.behind import RowsBehind
 from understudy.source.memory import check_names
 from understudy.source.sql.cover import covers, groups, summed
 from understudy.source.sql.grammar import Cell, Grammar, bounding, cell_index, step_code
 from understudy.source.sql.pieces import steps
-from understudy.source.unit import new_key
+from understudy.source.unit import new_key, units_meant
 from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
 
 Cells: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -191,7 +192,9 @@ def _filled(session: Session, schema: Schema, names: dict[str, str], key: bytes)
         wanted += [f"{sql} as {names[part]}" for part, sql in made.items()]
         joins += join
     if unit.column is not None:
-        wanted.append(f"{session.grammar.unit(cells[unit.column])} as unit")
+        sql, join = _unit(session, cells[unit.column], len(schema.coded) + len(schema.words))
+        wanted.append(f"{sql} as unit")
+        joins += join
     kept = [f"{names[c.name]} >= 0" for c in schema.coded] + ["unit is not null"] * (unit.column is not None)
     inner = f"select {', '.join(wanted)} from {session.rows} t {' '.join(joins)}"  # noqa: S608
     where = f" where {' and '.join(kept)}" if kept else ""
@@ -226,6 +229,23 @@ def _column(session: Session, column: Any, cell: Cell, place: int, schema: Schem
     return {part: f"coalesce({table}.p{i}, {null[part]})" for i, part in enumerate(column.parts)}, [join]
 
 
+def _unit(session: Session, cell: Cell, place: int) -> tuple[str, list[str]]:
+    """The expression of a row's unit, and the join that it needs: text that may mean something else is looked up."""
+    import pyarrow.compute as pc
+
+    plain = session.grammar.unit(cell)
+    if cell.kind is not None or cell.own in ("numeric", "decimal", "bytea", "binary"):
+        return plain, []
+    text = f"select {plain} as v from {session.rows} t"  # noqa: S608
+    odd = f"v is not null and not ({session.grammar.matches('v', PLAIN)})"
+    for texts in session.distinct(f"select distinct v from ({text}) d where {odd}"):  # noqa: S608
+        meant = units_meant(texts, exact=True)
+        changed = pc.fill_null(pc.not_equal(meant, texts), True)
+        session.add(Lookup(place, texts.filter(changed), [], pc.fill_null(meant.filter(changed), "")))
+    join = f"left join {session.lookup} u on u.place = {place} and u.v = {plain}"
+    return f"nullif(coalesce(u.w, {plain}), '')", [join]
+
+
 def _learn(session: Session, column: Any, cell: Cell, place: int, schema: Schema) -> None:
     """Fill the lookup table with every text of a column: the declared ones, then what the table has besides."""
     import pyarrow as pa
@@ -243,24 +263,26 @@ def _learn(session: Session, column: Any, cell: Cell, place: int, schema: Schema
 
 
 def _coded_texts(column: Any, texts: Any, cell: Cell, place: int, schema: Schema) -> Lookup:
-    cells = _typed(texts, cell.kind)
+    cells = _typed(texts, cell.kind, schema.dialect)
     if isinstance(column, Words):
         return Lookup(place, texts, [], column.texts(cells, schema.dialect).dictionary_decode())
     codes = column.encode(cells, schema.dialect)
     return Lookup(place, texts, [codes[part] for part in column.parts])
 
 
-def _typed(texts: Any, kind: Any) -> Any:
-    """Texts of numbers and truth values as what they are, for their codes are those of the type; moments as we write.
+def _typed(texts: Any, kind: Any, dialect: Dialect) -> Any:
+    """Texts of numbers and truth values as what they are, for their codes are those of the type; others as meant.
 
     Not as moments: one that arrow cannot hold would change how the others are read.
     """
     import pyarrow as pa
 
-    if kind is not None and pa.types.is_timestamp(kind):
+    if kind is None:
+        return meanings(texts, dialect.decimal, dialect.group)
+    if pa.types.is_timestamp(kind):
         return iso_moments(texts)
 
     read: dict[str, Any] = {"int64": int, "double": float, "bool": lambda text: text == "true"}
-    if kind is not None and (str(kind) in read or pa.types.is_decimal(kind)):
+    if str(kind) in read or pa.types.is_decimal(kind):
         return pa.array([read.get(str(kind), Decimal)(text) for text in texts.to_pylist()], kind)
     return texts

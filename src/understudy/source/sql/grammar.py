@@ -51,7 +51,11 @@ class Grammar(Protocol):
         ...
 
     def unit(self, cell: Cell) -> str:
-        """The canonical text of a unit (see `unit`), null where a row has none."""
+        """The canonical text of a unit (see `unit`), null where a row has none; text but for blanks as it is."""
+        ...
+
+    def matches(self, text: str, pattern: str) -> str:
+        """Whether a text matches a regular expression without a backslash."""
         ...
 
     def sha256(self, text: str) -> str:

@@ -21,7 +21,7 @@ from understudy.schema.format.dialect import Dialect
 from understudy.schema.kinds.categorical import Boolean, Categorical
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.measured import Measured
-from understudy.schema.kinds.text import EXACT, floats
+from understudy.schema.kinds.text import EXACT, exact_number, floats
 
 MOST = 512
 """A column of more steps than this is looked up in a table instead."""
@@ -84,19 +84,13 @@ def _line(column: Coded, dialect: Dialect) -> list[int | float]:
     values = [entry.value for entry in entries if entry.value is not None]
     if isinstance(column, Measured):
         tokens = pa.array([v for v in values if isinstance(v, str)], pa.string())
-        read = [column.units_of_text(tokens, how) for how in (Dialect(), dialect)]
+        read = [column.units(tokens, how) for how in (Dialect(), dialect)]
         units = [unit for found_units, valid in read for unit in found_units[valid].tolist()]
         return [*found, *(v for v in values if not isinstance(v, str)), *units]
-    written = [str(value) for value in values]
-    written += [text.replace(dialect.group, "").replace(dialect.decimal, ".") for text in written]
-    return [number for text in written if math.isfinite(number := _number(text))]
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+    written = [(str(value), *marks) for value in values for marks in ((".", ""), (dialect.decimal, dialect.group))]
+    numbers = [exact_number(*text) for text in written]
+    # true and false are 1 and 0, however they are declared
+    return [0, 1, *(number for number in numbers if number is not None and math.isfinite(number))]
 
 
 def _moves(column: Coded, kind: Any) -> Callable[[Any], NDArray[Any]] | None:

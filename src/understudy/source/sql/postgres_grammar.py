@@ -70,10 +70,15 @@ class PostgresGrammar:
             "float8": _float_unit(x),
             "numeric": f"case when {x}::text like '%nfinity' then lower({x}::text) else trim_scale({x})::text end",
             "bytea": f"encode({x}, 'hex')",
+            "bool": f"({x}::int)::text",
             "timestamp": _moment_unit(_utc(cell)),
             "timestamptz": _moment_unit(_utc(cell)),
         }.get(cell.own, f"{self._readable}({x}::text)")
         return f"nullif(btrim(case when {null} then null else {written} end, ' '), '') collate \"C\""
+
+    def matches(self, text: str, pattern: str) -> str:
+        """By PostgreSQL's own regular expressions."""
+        return f"{text} ~ '{pattern}'"
 
     def sha256(self, text: str) -> str:
         """Needs PostgreSQL 11."""
@@ -127,7 +132,5 @@ def _float_unit(x: str) -> str:
 
 
 def _moment_unit(x: str) -> str:
-    return (
-        f"to_char({x}, 'YYYY-MM-DD HH24:MI:SS') || "
-        f"case to_char({x}, 'US') when '000000' then '' else '.' || to_char({x}, 'US') end"
-    )
+    written = f"to_char({x}, 'YYYY-MM-DD\"T\"HH24:MI:SS.US')"
+    return f"regexp_replace(regexp_replace({written}, '[.]000000$', ''), 'T00:00:00$', '')"

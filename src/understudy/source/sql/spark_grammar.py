@@ -71,8 +71,15 @@ class SparkGrammar:
         elif cell.own == "decimal":
             text = _short(text)
         elif str(cell.kind).startswith("timestamp"):
-            text = f"regexp_replace({text}, '([.]000000)?Z?$', '')"
+            text = f"regexp_replace(regexp_replace({text}, '([.]000000)?Z?$', ''), ' 00:00:00$', '')"
+            text = f"replace({text}, ' ', 'T')"
+        elif str(cell.kind) == "bool":
+            text = f"cast(cast({x} as int) as string)"
         return f"nullif(trim(both ' ' from {text}), '')"
+
+    def matches(self, text: str, pattern: str) -> str:
+        """By Java's regular expressions."""
+        return f"{text} rlike '{pattern}'"
 
     def sha256(self, text: str) -> str:
         """Spark's digests are lowercase hexadecimal text."""

@@ -15,6 +15,7 @@ import numpy as np
 from understudy.domain import Clique
 from understudy.errors import SchemaError
 from understudy.schema import Schema
+from understudy.schema.frames import meant_columns
 from understudy.source.behind import RowsBehind
 from understudy.source.sql.bound import Batch, bounded_batches
 from understudy.source.sql.store import CodeStore
@@ -88,19 +89,16 @@ def _coded(batches: Iterable[Any], schema: Schema) -> Iterator[Batch]:
         encoded = schema.encode(table)
         keep, units = np.asarray(encoded.keep, np.bool_), None
         if unit is not None:
-            units = unit_text(nw.from_native(table[unit], series_only=True))
+            units = unit_text(nw.from_native(table[unit], series_only=True), exact=True)
             keep &= np.asarray(units.is_valid())
             units = units.filter(pa.array(keep))
-        words = {column.name: column.texts(_flat(table[column.name]), schema.dialect) for column in schema.words}
+        cells, _ = meant_columns(table, [column.name for column in schema.words], schema.dialect)
+        words = {column.name: column.texts(cells[column.name], schema.dialect) for column in schema.words}
         yield Batch(
             {column: encoded.codes[column][keep] for column in schema.domain},
             {name: texts.filter(pa.array(keep)).dictionary_decode() for name, texts in words.items()},
             units,
         )
-
-
-def _flat(column: Any) -> Any:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def _counted(texts: Any) -> dict[str, int]:

@@ -10,6 +10,7 @@ import pytest
 
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
+from understudy.schema.frames import as_written
 from understudy.schema.kinds.times import dates
 
 
@@ -89,10 +90,14 @@ def test_blanks_around_a_value_do_not_matter_unless_declared():
     assert codes(schema_of(words("a"), dialect={"trim": False}), [" a"]) == [2]
 
 
-def test_leading_zeros_survive():
+def test_leading_zeros_survive_where_no_reader_guessed():
+    """In a frame, whether 007 is text depends on other rows: of two writings of one number the short one counts."""
     schema = schema_of(words("007", "7", required=True))
-    assert codes(schema, ["007", "7", "07"]) == [0, 1, 1]  # of two writings of one number, the short one takes others
-    assert schema.encode(pd.DataFrame({"x": [7, 7]})).codes["x"].tolist() == [1, 1]
+    cells = pa.table({"x": ["007", "7", "07"]})
+    assert schema.encode(as_written(cells)).codes["x"].tolist() == [0, 1, 1]
+    for frame in (cells, cells.to_pandas(), pd.DataFrame({"x": [7, 7, 7]})):
+        assert schema.encode(frame).codes["x"].tolist() == [1, 1, 1]
+    assert codes(schema_of(words("007", "8")), ["007", "7", "8.0"]) == [0, 0, 1]
 
 
 def test_whole_number_categories_are_found_however_they_are_written():
@@ -122,7 +127,7 @@ def test_values_outside_the_bounds_are_clipped_or_unknown():
 
 def test_text_that_is_no_number_follows_the_rule_and_infinity_too():
     schema = schema_of(number(high=9))
-    assert codes(schema, ["abc", "1 2", "0x1", "1_0", "inf", "-Infinity", "\u0663"]) == [11] * 7
+    assert codes(schema, ["abc", "1 2", "0x", "1_0", "inf", "-Infinity", "\u0663"]) == [11] * 7
     assert codes(schema, ["nan", "NaN"]) == [10] * 2  # among typed numbers it is an empty cell
 
 

@@ -27,6 +27,10 @@ FIELDS: list[dict[str, Any]] = [
     {"name": "code", "type": "integer", "categories": [1, 2, 7, 9007199254740991]},
     {"name": "text", "type": "string", "categories": ["07", "8", "x", "1e3"]},
     {"name": "flag", "type": "boolean"},
+    {"name": "truth", "type": "string", "categories": ["true", "0x10", "NA"]},
+    {"name": "answer", "type": "boolean", "trueValues": ["Y"], "falseValues": ["N"]},
+    {"name": "years", "type": "integer", "constraints": {"minimum": 0, "maximum": 9},
+     "understudy": {"missing": {"true": "odd", "NA": "refused"}}},
 ]  # fmt: skip
 SCHEMA = Schema.from_dict({"understudy": {"privacy_unit": "row"}, "fields": FIELDS})
 NUMBERS = [pa.int64(), pa.float64(), pa.decimal128(12, 3), pa.decimal128(18, 0)]
