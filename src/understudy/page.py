@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -103,3 +104,17 @@ def write_page(page: str, path: Path, *, private: bool = False) -> None:
     except OSError as error:
         words = f"{path} could not be written ({reason(error)}); check that the folder exists and is yours to write to"
         raise OutputError(words) from None
+
+
+def check_space(folder: Path, needed_bytes: int) -> None:
+    """Make sure that the folder's disk has room.
+
+    Raises:
+        OutputError: naming the folder and how much is needed.
+    """
+    free = shutil.disk_usage(folder).free
+    wanted = needed_bytes + (1 << 20)
+    if free < wanted:
+        raise OutputError(
+            f"{folder} has {free >> 20} MiB free and up to {-(-wanted // (1 << 20))} MiB may be needed; make room"
+        )

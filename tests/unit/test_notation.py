@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from understudy.journey.file import RunFile
 
 from understudy import Schema
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
-from understudy.journey.file import RunFile
 from understudy.notation import DEEPEST, MOST_JSON, MOST_YAML, read_json, read_yaml
 from understudy.workload import Workload
 

@@ -48,12 +48,12 @@ def sample(
 
     understudy sample people.release --where "sex=F, age=30..40" -n 1000 -o women.csv
     """
+    from understudy.page import check_space
     from understudy.release import Release
     from understudy.release.write import write_chunks, written_file
     from understudy.release.write_postgres import shown_place, written_table
     from understudy.schema.kinds.column import Dropped
     from understudy.source.sql.place import refuse_password
-    from understudy.synthesis.preflight import check_space
 
     loaded = Release.load(release)
     if output == "-" and as_json:

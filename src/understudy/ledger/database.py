@@ -7,6 +7,7 @@ Everything that happens is an entry: `dataset`, `grant`, `revoke`, `reserve`, `a
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,8 +118,13 @@ class Database:
     def _connect(self) -> sa.Engine:
         if self._engine is None or self._process != os.getpid():
             engine = self._postgres() if self.is_postgres else self._sqlite()
-            self._prepare(engine)
             self._engine, self._process = engine, os.getpid()
+            weakref.finalize(self, _dispose, engine, os.getpid())
+            try:
+                self._prepare(engine)
+            except BaseException:
+                self.close()
+                raise
         return self._engine
 
     def _sqlite(self) -> sa.Engine:
@@ -186,6 +192,12 @@ class Database:
 
 MIGRATIONS: list[Callable[[sa.Connection], None]] = []
 """The steps from version 1 to 2, from 2 to 3, and so on."""
+
+
+def _dispose(engine: sa.Engine, process: int) -> None:
+    """Close connections in the process that opened them; a forked process must not close its parent's."""
+    if os.getpid() == process:
+        engine.dispose()
 
 
 def default_path() -> Path:

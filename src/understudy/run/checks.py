@@ -61,18 +61,6 @@ def check_output(path: Path) -> None:
         raise OutputError(f"{path} cannot be written; choose another output") from None
 
 
-def check_space(folder: Path, needed_bytes: int) -> None:
-    """Make sure that the folder's disk has room.
-
-    Raises:
-        OutputError: naming the folder and how much is needed.
-    """
-    free = shutil.disk_usage(folder).free
-    wanted = needed_bytes + (1 << 20)
-    if free < wanted:
-        raise OutputError(f"{folder} has {free >> 20} MiB free and up to {_mib(wanted)} MiB may be needed; make room")
-
-
 def find_compiler_cache() -> None:
     """Make sure that compiled loops can be kept somewhere: without a place they refuse to load, in the middle of a run.
 

@@ -35,6 +35,7 @@ from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, mechanism_named
 from understudy.mechanism.learned import settled
+from understudy.page import check_space
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
 from understudy.release import Release
@@ -45,7 +46,6 @@ from understudy.run.checks import (
     check_noise,
     check_output,
     check_rules,
-    check_space,
     find_compiler_cache,
     refuse_same_table,
     roomy_memory,

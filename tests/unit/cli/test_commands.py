@@ -12,11 +12,11 @@ import warnings
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from understudy.privacy.records.limit import Limit
 
 import understudy as us
 from understudy.cli import app, book, demo, guard, main, run
 from understudy.notice import Notice
-from understudy.privacy.records.limit import Limit
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
 

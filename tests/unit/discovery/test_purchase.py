@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from understudy.privacy.records.book import Book
 
 import understudy as us
 from understudy.accounting import Budget, Receipt
@@ -15,7 +16,6 @@ from understudy.accounting.charge import PURCHASES, Charge
 from understudy.discovery.purchase import MOST, Shop, Unread, completed, narrowest, purchase_budget
 from understudy.errors import BudgetExceeded, SchemaError, SettingError
 from understudy.gate import PrivateTable
-from understudy.privacy.records.book import Book
 from understudy.schema import PrivacyUnit, Schema
 from understudy.schema.format.fields import column_of
 from understudy.source import MemorySource

@@ -6,17 +6,17 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from understudy.journey.rehearsal import rehearsal_rows
+from understudy.synthesis.journal import RunJournal
+from understudy.synthesis.rating import MOST, Rating, rated
 
 import understudy as us
 from understudy import errors, journey
 from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.gate import PrivateTable
-from understudy.journey.rehearsal import rehearsal_rows
 from understudy.mechanism import mechanism_named
 from understudy.quality import Quality, parsed_share
-from understudy.synthesis.journal import RunJournal
-from understudy.synthesis.rating import MOST, Rating, rated
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
 

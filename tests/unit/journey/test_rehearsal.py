@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.csv as pa_csv
 import pytest
+from understudy.journey.rehearsal import rehearsal_rows
 
 import understudy as us
 from understudy import errors, journey
-from understudy.journey.rehearsal import rehearsal_rows
 
 PATIENTS = """
 fields:

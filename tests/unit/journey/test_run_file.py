@@ -12,16 +12,16 @@ from unittest import mock
 
 import pytest
 import yaml
+from understudy.journey import stages
+from understudy.journey.file import RunFile
+from understudy.journey.folder import Folder
+from understudy.release.partial import PartialWriter
 
 import understudy as us
 from understudy import errors, journey
 from understudy.gate import PrivateTable
-from understudy.journey import stages
-from understudy.journey.file import RunFile
-from understudy.journey.folder import Folder
 from understudy.mechanism.independent import Independent
 from understudy.release import read_partial
-from understudy.release.partial import PartialWriter
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
 CONTENT = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 import warnings
 
 import pytest
+from understudy.journey.rehearsal import rehearsal_rows
 
 import understudy as us
-from understudy.journey.rehearsal import rehearsal_rows
 from understudy.notice import ManyRows
 
 SCHEMA = us.Schema.from_domain({"a": 2, "b": 2})

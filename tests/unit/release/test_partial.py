@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from understudy.release.partial import PartialWriter
 
 import understudy as us
 from understudy.accounting.charge import gaussian
 from understudy.errors import OutputError, ReleaseError
 from understudy.release import partial, read_partial
-from understudy.release.partial import PartialWriter
 from understudy.schema import Recoding
 
 CHARGE = gaussian("measure", (("a",),), 1, share=Fraction(1, 3))

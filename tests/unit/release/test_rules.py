@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from understudy.synthesis.preflight import check_rules
 
 import understudy as us
 from understudy.domain import Domain, Forbidden
@@ -16,7 +17,6 @@ from understudy.model.junction_tree import JunctionTree
 from understudy.release import rows as making
 from understudy.schema import Recoding, Schema
 from understudy.schema.rules.zeros import LARGEST_RULE
-from understudy.synthesis.preflight import check_rules
 
 STATES = {f"c{i}": "ABC"[i % 3] for i in range(12)}
 

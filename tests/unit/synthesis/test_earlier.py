@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from understudy.synthesis.earlier import Diverged, Earlier, decoded, encoded
 
 from understudy.accounting.charge import exponential, gaussian
 from understudy.measurement import Measurement
 from understudy.quality import Apart
 from understudy.release import Partial
 from understudy.schema import Recoding, Schema
-from understudy.synthesis.earlier import Diverged, Earlier, decoded, encoded
 
 FIRST, SECOND = (gaussian("measure", ((column,),), 1, share=Fraction(1, 3)) for column in "ab")
 BOUGHT = gaussian("bounds", (("a",),), 1, share=Fraction(1, 9))

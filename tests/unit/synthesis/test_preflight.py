@@ -6,10 +6,6 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-
-from understudy.accounting import Budget
-from understudy.errors import OutputError, SettingError
-from understudy.notice import WeakBudget
 from understudy.synthesis.preflight import (
     check_memory,
     check_noise,
@@ -18,6 +14,10 @@ from understudy.synthesis.preflight import (
     find_compiler_cache,
     mind_strength,
 )
+
+from understudy.accounting import Budget
+from understudy.errors import OutputError, SettingError
+from understudy.notice import WeakBudget
 
 
 def test_a_free_path_in_a_folder_passes_and_nothing_is_left(tmp_path):

@@ -7,12 +7,12 @@ from pathlib import Path
 import pandas as pd
 import polars as pl
 import pytest
+from understudy.synthesis.road import synthesize
+from understudy.synthesis.same_table import refuse_same_table
 
 from understudy.errors import SettingError
 from understudy.schema import Schema
 from understudy.source.sql.located import Located
-from understudy.synthesis.road import synthesize
-from understudy.synthesis.same_table import refuse_same_table
 from understudy.testing.tables import CodedSource
 
 SCHEMA = Schema.from_domain({"a": 5, "b": 3})

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import polars as pl
 import pytest
+from understudy.synthesis import road
 
 import understudy as us
 from understudy import errors
@@ -19,7 +20,6 @@ from understudy.mechanism.independent import Independent
 from understudy.mechanism.registry import MECHANISMS
 from understudy.notice import WeakBudget
 from understudy.release import read_partial
-from understudy.synthesis import road
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
 KEPT = replace(SCHEMA, columns=tuple(column.model_copy(update={"on_unknown": "other"}) for column in SCHEMA.columns))

@@ -4,9 +4,9 @@ import os
 from contextlib import suppress
 
 import pytest
+from understudy.privacy.records.answered import Answered
 
 from understudy.errors import OutputError
-from understudy.privacy.records.answered import Answered
 
 
 def test_a_run_of_which_nothing_is_known_was_given_nothing(tmp_path):

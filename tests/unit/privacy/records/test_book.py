@@ -6,11 +6,11 @@ import resource
 from contextlib import contextmanager
 
 import pytest
+from understudy.privacy.records.book import Book
+from understudy.privacy.records.limit import Limit
 
 from understudy.accounting import Budget, epsilon_of
 from understudy.errors import OutputError, SettingError
-from understudy.privacy.records.book import Book
-from understudy.privacy.records.limit import Limit
 from understudy.testing import insecure
 
 UNIT = "one row"

@@ -8,15 +8,15 @@ from datetime import UTC, datetime, timedelta
 from threading import Barrier, BrokenBarrierError, Thread
 
 import pytest
+from understudy.journey.rehearsal import rehearsal_rows
+from understudy.privacy.records.book import Book
+from understudy.privacy.records.limit import Limit, entry_of, past_year
 
 import understudy as us
 from understudy import errors, journey
 from understudy.accounting import Budget, epsilon_of
 from understudy.accounting.neighbours import Neighbours
-from understudy.journey.rehearsal import rehearsal_rows
 from understudy.notice import PastLimit
-from understudy.privacy.records.book import Book
-from understudy.privacy.records.limit import Limit, entry_of, past_year
 
 ONE = Budget.of(epsilon=1.0, delta=1e-9)
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
