@@ -21,7 +21,7 @@ from understudy.testing.contract import check_share, check_spending, check_twin
 from understudy.testing.tables import CodedSource
 from understudy.testing.twin import recording, replaying
 
-EPSILON = 2.5  # a mistake of a factor 2 then escapes 2,500 runs less than once in 10^8 times
+EPSILON = 2.5
 BOTH = [MST(), NistMST(cliques=[("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")])]
 
 
@@ -41,7 +41,9 @@ def tree_trial(runs=1500):
     return Trial(lambda: chosen(present), lambda: chosen(absent), EPSILON, 0.0, runs)
 
 
+@pytest.mark.law
 def test_the_choice_of_a_pair_keeps_its_claim():
+    """Fails by chance with probability at most `audit.ERROR`, 1e-9."""
     check_claim(tree_trial())
 
 
