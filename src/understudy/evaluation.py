@@ -51,7 +51,7 @@ def evaluate(
     Raises:
         InputError: when a table cannot be used; SchemaError and SettingError name the column or setting.
     """
-    from understudy.metric.battery import measure
+    from understudy.metric.registry import measure
 
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     metrics = None if metrics is None else as_names("metrics", metrics)

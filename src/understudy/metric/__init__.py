@@ -3,7 +3,7 @@
 **Privacy.** Every score computed against real rows is for the custodian's eyes only: it was not paid for.
 """
 
-from understudy.metric.protocol import Counted, Metric, Part, Score
+from understudy.metric.base import Counted, Metric, Part, Score
 from understudy.metric.registry import METRICS, metric_named
 from understudy.metric.tables import Rows
 

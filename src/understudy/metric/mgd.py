@@ -6,19 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.domain import Clique
 from understudy.errors import SettingError
+from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
 from understudy.metric.flow import Network, Solver, Whole, settle
-from understudy.metric.labels import code_labels
-from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.tables import at_least, coded_column, named, ordered, require_same, some_ways
+from understudy.metric.tables import clique_text, draw_cliques, find_column, is_ordered, require_same_columns
 from understudy.schema import Schema
 from understudy.schema.kinds.coded import Coded
+from understudy.schema.labels import code_labels
 from understudy.tabulate import Counts, SparseCounts
 
 _EXACT = 10_000_000
@@ -195,7 +197,7 @@ def _check(
 _WAY_WEIGHT = {1: 1.0, 2: 1.0, 3: 3.0}  # the paper's 1/9, 1/9 and 1/3
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
     """How `mgd` is computed.
 
@@ -214,11 +216,11 @@ class Settings:
     """
 
     marginals: tuple[Clique, ...] | None = None
-    weights: tuple[float, ...] | None = None
-    ways: tuple[int, ...] = (1, 2)
-    most: int = 150
-    cells: int = 100_000
-    tolerance: int = 2
+    weights: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    ways: tuple[Positive, ...] = (1, 2)
+    most: Positive = 150
+    cells: Positive = 100_000
+    tolerance: Annotated[int, Field(ge=0)] = 2
     moving: Mapping[str, float | None] = field(default_factory=dict)
     level: Mapping[str, str] = field(default_factory=dict)
     hierarchy: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
@@ -227,7 +229,7 @@ class Settings:
 
 def mgd(real: Counted, synthetic: Counted, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
     """The weighted mean over marginals of the cost of turning the synthetic into the real one, per real row."""
-    require_same(real, synthetic)
+    require_same_columns(real, synthetic)
     cliques, weights, notes = _targets(schema, settings, rng)
     columns = {column.name: column for column in schema.coded}
     found: list[tuple[Clique, Moves]] = []
@@ -245,18 +247,16 @@ def mgd(real: Counted, synthetic: Counted, schema: Schema, settings: Settings, r
 def _targets(
     schema: Schema, settings: Settings, rng: np.random.Generator
 ) -> tuple[list[Clique], NDArray[np.float64], tuple[str, ...]]:
-    at_least("mgd.most", settings.most, 1)
     sizes = {column.name: column.size for column in schema.coded}
     for name in (*settings.moving, *settings.level, *settings.hierarchy):
-        coded_column(schema, name, "mgd")
+        find_column(schema, name, "mgd")
     notes: tuple[str, ...] = (f"Differences of up to {settings.tolerance} rows in a cell are free.",)
     if settings.marginals is not None:
-        cliques = [tuple(coded_column(schema, name, "mgd.marginals").name for name in c) for c in settings.marginals]
+        cliques = [tuple(find_column(schema, name, "mgd.marginals").name for name in c) for c in settings.marginals]
     else:
         cliques = []
         for way in settings.ways:
-            at_least("mgd.ways", way, 1)
-            fitting = [c for c in some_ways(sizes, way, 10_000, rng)[0] if _cells(c, sizes) <= settings.cells]
+            fitting = [c for c in draw_cliques(sizes, way, 10_000, rng)[0] if _cells(c, sizes) <= settings.cells]
             if len(fitting) > settings.most:
                 fitting = [fitting[place] for place in np.sort(rng.choice(len(fitting), settings.most, replace=False))]
             cliques += fitting
@@ -273,7 +273,7 @@ def _cells(clique: Clique, sizes: Mapping[str, int]) -> int:
 
 
 def _attribute(column: Coded, settings: Settings) -> Attribute:
-    size, chain = column.size, column.ordinary if ordered(column) else 0
+    size, chain = column.size, column.ordinary if is_ordered(column) else 0
     levels = [level.groups for level in column.generalisations.values()]
     if column.name in settings.hierarchy:
         levels = [np.asarray(level, dtype=np.int64) for level in settings.hierarchy[column.name]]
@@ -326,7 +326,7 @@ def _parts(found: list[tuple[Clique, Moves]], weights: NDArray[np.float64], colu
         Part("column", name, float(value)) for name, value in sorted(by_column.items(), key=lambda i: (-i[1], i[0]))
     ]
     parts += [Part("change", "rows added", float(adding)), Part("change", "rows removed", float(removing))]
-    parts += [Part("marginal", named(clique), moves.cost) for clique, moves in worst]
+    parts += [Part("marginal", clique_text(clique), moves.cost) for clique, moves in worst]
     for clique, moves in worst[:3]:
         for place in np.argsort(-moves.cells.reshape(-1), kind="stable")[:5]:
             value = float(moves.cells.reshape(-1)[place])

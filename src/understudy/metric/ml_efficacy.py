@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.errors import SettingError
-from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.tables import Rows, at_least, coded_column, require_same
+from understudy.metric.base import STRICT, Metric, Part, Score
+from understudy.metric.tables import Rows, find_column, require_same_columns
 from understudy.schema import Schema
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.measured import Measured
 
-_MODELS = ("logistic", "tree", "forest")
+Model: TypeAlias = Literal["logistic", "tree", "forest"]
 _CLASSES = 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
     """How `ml_efficacy` is computed.
 
@@ -31,9 +32,9 @@ class Settings:
     """
 
     target: str | None = None
-    models: tuple[str, ...] = _MODELS
-    test: float = 0.3
-    rows: int = 20_000
+    models: Annotated[tuple[Model, ...], Field(min_length=1)] = ("logistic", "tree", "forest")
+    test: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    rows: Annotated[int, Field(ge=2)] = 20_000
 
 
 def ml_efficacy(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
@@ -42,16 +43,15 @@ def ml_efficacy(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
     The mean over models of ``max(0, accuracy(real) - accuracy(synthetic))``; 0 where nothing is lost. The held-out rows
     took part in making the synthetic table; for a differentially private one that hardly matters.
     """
-    require_same(real, synthetic)
-    _check(settings)
+    require_same_columns(real, synthetic)
     target = _target(schema, settings.target)
     train, test = _split(real, settings.test, rng)
     known = np.unique(train.codes[target.name])
     if len(known) < 2 or not test.rows:
         note = f"Column {target.name!r} has a single class among the real rows, so there is nothing to predict."
         return Score(METRIC.name, 0.0, "lower", 0.0, notes=(note,))
-    train, test = train.sampled(settings.rows, rng), test.sampled(settings.rows, rng)
-    learners = {"real": train, "synthetic": synthetic.sampled(settings.rows, rng)}
+    train, test = train.sample(settings.rows, rng), test.sample(settings.rows, rng)
+    learners = {"real": train, "synthetic": synthetic.sample(settings.rows, rng)}
     truth = test.codes[target.name]
     parts, lost = [], []
     for model in settings.models:
@@ -67,17 +67,9 @@ def ml_efficacy(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
     return Score(METRIC.name, float(np.mean(lost)), "lower", 0.0, tuple(parts), (note,))
 
 
-def _check(settings: Settings) -> None:
-    at_least("ml_efficacy.rows", settings.rows, 2)
-    if not 0 < settings.test < 1:
-        raise SettingError("ml_efficacy.test must lie between 0 and 1; correct it")
-    if not settings.models or any(model not in _MODELS for model in settings.models):
-        raise SettingError(f"ml_efficacy.models: choose among {', '.join(_MODELS)}")
-
-
 def _target(schema: Schema, name: str | None) -> Coded:
     if name is not None:
-        return coded_column(schema, name, "ml_efficacy.target")
+        return find_column(schema, name, "ml_efficacy.target")
     few = [column for column in schema.coded if 2 <= column.ordinary <= _CLASSES]
     return few[-1] if few else schema.coded[-1]
 

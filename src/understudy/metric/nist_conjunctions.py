@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
 
-from understudy.errors import SettingError
-from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.tables import Rows, at_least
+from understudy.metric.base import STRICT, Metric, Part, Positive, Score
+from understudy.metric.tables import Rows
 from understudy.schema import Schema
 from understudy.schema.kinds.measured import Measured
 
@@ -23,7 +23,7 @@ WORST = math.log(1e-3)
 Rule: TypeAlias = Callable[[Rows], NDArray[np.bool_]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
     """How `nist_conjunctions` is computed.
 
@@ -33,9 +33,9 @@ class Settings:
         rows: at most so many rows of each table are tested.
     """
 
-    draws: int = 300
-    chance: float = 0.10
-    rows: int = 1_000_000
+    draws: Positive = 300
+    chance: Annotated[float, Field(gt=0, le=1)] = 0.10
+    rows: Positive = 1_000_000
 
 
 def nist_conjunctions(
@@ -46,14 +46,10 @@ def nist_conjunctions(
     A rule is built around a real row, so the real share is above 0. Columns that the synthetic table lacks count as
     fulfilled.
     """
-    at_least("nist_conjunctions.draws", settings.draws, 1)
-    at_least("nist_conjunctions.rows", settings.rows, 1)
-    if not 0 < settings.chance <= 1:
-        raise SettingError("nist_conjunctions.chance must lie above 0 and at most be 1; correct it")
     notes: tuple[str, ...] = ()
     if max(real.rows, synthetic.rows) > settings.rows:
         notes = (f"At most {settings.rows:,} rows of each table were drawn at random.",)
-        real, synthetic = real.sampled(settings.rows, rng), synthetic.sampled(settings.rows, rng)
+        real, synthetic = real.sample(settings.rows, rng), synthetic.sample(settings.rows, rng)
     chosen = np.unique(rng.integers(0, real.rows, settings.draws))
     shares = np.array([_shares(real, synthetic, schema, int(row), settings.chance, rng) for row in chosen])
     rms, score = conjunction_score(shares[:, 0], shares[:, 1])

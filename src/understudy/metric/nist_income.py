@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.errors import SettingError
-from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.tables import Rows, coded_column
+from understudy.metric.base import STRICT, Metric, Part, Score
+from understudy.metric.tables import Rows, find_column
 from understudy.schema import Schema
 from understudy.schema.kinds.categorical import Categorical
 from understudy.schema.kinds.coded import Coded
@@ -18,7 +19,7 @@ from understudy.schema.kinds.measured import Measured
 HALF = 5e5
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
     """How `nist_income` is computed. In the challenge: CITY, SEX, INCWAGE, below 999998, 1 against 2.
 
@@ -53,9 +54,9 @@ def nist_income(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
 
     Deterministic. A needed column that the synthetic table lacks scores 0.
     """
-    group = coded_column(schema, settings.group, "nist_income.group")
-    sides = _sides(coded_column(schema, settings.binary, "nist_income.binary"), settings)
-    amount = coded_column(schema, settings.amount, "nist_income.amount")
+    group = find_column(schema, settings.group, "nist_income.group")
+    sides = _sides(find_column(schema, settings.binary, "nist_income.binary"), settings)
+    amount = find_column(schema, settings.amount, "nist_income.amount")
     if not isinstance(amount, Measured):
         raise SettingError(f"nist_income.amount: column {amount.name!r} is not numeric; choose an amount")
     lacking = [name for name in (group.name, settings.binary, amount.name) if name not in synthetic.domain]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.errors import SettingError
-from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.tables import coded_column, require_same
+from understudy.metric.base import STRICT, Counted, Metric, Part, Score
+from understudy.metric.tables import find_column, require_same_columns
 from understudy.schema import Schema
 from understudy.tabulate import SparseCounts
 
@@ -20,7 +19,7 @@ FAR = 500
 _CELLS = 1 << 27
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
     """How `pie_chart` is computed. In the challenge: neighbourhood, month, incident type.
 
@@ -37,10 +36,10 @@ class Settings:
 
 def pie_chart(real: Counted, synthetic: Counted, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
     """The mean over places and months of `pie_score`; the challenge's own total is the part ``total``."""
-    require_same(real, synthetic)
+    require_same_columns(real, synthetic)
     clique = (settings.place, settings.month, settings.type)
     for setting, name in zip(("place", "month", "type"), clique, strict=True):
-        coded_column(schema, name, f"pie_chart.{setting}")
+        find_column(schema, name, f"pie_chart.{setting}")
     if len(set(clique)) < 3:
         raise SettingError("pie_chart: place, month and type must be three different columns")
     if real.domain.cells(clique) > _CELLS:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from understudy.testing.expect import expect
+from understudy.testing import expect
 
 ERROR = 1e-9
 """The probability with which an audit of a correct mechanism may fail by chance."""

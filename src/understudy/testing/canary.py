@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from understudy.testing.expect import expect
+from understudy.testing import expect
 from understudy.testing.twin import told
 
 

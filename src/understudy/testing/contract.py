@@ -33,7 +33,7 @@ from understudy.mechanism import Fit, Mechanism
 from understudy.mechanism.registry import mechanism_classes
 from understudy.model.registry import MODELS
 from understudy.progress import Step
-from understudy.testing.expect import expect
+from understudy.testing import expect
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource
 from understudy.testing.twin import recording, replaying

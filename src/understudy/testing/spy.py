@@ -23,7 +23,7 @@ from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.gate.noise import NOISES
 from understudy.measurement import Measurement
-from understudy.testing.expect import expect
+from understudy.testing import expect
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from understudy.errors import UnderstudyError
 from understudy.gate import PrivateTable
-from understudy.testing.expect import expect
+from understudy.testing import expect
 
 _BROKEN = b"broken off by "
 

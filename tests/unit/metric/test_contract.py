@@ -8,9 +8,8 @@ import pytest
 
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.metric import METRICS, Metric, Rows, Score, metric_named
-from understudy.metric.battery import measure
-from understudy.metric.protocol import Counted, Part
-from understudy.metric.registry import settings_of
+from understudy.metric.base import Counted, Part
+from understudy.metric.registry import measure, read_settings
 
 from .conftest import table_of
 
@@ -114,7 +113,7 @@ def test_counts_are_enough(name: str, real: Any, people: Any) -> None:
     server = Server(real)
     assert isinstance(server, Counted)
     metric = METRICS[name]
-    settings = settings_of(metric, SETTINGS.get(name, {}))
+    settings = read_settings(metric, SETTINGS.get(name, {}))
     score = metric.measure(server, Server(table_of(500, 3)), people, settings, np.random.default_rng(0))
     assert np.isfinite(score.value)
 

@@ -16,7 +16,7 @@ from understudy.metric.pie_chart import jensen_shannon, pie_score
 from understudy.metric.pmse import pmse
 from understudy.metric.pmse_ratio import null_deviation, null_expectation, pmse_ratio
 from understudy.metric.propensity import Settings as Propensity
-from understudy.metric.propensity import in_sample, stacked
+from understudy.metric.propensity import score_in_sample, stack_tables
 from understudy.metric.specks import specks
 from understudy.metric.tables import Pair, Rows
 from understudy.metric.workload import Settings as Workload
@@ -125,8 +125,8 @@ def test_saturated_pmse_is_the_chi_square_statistic() -> None:
 
 def test_parameters_count_only_what_is_not_aliased() -> None:
     schema = one_column(3)
-    data = stacked(rows_of([5, 4, 3], schema), rows_of([3, 4, 5], schema), Propensity(), RNG(0))
-    assert in_sample("logistic", data, 0.0).parameters == 3  # intercept and two of three dummies
+    data = stack_tables(rows_of([5, 4, 3], schema), rows_of([3, 4, 5], schema), Propensity(), RNG(0))
+    assert score_in_sample("logistic", data, 0.0).parameters == 3  # intercept and two of three dummies
     assert null_deviation(3, 24, 0.5) == pytest.approx(2 * 0.125 / 24)
 
 
