@@ -84,8 +84,7 @@ def read_module(name: str, path: Path, known: set[str]) -> Module:
                 inner = f"{node.module}.{alias.name}"
                 imports.add(inner if inner.removeprefix("understudy.") in known else node.module)
     ours = {found.removeprefix("understudy.") for found in imports if found.startswith("understudy.")}
-    kinds = ast.FunctionDef | ast.AsyncFunctionDef
-    functions = [n for n in ast.walk(tree) if isinstance(n, kinds)]
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     lengths = tuple(((n.end_lineno or n.lineno) - n.lineno + 1, f"{name}.{n.name}") for n in functions)
     return Module(name, text.count("\n"), lengths, frozenset(ours & known - {name}))
 
