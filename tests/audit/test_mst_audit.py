@@ -19,7 +19,7 @@ from understudy.mechanism.spanning_tree import IndependentPairs, spanning_tree
 from understudy.testing.audit import Trial, check_claim
 from understudy.testing.contract import check_share, check_spending, check_twin
 from understudy.testing.tables import CodedSource
-from understudy.testing.twin import recording, replaying
+from understudy.testing.twin import record_answers, replay_answers
 
 EPSILON = 2.5
 BOTH = [MST(), NistMST(cliques=[("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")])]
@@ -135,10 +135,10 @@ def check_ample_twin(mechanism):
     rng = np.random.default_rng(0)
     first, second = (np.stack([rng.integers(k, size=n) for k in (3, 2, 4)], axis=1) for n in (300, 500))
     second[:, 1] = second[:, 0] // 2
-    with recording() as answers:
+    with record_answers() as answers:
         before = transcript(mechanism, first)
     assert any(isinstance(answer, tuple) for answer in answers) == isinstance(mechanism, MST)
-    with replaying(answers):
+    with replay_answers(answers):
         assert transcript(mechanism, second) == before
 
 

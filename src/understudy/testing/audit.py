@@ -1,4 +1,4 @@
-"""The audit: a lower bound of epsilon, measured on two neighbouring tables, that must not pass the claim.
+"""The audit: a lower bound of epsilon, measured on two neighbouring tables, which must not exceed the claim.
 
 If a mechanism is (epsilon, delta)-DP then P(E | D) <= exp(epsilon) P(E | D') + delta for every event E. Two proportions
 are estimated with Clopper-Pearson bounds, so the epsilon computed from them is too large with probability at most the
@@ -22,7 +22,7 @@ ERROR = 1e-9
 
 @dataclass(frozen=True)
 class Trial:
-    """Two neighbouring tables, what is done to them, and the event that tells them apart.
+    """Two neighbouring tables, what is run on them, and the event that distinguishes them.
 
     Attributes:
         present: whether the event happened in one fresh run on the table with the unit.
@@ -39,14 +39,14 @@ class Trial:
     runs: int
 
     def lower_bound(self) -> float:
-        """An epsilon that the mechanism cannot be better than, up to the error rate."""
+        """A lower bound of the mechanism's epsilon, too large with probability at most `ERROR`."""
         hits = sum(bool(self.present()) for _ in range(self.runs))
         alarms = sum(bool(self.absent()) for _ in range(self.runs))
         return epsilon_at_least(hits, alarms, self.runs, self.delta)
 
 
 def check_claim(trial: Trial) -> None:
-    """The measured lower bound does not pass the claim.
+    """Check that the measured lower bound does not exceed the claim.
 
     Raises:
         AssertionError: with both numbers.
