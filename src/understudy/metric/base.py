@@ -28,21 +28,21 @@ STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
 class Counted(Protocol):
     """A table that can be counted. Metrics of counts need nothing else, so a database can answer them as well.
 
-    **Privacy.** Counts are exact: whoever holds the real table's `Counted` is the custodian.
+    **Privacy.** Counts are exact: only the custodian may hold the real table as `Counted`.
     """
 
     @property
     def domain(self) -> Domain:
-        """The coded columns it has."""
+        """Its coded columns."""
         ...
 
     @property
     def rows(self) -> int:
-        """How many rows are counted."""
+        """The number of rows."""
         ...
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells, in the order asked."""
+        """Exact counts of each clique's cells, in the order of the cliques."""
         ...
 
 
@@ -71,9 +71,9 @@ class Score:
         better: whether lower or higher is better.
         best: the value of a perfect stand-in.
         parts: what it is made of, finest last.
-        notes: what was sampled, left out or replaced on the way, in words.
+        notes: what was sampled, left out or replaced, in words.
 
-    **Privacy.** Made of real rows: for the custodian only.
+    **Privacy.** Computed from real rows: for the custodian only.
     """
 
     metric: str
@@ -114,7 +114,7 @@ class Metric:
         settings: a frozen pydantic dataclass; its defaults are the metric's defaults.
         better: whether lower or higher is better.
         best: the value of a perfect stand-in.
-        worst: the value of a useless one, or None where there is no end to it.
+        worst: the value of a useless stand-in, or None where there is no limit.
         meaning: one or two sentences for a reader who has never heard of it.
         rows: whether it needs `Rows`; otherwise anything `Counted` is enough.
         needs: settings without which it cannot run.

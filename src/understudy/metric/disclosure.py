@@ -1,4 +1,4 @@
-"""`disclosure`: simple checks for copied rows. They prove nothing: the guarantee is the mechanism's."""
+"""`disclosure`: a simple check for copied rows. It proves nothing: the guarantee comes from the mechanism."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from understudy.metric.tables import Rows, require_same_columns
 from understudy.schema import Schema
 
 SENTENCE = (
-    "A check, not a proof: the privacy guarantee is the mechanism's and stands in the receipt, whatever this number is."
+    "A check, not a proof: the privacy guarantee is the mechanism's and is stated in the receipt, whatever this number "
+    "is."
 )
 
 
 @settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `disclosure` is computed.
+    """Settings of `disclosure`.
 
     Attributes:
         rows: at most so many rows of each side are compared.
@@ -30,7 +31,7 @@ class Settings:
 
 
 def disclosure(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """By how much more often a synthetic row equals a real one than another real row does.
+    """How much more often a synthetic row equals a real row than another real row does.
 
     One half of the real table is the reference. The share of synthetic rows that equal a row of it is compared with the
     share of rows of the other, held-out half that do; the score is the excess, never below 0.
@@ -58,7 +59,7 @@ def disclosure(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, 
 
 
 def _keys(table: Rows) -> NDArray[Any]:
-    """Each row's codes as one opaque value."""
+    """The codes of each row as one opaque value."""
     codes = np.column_stack([array.astype(np.uint32) for array in table.codes.values()])
     return np.ascontiguousarray(codes).view(np.dtype((np.void, codes.dtype.itemsize * codes.shape[1]))).ravel()
 

@@ -13,12 +13,12 @@ from understudy.schema import Schema
 
 @settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `k_marginal` is computed. Defaults: today's SDNist (200 pairs, no groups).
+    """Settings of `k_marginal`. Defaults: today's SDNist (200 pairs, no groups).
 
     Attributes:
-        k: how many columns a marginal has, beside the group columns.
+        k: how many columns a marginal has, besides the group columns.
         draws: how many marginals are drawn.
-        group: columns whose combinations are scored apart (PUMA and YEAR in sprint 2).
+        group: columns whose combinations are scored separately (PUMA and YEAR in sprint 2).
         replacement: draw columns with replacement, as the old SDNist did.
         cutoff: a group whose sizes differ by more than this counts as wholly wrong; None: no such rule.
         cutoff_included: whether a difference of exactly `cutoff` counts as well (sprint 2: 250, included).

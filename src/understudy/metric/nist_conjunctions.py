@@ -25,7 +25,7 @@ Rule: TypeAlias = Callable[[Rows], NDArray[np.bool_]]
 
 @settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `nist_conjunctions` is computed.
+    """Settings of `nist_conjunctions`.
 
     Attributes:
         draws: how many rows are drawn (with replacement; repeats are dropped).
@@ -51,7 +51,7 @@ def nist_conjunctions(
         notes = (f"At most {settings.rows:,} rows of each table were drawn at random.",)
         real, synthetic = real.sample(settings.rows, rng), synthetic.sample(settings.rows, rng)
     chosen = np.unique(rng.integers(0, real.rows, settings.draws))
-    shares = np.array([_shares(real, synthetic, schema, int(row), settings.chance, rng) for row in chosen])
+    shares = np.array([_compute_shares(real, synthetic, schema, int(row), settings.chance, rng) for row in chosen])
     rms, score = conjunction_score(shares[:, 0], shares[:, 1])
     return Score(METRIC.name, score, "higher", SCALE, (Part("error", "root mean square", rms),), notes)
 
@@ -67,7 +67,7 @@ def conjunction_score(real: NDArray[np.float64], synthetic: NDArray[np.float64])
     return rms, SCALE * max(0.0, 1 + rms / WORST)
 
 
-def _shares(
+def _compute_shares(
     real: Rows, synthetic: Rows, schema: Schema, row: int, chance: float, rng: np.random.Generator
 ) -> tuple[float, float]:
     fits = [np.ones(real.rows, np.bool_), np.ones(synthetic.rows, np.bool_)]
@@ -75,16 +75,16 @@ def _shares(
         if rng.random() >= chance:
             continue
         if isinstance(column, Measured):
-            rule = _near(column.name, float(real.units[column.name][row]), column, rng)
+            rule = _make_range_rule(column.name, float(real.units[column.name][row]), column, rng)
         else:
-            rule = _among(column.name, int(real.codes[column.name][row]), column.size, rng)
+            rule = _make_set_rule(column.name, int(real.codes[column.name][row]), column.size, rng)
         fits[0] &= rule(real)
         if column.name in synthetic.domain:
             fits[1] &= rule(synthetic)
     return float(fits[0].mean()), float(fits[1].mean())
 
 
-def _near(name: str, centre: float, column: Measured, rng: np.random.Generator) -> Rule:
+def _make_range_rule(name: str, centre: float, column: Measured, rng: np.random.Generator) -> Rule:
     low, high = map(float, column.bounds)
     width = rng.uniform(0.0, high - low)
     if math.isnan(centre):
@@ -92,7 +92,7 @@ def _near(name: str, centre: float, column: Measured, rng: np.random.Generator) 
     return lambda table: np.abs(table.units[name] - centre) <= width
 
 
-def _among(name: str, value: int, size: int, rng: np.random.Generator) -> Rule:
+def _make_set_rule(name: str, value: int, size: int, rng: np.random.Generator) -> Rule:
     allowed = np.zeros(size, np.bool_)
     allowed[value] = True
     while not allowed[drawn := int(rng.integers(0, size))]:

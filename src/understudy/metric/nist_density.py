@@ -24,7 +24,7 @@ BUCKETS = 100
 
 @settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `nist_density` is computed.
+    """Settings of `nist_density`.
 
     Attributes:
         draws: how many triples of columns are drawn.
@@ -89,12 +89,12 @@ def _put_into_buckets(table: Rows) -> Counted:
         array, size = table.codes[column.name], table.domain[column.name]
         if isinstance(column, Measured):
             low, high = float(column.bounds[0]), float(column.bounds[1])
-            array, size = buckets(table.units[column.name], low, high), BUCKETS + 1
+            array, size = assign_buckets(table.units[column.name], low, high), BUCKETS + 1
         codes[column.name], sizes[column.name] = array.astype(compact(size)), size
     return _Buckets(table.rows, codes, Domain(sizes))
 
 
-def buckets(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.int64]:
+def assign_buckets(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.int64]:
     """Buckets 0 .. 99 of width 1.0001 (high - low)/100; an empty cell is bucket 100."""
     width = 1.0001 * (high - low) / BUCKETS or 1.0
     empty = np.isnan(values)

@@ -21,7 +21,7 @@ _CELLS = 1 << 27
 
 @settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `pie_chart` is computed. In the challenge: neighbourhood, month, incident type.
+    """Settings of `pie_chart`. In the challenge: neighbourhood, month, incident type.
 
     Attributes:
         place: the column of places.
@@ -61,7 +61,7 @@ def pie_score(real: NDArray[np.float64], released: NDArray[np.float64]) -> NDArr
     array([0.558626])
     """
     bias = np.where(np.abs(real.sum(1) - released.sum(1)) > FAR, BIAS, 0.0)
-    kept, shown = _large(real), _large(released)
+    kept, shown = _drop_small_slices(real), _drop_small_slices(released)
     misleading = MISLEADING * ((kept == 0) & (shown > 0)).sum(1)
     score: NDArray[np.float64] = np.clip(1 - jensen_shannon(kept + 1e-9, shown + 1e-9) - misleading - bias, 0.0, 1.0)
     score[(real == released).all(1)] = 1.0
@@ -77,7 +77,7 @@ def jensen_shannon(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np
     return distance
 
 
-def _large(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+def _drop_small_slices(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     total = counts.sum(1, keepdims=True)
     return np.where(counts / np.maximum(total, 1e-300) >= SMALL, counts, 0.0)
 
@@ -91,6 +91,6 @@ METRIC = Metric(
     best=1.0,
     worst=0.0,
     meaning="For every place and month compares the pie chart of types, ignoring slices below 5 %. 1: every chart "
-    "tells the same story; slices that are not there in reality cost most.",
+    "is the same; slices that are not in the real chart cost most.",
     needs=("place", "month", "type"),
 )

@@ -36,13 +36,13 @@ def pmse_ratio(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, 
     for model in settings.models:
         complexity = choose_complexity(model, data, rng)
         found = score_in_sample(model, data, complexity)
-        expected = _null(model, data, found, complexity, settings, rng, held=False)
+        expected = _estimate_null(model, data, found, complexity, settings, rng, held=False)
         parts.append(Part("model", model, found.pmse / expected))
         if model == "logistic":
-            parts.append(Part("model", "logistic, standardised", _standardised(found)))
+            parts.append(Part("model", "logistic, standardised", _standardise(found)))
         if settings.cross_validated:
             found = score_held_out(model, data, complexity, rng)
-            expected = _null(model, data, found, complexity, settings, rng, held=True)
+            expected = _estimate_null(model, data, found, complexity, settings, rng, held=True)
             parts.append(Part("model", f"{model}, cross-validated", found.pmse / expected))
     if any(part.name == "cart" and part.value > _DOUBTFUL for part in parts):
         notes += ("The tree's null is next to nothing, so its ratio says no more than 'clearly different'.",)
@@ -63,13 +63,13 @@ def null_deviation(parameters: int, rows: int, share: float) -> float:
     return math.sqrt(2 * max(parameters - 1, 1)) * (1 - share) ** 2 * share / rows
 
 
-def _standardised(found: Propensities) -> float:
+def _standardise(found: Propensities) -> float:
     rows, share = len(found.chance), float(found.synthetic.mean())
     expected = null_expectation(found.parameters, rows, share)
     return (found.pmse - expected) / null_deviation(found.parameters, rows, share)
 
 
-def _null(
+def _estimate_null(
     model: Model,
     data: Stacked,
     found: Propensities,

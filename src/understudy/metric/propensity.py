@@ -1,4 +1,7 @@
-"""Unpenalised logistic regression that counts its parameters: what the null of pMSE needs and libraries do not give."""
+"""Propensity scores: how well a classifier distinguishes synthetic rows from real ones (Bowen and Snoke, Algorithm 1).
+
+The logistic regression is our own: the null of pMSE needs an unpenalised fit and its number of parameters.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +60,14 @@ def fit_logistic(terms: NDArray[np.float64], labels: NDArray[np.bool_]) -> Logis
     centre, scale = terms.mean(0), terms.std(0)
     used = np.flatnonzero(scale > 1e-12 * np.maximum(np.abs(centre), 1.0))
     matrix = (terms[:, used] - centre[used]) / scale[used]
-    kept = _independent(matrix)
+    kept = _find_independent(matrix)
     used, matrix = used[kept], matrix[:, kept]
     matrix = np.column_stack((np.ones(len(matrix)), matrix))
-    return Logistic(used, centre[used], scale[used], _newton(matrix, labels.astype(np.float64)))
+    return Logistic(used, centre[used], scale[used], _fit_newton(matrix, labels.astype(np.float64)))
 
 
-def _independent(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Columns that no others explain, by Cholesky with pivoting on their correlations."""
+def _find_independent(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Columns that are no combination of others, by Cholesky with pivoting on their correlations."""
     left = matrix.T @ matrix / max(len(matrix), 1)
     diagonal, kept = np.ones(len(left)), list[int]()
     factor = np.zeros((0, len(left)))
@@ -78,7 +81,7 @@ def _independent(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray(kept, dtype=np.int64)
 
 
-def _newton(matrix: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64]:
+def _fit_newton(matrix: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64]:
     weights = np.zeros(matrix.shape[1])
     weights[0] = np.log(labels.mean() / (1 - labels.mean()))
     deviance = np.inf
@@ -99,8 +102,7 @@ def _sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-# ----------------------------------------------------------------------------------------------------
-# Propensity scores: how well a classifier tells synthetic rows from real ones (Bowen and Snoke, Algorithm 1).
+# -- propensity scores --
 
 
 Array: TypeAlias = NDArray[np.float64]
@@ -112,7 +114,7 @@ _LEAF, _SPLIT = 7, 20  # rpart's defaults, which the study used
 
 @settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How propensity scores are made.
+    """Settings of propensity scores.
 
     Attributes:
         models: "logistic" (main effects, unpenalised) and "cart" (complexity chosen by cross-validation); the first
@@ -134,7 +136,7 @@ class Settings:
 
 @dataclass(frozen=True, eq=False)
 class Stacked:
-    """Both tables under each other.
+    """Both tables in one, synthetic rows below real ones.
 
     Attributes:
         terms: the columns of a main-effects regression, without intercept.
@@ -188,10 +190,10 @@ class Propensities:
 
 
 def stack_tables(real: Rows, synthetic: Rows, settings: Settings, rng: np.random.Generator) -> Stacked:
-    """Both tables under each other, sampled down to the settings' rows.
+    """Stack both tables, with at most the settings' number of rows of each.
 
     Raises:
-        SettingError: for a setting out of range.
+        SchemaError: when the columns differ.
     """
     require_same_columns(real, synthetic)
     notes = tuple(
@@ -218,7 +220,7 @@ def stack_tables(real: Rows, synthetic: Rows, settings: Settings, rng: np.random
 
 
 def _one_hot(codes: NDArray[np.int64], most: int) -> list[Array]:
-    """A term for each of the commonest codes, and one for all others: a regression on thousands takes hours."""
+    """A term for each of the commonest codes and one for all others, since a regression on thousands takes hours."""
     found, counts = np.unique(codes[codes >= 0], return_counts=True)
     common = np.sort(found[np.argsort(-counts, kind="stable")[:most]])
     terms = [(codes == code).astype(np.float64) for code in common]
@@ -227,13 +229,13 @@ def _one_hot(codes: NDArray[np.int64], most: int) -> list[Array]:
 
 
 def score_in_sample(model: Model, data: Stacked, complexity: float) -> Propensities:
-    """Chances from a model fitted to the same rows."""
+    """Propensities by a model that is fitted to the same rows."""
     chance, parameters = _fit(model, data, complexity)
     return Propensities(chance(data), data.synthetic, parameters)
 
 
 def score_held_out(model: Model, data: Stacked, complexity: float, rng: np.random.Generator) -> Propensities:
-    """Chances as in the study: 5 folds, 70 % of each fits a model, the other 30 % are scored, all pooled."""
+    """Propensities as in the study: in each of 5 folds a model fitted to 70 % scores the other 30 %; all are pooled."""
     fold = _assign_folds(data.synthetic, 5, rng)
     chances, labels, parameters = [], [], 0
     for number in range(5):
@@ -252,7 +254,7 @@ def choose_complexity(model: Model, data: Stacked, rng: np.random.Generator) -> 
     if model != "cart":
         return 0.0
     data = data.take(rng.permutation(len(data.synthetic))[:_CHOOSING_ROWS])
-    path = _tree(0.0).cost_complexity_pruning_path(data.features, data.synthetic)
+    path = _make_tree(0.0).cost_complexity_pruning_path(data.features, data.synthetic)
     choices = np.unique(np.quantile(np.maximum(path.ccp_alphas, 0.0), np.linspace(0.2, 1.0, _COMPLEXITIES)))[:-1]
     fold = _assign_folds(data.synthetic, 5, rng)
     errors = [(_cross_error(data, fold, float(alpha)), -float(alpha)) for alpha in choices] or [(0.0, 0.0)]
@@ -269,7 +271,7 @@ def _cross_error(data: Stacked, fold: NDArray[np.int64], complexity: float) -> f
 
 
 def _fit(model: Model, data: Stacked, complexity: float) -> tuple[Callable[[Stacked], Array], int]:
-    """A function of rows, and how many parameters it has; a constant where only one label is there."""
+    """Fit a model: a function of rows, and its number of parameters; a constant where there is one label only."""
     labels = data.synthetic
     if labels.all() or not labels.any():
         value = float(labels[0])
@@ -277,11 +279,11 @@ def _fit(model: Model, data: Stacked, complexity: float) -> tuple[Callable[[Stac
     if model == "logistic":
         fit: Logistic = fit_logistic(data.terms, labels)
         return lambda rows: fit.chance(rows.terms), fit.parameters
-    tree = _tree(complexity).fit(data.features, labels)
+    tree = _make_tree(complexity).fit(data.features, labels)
     return lambda rows: np.asarray(tree.predict_proba(rows.features)[:, 1], dtype=np.float64), 0
 
 
-def _tree(complexity: float) -> Any:
+def _make_tree(complexity: float) -> Any:
     try:
         from sklearn.tree import DecisionTreeClassifier
     except ImportError:
@@ -292,7 +294,7 @@ def _tree(complexity: float) -> Any:
 
 
 def _assign_folds(labels: NDArray[np.bool_], folds: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Fold numbers, both labels spread evenly."""
+    """A fold number for each row, with both labels spread evenly."""
     fold = np.empty(len(labels), np.int64)
     for label in (False, True):
         rows = np.flatnonzero(labels == label)

@@ -20,7 +20,7 @@ Range: TypeAlias = tuple[int, int]
 
 @settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `range_queries` is computed.
+    """Settings of `range_queries`.
 
     Attributes:
         queries: how many queries are drawn.
@@ -48,10 +48,10 @@ def range_queries(
     for _ in range(settings.queries):
         way = min(int(rng.choice(settings.ways)), len(names))
         clique = tuple(names[place] for place in np.sort(rng.choice(len(names), way, replace=False)))
-        asked[clique].append([_range(limits[name], ranged, rng) for name in clique])
+        asked[clique].append([_draw_range(limits[name], ranged, rng) for name in clique])
     gaps, relative, parts = [], [], []
     for pair in count_pairs(real, synthetic, asked):
-        p, q = _answers(pair, asked[pair.clique], domain)
+        p, q = _answer(pair, asked[pair.clique], domain)
         gaps.append(np.abs(p - q))
         relative.append(gaps[-1] / np.maximum(p, 1e-3))
         parts.append(Part("marginal", clique_text(pair.clique), float(gaps[-1].mean())))
@@ -67,7 +67,7 @@ def range_queries(
     return Score(METRIC.name, mean, "lower", 0.0, (*first, *parts), notes)
 
 
-def _range(size: int, ranged: bool, rng: np.random.Generator) -> Range:
+def _draw_range(size: int, ranged: bool, rng: np.random.Generator) -> Range:
     if not ranged:
         value = int(rng.integers(0, size))
         return value, value
@@ -75,7 +75,7 @@ def _range(size: int, ranged: bool, rng: np.random.Generator) -> Range:
     return low, high
 
 
-def _answers(pair: Pair, queries: list[list[Range]], domain: Domain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _answer(pair: Pair, queries: list[list[Range]], domain: Domain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Shares of rows inside each query's ranges, in both tables."""
     places = np.unravel_index(pair.cells, domain.shape(pair.clique))
     shares = [side / max(side.sum(), 1.0) for side in (pair.real, pair.synthetic)]

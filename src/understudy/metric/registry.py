@@ -60,7 +60,7 @@ GROUP = "understudy.metrics"
 
 
 def all_metrics() -> dict[str, Metric]:
-    """Our metrics and those of installed packages; ours win a name they share."""
+    """Our metrics and those of installed packages; where a name is the same, ours."""
     others = {point.name: point for point in entry_points(group=GROUP) if point.name not in METRICS}
     return METRICS | {name: point.load() for name, point in others.items()}
 
@@ -148,7 +148,7 @@ def measure(
         seed: the same tables, settings and seed give the same scores.
         progress: called before each metric.
 
-    **Privacy.** Scores are made of real rows: for the custodian only.
+    **Privacy.** Scores are computed from real rows: for the custodian only.
 
     Raises:
         SettingError: for an unknown metric or setting.

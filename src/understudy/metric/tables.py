@@ -26,11 +26,11 @@ class Rows:
     """A table in memory, coded by a schema.
 
     Attributes:
-        schema: the schema of the columns that are there.
+        schema: the schema of the columns that the table has.
         codes: one array of codes by coded column.
         units: by numeric column, the values in units of its axis; NaN where a cell is missing or unknown.
 
-    **Privacy.** As private as the rows it was made of; its text form tells nothing about them.
+    **Privacy.** As private as its rows; its text form says nothing about them.
     """
 
     schema: Schema
@@ -70,12 +70,12 @@ class Rows:
 
     @property
     def domain(self) -> Domain:
-        """The coded columns that are there."""
+        """The coded columns of the table."""
         return self.schema.domain
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(next(iter(self.codes.values())))
 
     def __repr__(self) -> str:
@@ -181,7 +181,7 @@ class Pair:
     synthetic: NDArray[np.float64]
 
     def distance(self) -> float:
-        """The L1 distance of the two tables as shares, 0 to 2; an empty table is as far as can be."""
+        """The L1 distance of the two tables as shares, 0 to 2; the largest for an empty table."""
         n, m = self.real.sum(), self.synthetic.sum()
         if not n or not m:
             return 0.0 if n == m else 2.0
@@ -196,7 +196,7 @@ def count_pairs(real: Counted, synthetic: Counted, cliques: Iterable[Clique]) ->
 
 
 def align(one: Counts, other: Counts) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """The cells that either table uses, with both tables' counts."""
+    """The cells that hold a row in either table, and the counts of both tables there."""
     cells = np.union1d(_used_cells(one), _used_cells(other))
     return cells, _counts_at(one, cells), _counts_at(other, cells)
 

@@ -26,7 +26,7 @@ from understudy.schema import Schema
 
 @settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `workload` is computed.
+    """Settings of `workload`.
 
     Attributes:
         cliques: the marginals, or None for all sets of `ways` columns.
@@ -50,9 +50,9 @@ def workload(real: Counted, synthetic: Counted, schema: Schema, settings: Settin
     leaves untouched. With `weight`, every row counts with its weight.
     """
     domain = require_same_columns(real, synthetic)
-    cliques, weights, notes = _chosen(domain, settings, rng)
+    cliques, weights, notes = _choose_cliques(domain, settings, rng)
     if settings.weight is not None:
-        found = _weighted(real, synthetic, schema, settings.weight, cliques)
+        found = _weigh_tables(real, synthetic, schema, settings.weight, cliques)
         totals = [Part("total", "real", found[1]), Part("total", "synthetic", found[2])]
         tables, size = found[0], found[1]
         notes = (*notes, f"Every row counts with its weight {settings.weight}.")
@@ -67,7 +67,7 @@ def workload(real: Counted, synthetic: Counted, schema: Schema, settings: Settin
     return Score(METRIC.name, norms["l1"], "lower", 0.0, tuple(parts), notes)
 
 
-def _chosen(
+def _choose_cliques(
     domain: Domain, settings: Settings, rng: np.random.Generator
 ) -> tuple[list[Clique], NDArray[np.float64], tuple[str, ...]]:
     notes: tuple[str, ...] = ()
@@ -97,10 +97,10 @@ def _norms(tables: list[Pair], size: float, weights: NDArray[np.float64]) -> dic
     return {name: float(weights @ np.asarray(values)) / scale for name, values in each.items()}
 
 
-def _weighted(
+def _weigh_tables(
     real: Counted, synthetic: Counted, schema: Schema, weight: str, cliques: list[Clique]
 ) -> tuple[list[Pair], float, float]:
-    """The same tables with every row counted by its weight; a missing or negative weight counts as 0."""
+    """The marginals with every row counted by its weight; a missing or negative weight counts as 0."""
     if not isinstance(real, Rows) or not isinstance(synthetic, Rows):
         raise SettingError("workload.weight needs rows; counts alone cannot be weighted")
     if not isinstance(weight, str) or weight not in real.units:
@@ -110,7 +110,7 @@ def _weighted(
         raise SettingError(f"workload.weight: the weights of {weight!r} add up to nothing; choose another column")
     found = []
     for clique in cliques:
-        sides = [_sums(table, mass, clique) for table, mass in zip((real, synthetic), masses, strict=True)]
+        sides = [_sum_weights(table, mass, clique) for table, mass in zip((real, synthetic), masses, strict=True)]
         cells = np.union1d(sides[0][0], sides[1][0])
         filled = []
         for used, sums in sides:
@@ -121,7 +121,9 @@ def _weighted(
     return found, float(masses[0].sum()), float(masses[1].sum())
 
 
-def _sums(table: Rows, mass: NDArray[np.float64], clique: Clique) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _sum_weights(
+    table: Rows, mass: NDArray[np.float64], clique: Clique
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     flat = np.zeros(table.rows, np.int64)
     for column in clique:
         flat = flat * table.domain[column] + table.codes[column]
