@@ -32,6 +32,9 @@ assert _spec.loader is not None
 seeded = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(seeded)
 seeded.install()
+_started = tempfile.TemporaryDirectory()
+os.environ[seeded.STARTED] = _started.name
+os.environ["PYTHONPATH"] = os.pathsep.join([str(SEEDED), *filter(None, [os.environ.get("PYTHONPATH")])])
 collect_ignore = ["seeded"]
 
 # Nothing is timed in a test, and the same examples are tried every time: what fails does so for whoever runs it next.
@@ -65,13 +68,7 @@ def seed_by(label: str | None) -> Iterator[None]:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Seed a test by its name, unless it tests the law of the noise itself."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        pytest.MonkeyPatch.context() as patch,
-        seed_by(None if item.get_closest_marker("law") else item.nodeid),
-    ):
-        patch.setenv(seeded.STARTED, f"{folder}/started")
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(SEEDED), *filter(None, [os.environ.get("PYTHONPATH")])]))
+    with seed_by(None if item.get_closest_marker("law") else item.nodeid):
         return (yield)
 
 

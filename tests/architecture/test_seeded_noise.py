@@ -71,6 +71,7 @@ def test_all_that_chance_decides_is_seeded_and_nothing_is_in_the_test_mode(seed)
 def test_processes_that_a_test_starts_are_seeded_each_by_its_number(monkeypatch, tmp_path):
     made = []
     for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
         monkeypatch.setenv("UNDERSTUDY_TESTS_STARTED", str(tmp_path / folder))
         made.append(draw_in_processes(2))
     assert made[0] == made[1]
@@ -82,7 +83,7 @@ def test_processes_that_a_test_starts_are_seeded_each_by_its_number(monkeypatch,
 def test_a_forked_process_repeats_nothing(monkeypatch, tmp_path):
     lines = draw_in_processes(1, fork=True)[0].splitlines()
     assert len(set(lines)) == 2
-    monkeypatch.setenv("UNDERSTUDY_TESTS_STARTED", str(tmp_path / "again"))
+    monkeypatch.setenv("UNDERSTUDY_TESTS_STARTED", str(tmp_path))
     assert draw_in_processes(1, fork=True)[0].splitlines() == lines
 
 

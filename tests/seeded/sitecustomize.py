@@ -17,7 +17,7 @@ from collections import Counter
 LABEL = "UNDERSTUDY_TESTS_LABEL"
 """The environment variable with the name of the test that runs; without it nothing is replaced."""
 STARTED = "UNDERSTUDY_TESTS_STARTED"
-"""The environment variable with the path of a file that holds one byte for every process that the test has started."""
+"""The environment variable with the path of a folder, in which a file has one byte for each process of its label."""
 
 _system = os.urandom
 _lock = threading.Lock()
@@ -68,8 +68,9 @@ def _start_child() -> None:
         current.calls.clear()
 
 
-def _number_of_process(path: str) -> int:
-    """How many processes the test has started, this one included."""
+def _count_process(label: str, folder: str) -> int:
+    """How many processes of the label have started, this one included."""
+    path = os.path.join(folder, hashlib.sha256(label.encode()).hexdigest())  # noqa: PTH118 - pathlib loads slowly
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(file, b".")
@@ -80,4 +81,4 @@ def _number_of_process(path: str) -> int:
 
 if __name__ == "sitecustomize" and LABEL in os.environ:
     install()
-    current.label = f"{os.environ[LABEL]}\0process {_number_of_process(os.environ[STARTED])}"
+    current.label = f"{os.environ[LABEL]}\0process {_count_process(os.environ[LABEL], os.environ[STARTED])}"
