@@ -129,6 +129,6 @@ def settings_error(owner: str, error: ValidationError) -> SettingError:
         return SettingError(f"{name}: give at least {limits['min_length']}")
     for sign, words in _LIMITS.items():
         if sign in limits:
-            return SettingError(f"{name}: give a number {words} {limits[sign]}{several}")
+            return SettingError(f"{name}: give a number {words} {limits[sign]:g}{several}")
     words = _KINDS.get(kind.partition("_")[0], "what the documentation of this setting shows")
     return SettingError(f"{name}: give {words}{several}")
