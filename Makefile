@@ -3,13 +3,16 @@ PYTHON ?= python3
 DATA ?= ../shared/data
 BIN := .venv/bin
 
-.PHONY: demo test test-slow test-services check bench docs clean clean-machine
+.PHONY: demo test test-often test-slow test-services check house bench docs clean clean-machine
 
 demo: .venv/demo.stamp ## make a stand-in for a real table and say where it is
 	$(BIN)/understudy demo --output demo-out
 
 test: .venv/dev.stamp check ## lint, types, layers and every test (under 10 minutes on two cores)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-often: .venv/dev.stamp ## the suite twenty times (hours); names every test whose outcome differs
+	$(BIN)/python tests/often.py 20 -n 2 -m "not slow"
 
 test-slow: .venv/dev.stamp ## the suites that take minutes each
 	$(BIN)/python -m pytest -m slow
@@ -22,6 +25,9 @@ check: .venv/dev.stamp ## ruff, strict mypy and the layers contract
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+house: .venv/dev.stamp ## size and shape of the package: files, importers, arrows, longest functions
+	$(BIN)/python tests/architecture/house.py
 
 bench: .venv/dev.stamp ## benchmarks that print their ratios; those on real tables run where DATA holds them
 	$(BIN)/python benchmarks/footprint.py

@@ -115,7 +115,7 @@ def standin(schema: Any, table: pd.DataFrame, mechanism: str, epsilon: float) ->
 
 def adult_mgd() -> None:
     from understudy.metric import Rows
-    from understudy.metric.battery import measure
+    from understudy.metric.registry import measure
 
     schema, table = adult()
     names = [name for name in ORDERED if name in schema.domain]
@@ -135,7 +135,7 @@ def adult_mgd() -> None:
 
 def propensity() -> None:
     from understudy.metric import Rows
-    from understudy.metric.battery import measure
+    from understudy.metric.registry import measure
 
     schema, table = adult()
     real = Rows.of(table, schema)
@@ -157,7 +157,7 @@ def report() -> None:
 
 def epsilon_curves(mechanisms: list[str]) -> None:
     from understudy.metric import Rows
-    from understudy.metric.battery import measure
+    from understudy.metric.registry import measure
     from understudy.report.scores import REPORTED
 
     schema, table = adult()

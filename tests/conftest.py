@@ -1,17 +1,41 @@
-"""Every test has a book and data folder of its own: none may touch those of the person who runs it."""
+"""Every test has noise, a book and a data folder of its own.
+
+**Noise.** Random bits of the operating system are replaced by a sequence that depends on the test's name alone, not on
+what ran before: in this process, in forked ones and in Python processes that a test starts. The package itself runs as
+it does for users, and its releases are marked as secure. Two kinds of tests draw true random bits: those marked `law`,
+which state the probability that they fail by chance (at most 10^-9), and those that draw noise by OpenDP, which has a
+generator of its own. Two threads of one test may swap their bits.
+"""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 
+import numpy.random  # draws bits when it is imported  # noqa: F401
 import pytest
 from hypothesis import HealthCheck, settings
 from platformdirs import user_cache_path
+
+from understudy.gate import randomness
+
+SEEDED = Path(__file__).parent / "seeded"
+_spec = importlib.util.spec_from_file_location("understudy_tests_seeded", SEEDED / "sitecustomize.py")
+assert _spec is not None
+assert _spec.loader is not None
+seeded = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(seeded)
+seeded.install()
+_started = tempfile.TemporaryDirectory()
+os.environ[seeded.STARTED] = _started.name
+os.environ["PYTHONPATH"] = os.pathsep.join([str(SEEDED), *filter(None, [os.environ.get("PYTHONPATH")])])
+collect_ignore = ["seeded"]
 
 # Nothing is timed in a test, and the same examples are tried every time: what fails does so for whoever runs it next.
 # `pytest --hypothesis-profile=explore` tries others.
@@ -26,6 +50,45 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     with suppress(OSError):
         compiled.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("NUMBA_CACHE_DIR", str(compiled))
+
+
+@contextmanager
+def seed_by(label: str | None) -> Iterator[None]:
+    """Draw all random bits within the block from the sequence of a label; with None, from the operating system."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seeded, "current", seeded.Sequence(label))
+        patch.setattr(randomness, "_threads", threading.local())  # streams that were keyed by another sequence
+        if label is None:
+            patch.delenv(seeded.LABEL, raising=False)
+        else:
+            patch.setenv(seeded.LABEL, label)
+        yield
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Seed a test by its name, unless it tests the law of the noise itself."""
+    with seed_by(None if item.get_closest_marker("law") else item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(
+    fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
+) -> Generator[None, object, object]:
+    """Seed what several tests share by its own name, whichever of them is the first to need it."""
+    if fixturedef.scope == "function":
+        return (yield)
+    law = request.node.get_closest_marker("law")
+    name = f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param_index', 0)}]"
+    with seed_by(None if law else name):
+        return (yield)
+
+
+@pytest.fixture
+def seed() -> Callable[[str | None], AbstractContextManager[None]]:
+    """Draw all random bits within a block from the sequence of another label."""
+    return seed_by
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,14 @@ import os
 from collections.abc import Iterable, Mapping
 from numbers import Integral
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 from understudy.errors import SettingError
 from understudy.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _MOST = 1 << 62
 """Whole numbers from here on fit no machine's counters."""
@@ -94,3 +97,38 @@ def holds_password(address: str) -> bool:
         return parts.password is not None or bool(said & {"password", "sslpassword"})
     except ValueError:
         return True
+
+
+_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "a name"}
+_LIMITS = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+
+
+def settings_error(owner: str, error: ValidationError) -> SettingError:
+    """The error for settings that pydantic refused, with the name of the first wrong setting and what to give.
+
+    >>> from pydantic import Field, TypeAdapter, ValidationError
+    >>> from typing_extensions import Annotated, TypedDict
+    >>> kind = TypedDict("Settings", {"rows": Annotated[int, Field(ge=2)], "ways": tuple[int, ...]})
+    >>> for given in ({"rows": 1, "ways": (1,)}, {"rows": 2, "ways": ("x",)}):
+    ...     try:
+    ...         TypeAdapter(kind).validate_python(given, strict=True)
+    ...     except ValidationError as error:
+    ...         print(settings_error("metric", error))
+    metric.rows: give a number of at least 2
+    metric.ways: give a whole number, or several as [A, B]
+    """
+    first = error.errors()[0]
+    place, kind, limits = first["loc"], first["type"], first.get("ctx", {})
+    name = ".".join([owner, *(str(part) for part in place[:1])])
+    several = ", or several as [A, B]" if len(place) > 1 and isinstance(place[1], int) else ""
+    if kind == "unexpected_keyword_argument":
+        return SettingError(f"{name}: there is no such setting; leave it out")
+    if kind == "literal_error":
+        return SettingError(f"{name}: choose among {limits['expected']}")
+    if kind == "too_short":
+        return SettingError(f"{name}: give at least {limits['min_length']}")
+    for sign, words in _LIMITS.items():
+        if sign in limits:
+            return SettingError(f"{name}: give a number {words} {limits[sign]:g}{several}")
+    words = _KINDS.get(kind.partition("_")[0], "what the documentation of this setting shows")
+    return SettingError(f"{name}: give {words}{several}")

@@ -1,4 +1,7 @@
-"""`evaluate`: how good is the stand-in? The metrics of the papers on two tables, for the custodian's eyes only."""
+"""`evaluate`: the published metrics on a real and a synthetic table, for the custodian only.
+
+It reads files and engines, which `metric/` may not: metrics get tables in memory and cannot reach a source.
+"""
 
 from __future__ import annotations
 
@@ -32,42 +35,42 @@ def evaluate(
 
     Args:
         real: a pandas, polars or pyarrow frame, or the path of a CSV or Parquet file; or a table of Spark, Ibis or
-            DuckDB, of which the rows are brought into memory: of a large one, give a sample.
-        synthetic: likewise.
-        schema: what is public about both, or the path of its file.
-        metrics: names from the registry; None: all that need no setting, and those whose settings are given.
+            DuckDB. The rows are brought into memory: of a large table, give a sample.
+        synthetic: the same.
+        schema: the schema of both tables, or the path of its file.
+        metrics: names from the registry; None: all metrics that need no setting, and those whose settings are given.
         weight: a numeric column; the workload's totals and shares are then weighted by it.
-        seed: for everything that is drawn: the same tables, settings and seed give the same scores.
+        seed: for all sampling; the same tables, settings and seed give the same scores.
         progress: called with each `Step`.
         settings: by metric, a mapping of its settings: ``mgd={"tolerance": 5}``.
 
     Returns:
-        A tidy frame of the kind of `real` (arrow for a path or an engine's table), one line by score and by part:
+        A tidy frame of the kind of `real` (arrow for a path or an engine's table), one line for each score and part:
         ``metric``, ``kind`` ("score" for the score itself), ``name``, ``value``, ``better``, ``best``, ``note``.
 
-    **Privacy.** Not differentially private: the scores are computed from real rows. For the custodian only; they may
-    not be published, nor used to choose among releases, without paying for it.
+    **Privacy.** Not differentially private: the scores are computed from real rows. They are for the custodian only and
+    may not be published, or used to choose among releases, without a charge.
 
     Raises:
         InputError: when a table cannot be used; SchemaError and SettingError name the column or setting.
     """
-    from understudy.metric.battery import measure
+    from understudy.metric.registry import measure
 
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     metrics = None if metrics is None else as_names("metrics", metrics)
     given = {name: as_mapping(name, values, example='mgd={"tolerance": 5}') for name, values in settings.items()}
-    seed, told = as_whole("seed", seed), as_progress(progress)
+    seed, report = as_whole("seed", seed), as_progress(progress)
     if weight is not None:
         if metrics is not None and "workload" not in metrics:
             raise SettingError("weight belongs to the metric workload; add it to the metrics")
         given["workload"] = given.get("workload", {}) | {"weight": weight}
-    tables = coded_tables(real, synthetic, schema, partial=metrics is not None and set(metrics) <= set(PARTIAL))
-    scores = measure(*tables, schema, metrics, given, seed=seed, progress=told)
+    tables = read_tables(real, synthetic, schema, partial=metrics is not None and set(metrics) <= set(PARTIAL))
+    scores = measure(*tables, schema, metrics, given, seed=seed, progress=report)
     return to_frame(tidy(scores), "arrow" if isinstance(real, str | PathLike) else frame_kind(real))
 
 
-def coded_tables(real: Any, synthetic: Any, schema: Schema, *, partial: bool = False) -> tuple[Any, Any]:
-    """Both tables as `Rows`; paths are read.
+def read_tables(real: Any, synthetic: Any, schema: Schema, *, partial: bool = False) -> tuple[Any, Any]:
+    """Read both tables into memory and code them.
 
     Raises:
         InputError: when a table cannot be read or has no rows.
@@ -81,7 +84,7 @@ def coded_tables(real: Any, synthetic: Any, schema: Schema, *, partial: bool = F
 
 
 def tidy(scores: Sequence[Any]) -> Any:
-    """Scores as an arrow table, one line by score and by part."""
+    """Make an arrow table of scores, one line for each score and part."""
     import pyarrow as pa
 
     lines: list[dict[str, Any]] = []

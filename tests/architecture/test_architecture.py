@@ -13,6 +13,8 @@ import pytest
 
 import understudy as us
 
+from .house import find_circles, package_arrows, read_package
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "understudy"
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -197,6 +199,24 @@ def test_every_file_has_a_docstring(path):
 
 
 # -- imports --
+
+
+def test_no_packages_import_each_other_in_a_circle_not_even_inside_functions():
+    assert find_circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
+    assert find_circles(package_arrows(read_package())) == []
+
+
+def test_circles_are_looked_for_in_the_imports_that_run(tmp_path):
+    (tmp_path / "one").mkdir()
+    for name, text in {
+        "__init__.py": "",
+        "one/__init__.py": "",
+        "one/mine.py": "def later():\n    from understudy.two import thing\n",
+        "two.py": "import typing\nif typing.TYPE_CHECKING:\n    from understudy.three import other\n",
+        "three.py": "from understudy import two\nfrom understudy.one import mine\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    assert package_arrows(read_package(tmp_path)) == {"one": {"two"}, "two": set(), "three": {"one", "two"}}
 
 
 def test_importing_is_light():

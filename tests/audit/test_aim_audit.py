@@ -2,7 +2,8 @@
 
 The claim is made from the receipt, so a part that was not paid for counts as a mistake. Estimation cannot reach the
 rows: in the default suite a constant model takes its place, which makes a run ten times as fast; the slow audits are of
-AIM as it is.
+AIM as it is. Audits of correct code draw true random bits and fail by chance with probability at most `audit.ERROR`,
+1e-9; those of mistakes are seeded.
 """
 
 from __future__ import annotations
@@ -88,12 +89,14 @@ TRIALS = {
 }
 
 
+@pytest.mark.law
 @pytest.mark.parametrize("trial", TRIALS.values(), ids=TRIALS)
 def test_a_run_keeps_the_claim_of_its_receipt(trial, tmp_path, monkeypatch):
     constant_model(monkeypatch)
     check_claim(trial(tmp_path))
 
 
+@pytest.mark.law
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [PAPER, {"workload": "all-2way"}], ids=["paper", "default"])
 def test_a_run_with_its_estimates_keeps_the_claim_of_its_receipt(settings):

@@ -217,7 +217,7 @@ KILLS = [
     (values_below_the_threshold_are_told, lambda: spied()),
     (values_below_the_threshold_are_told, lambda: check_claim(own_value_trial())),
     (noise_halved, lambda: spied()),
-    (noise_halved, lambda: check_claim(replace(shared_value_trial(), runs=2500))),  # missed less than once in 10^8
+    (noise_halved, lambda: check_claim(replace(shared_value_trial(), runs=2500))),
     (counts_told_without_noise, lambda: spied()),
     (rows_read_before_paying, what_cannot_be_paid_is_refused_unread),
     (bounding_by_codes_that_depend_on_other_units, a_unit_moves_nobody_else),

@@ -19,9 +19,9 @@ from understudy.mechanism.spanning_tree import IndependentPairs, spanning_tree
 from understudy.testing.audit import Trial, check_claim
 from understudy.testing.contract import check_share, check_spending, check_twin
 from understudy.testing.tables import CodedSource
-from understudy.testing.twin import recording, replaying
+from understudy.testing.twin import record_answers, replay_answers
 
-EPSILON = 2.5  # a mistake of a factor 2 then escapes 2,500 runs less than once in 10^8 times
+EPSILON = 2.5
 BOTH = [MST(), NistMST(cliques=[("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")])]
 
 
@@ -41,7 +41,9 @@ def tree_trial(runs=1500):
     return Trial(lambda: chosen(present), lambda: chosen(absent), EPSILON, 0.0, runs)
 
 
+@pytest.mark.law
 def test_the_choice_of_a_pair_keeps_its_claim():
+    """Fails by chance with probability at most `audit.ERROR`, 1e-9."""
     check_claim(tree_trial())
 
 
@@ -133,10 +135,10 @@ def check_ample_twin(mechanism):
     rng = np.random.default_rng(0)
     first, second = (np.stack([rng.integers(k, size=n) for k in (3, 2, 4)], axis=1) for n in (300, 500))
     second[:, 1] = second[:, 0] // 2
-    with recording() as answers:
+    with record_answers() as answers:
         before = transcript(mechanism, first)
     assert any(isinstance(answer, tuple) for answer in answers) == isinstance(mechanism, MST)
-    with replaying(answers):
+    with replay_answers(answers):
         assert transcript(mechanism, second) == before
 
 

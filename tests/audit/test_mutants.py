@@ -281,7 +281,7 @@ def only_answers_tell_the_tables_apart(tmp_path: Path):
 
 
 def audited(trial, runs=2500):
-    """By the binomial law, so many runs miss a mistake of a factor of two less than once in 10^8 times."""
+    """The runs are seeded, as in every test that is not of a law: a mistake of a factor of two is caught each time."""
     check_claim(replace(trial, runs=runs))
 
 

@@ -16,7 +16,7 @@ from understudy.mechanism import generate, privsyn
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
-from understudy.testing.twin import recording, replaying
+from understudy.testing.twin import record_answers, replay_answers
 
 SIZES = {"a": 3, "b": 2, "c": 3, "d": 2}
 
@@ -99,9 +99,9 @@ def spied(*, pure=False, max_rows=1, rows_public=None):
 
 
 def only_answers_tell_the_tables_apart(count=800, other=5):
-    with recording() as answers:
+    with record_answers() as answers:
         first = seen(CodedSource(SIZES, rows(count)))
-    with replaying(answers):
+    with replay_answers(answers):
         second = seen(CodedSource(SIZES, rows(other, seed=1)))
     assert first == second, "the fit depends on rows in a way that did not pass the gate"
 

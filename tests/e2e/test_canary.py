@@ -29,7 +29,7 @@ from understudy.release import archive, partial, write
 from understudy.schema import Schema
 from understudy.source import MemorySource, unit
 from understudy.testing.canary import Canary
-from understudy.testing.twin import outcome
+from understudy.testing.twin import collect_outcome
 
 CANARY = Canary()
 WORD, NUMBER = CANARY.word, CANARY.number
@@ -112,7 +112,7 @@ def check_outcome(left):
 @pytest.mark.parametrize("kind", TABLES)
 def test_no_value_of_the_table_is_in_any_output(tmp_path, kind, caplog):
     caplog.set_level(logging.DEBUG)
-    left = outcome(lambda folder: run(TABLES[kind], folder), tmp_path / "run")
+    left = collect_outcome(lambda folder: run(TABLES[kind], folder), tmp_path / "run")
     assert left["ending"] == b"done"
     assert "r.release" in left
     check_outcome(left)
@@ -167,7 +167,7 @@ def test_no_failure_at_any_stage_tells_a_value(tmp_path, monkeypatch, stage, kin
         raise ERRORS[kind]()
 
     monkeypatch.setattr(*STAGES[stage], fail)
-    left = outcome(lambda folder: run(as_csv, folder), tmp_path / "run")
+    left = collect_outcome(lambda folder: run(as_csv, folder), tmp_path / "run")
     check_outcome(left)
     if stage != "unit":  # only a crowded unit is hashed; the others must really have failed
         assert left["ending"] != b"done"
@@ -196,7 +196,7 @@ def test_the_command_line_tells_no_value(tmp_path, monkeypatch, shell, stage, as
             codes.append(shell(*arguments, *(["--json"] if as_json else [])))
         print(codes)
 
-    left = outcome(commands, tmp_path / "run")
+    left = collect_outcome(commands, tmp_path / "run")
     check_outcome(left)
     expected = {"count": "[7, 5, 5]", "estimate": "[7, 5, 5]", "sample": "[0, 70, 0]", "write": "[0, 70, 0]"}[stage]
     assert expected in left["stdout"].decode()
@@ -277,7 +277,7 @@ DAMAGED = {
 def test_a_table_that_cannot_be_read_is_explained_without_a_value(tmp_path, kind):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        left = outcome(lambda folder: run(DAMAGED[kind], folder), tmp_path / "run")
+        left = collect_outcome(lambda folder: run(DAMAGED[kind], folder), tmp_path / "run")
     check_outcome(left)
     ending = left["ending"].decode()
     assert ending.split("\n")[0] in ("done", "InputError", "SchemaError"), ending
@@ -321,7 +321,7 @@ def test_the_search_finds_what_is_there(tmp_path):
     writer.measured(us.Measurement(("a",), np.array([float(NUMBER)]), 1.0), us.schema.Recoding.identity())
     writer.close(keep=True)
     for name in ("zip", "zip2", "p.partial"):
-        assert CANARY.found((tmp_path / name).read_bytes())
+        assert CANARY.is_in((tmp_path / name).read_bytes())
         with pytest.raises(AssertionError, match="canary"):
             CANARY.check_folder(tmp_path)
         with suppress(FileNotFoundError):

@@ -25,7 +25,7 @@ from understudy.schema.discovery import discover, probe
 from understudy.source import MemorySource
 from understudy.source import reopen as reopening
 from understudy.testing.canary import Canary
-from understudy.testing.twin import check_twins, outcome
+from understudy.testing.twin import check_twins, collect_outcome
 
 CANARY = Canary()
 WORD, NUMBER = CANARY.word, CANARY.number
@@ -141,7 +141,7 @@ def check_outcome(left):
 
 
 def test_a_value_of_few_rows_is_in_no_output(tmp_path):
-    left = outcome(canary_run, tmp_path / "run")
+    left = collect_outcome(canary_run, tmp_path / "run")
     assert left["ending"] == b"done"
     assert {"r0", "r1", "r2", "r3"} <= set(left)
     check_outcome(left)
@@ -163,7 +163,7 @@ def test_no_failure_while_buying_tells_a_value(tmp_path, monkeypatch, target):
         raise error
 
     monkeypatch.setattr(*target, fail)
-    left = outcome(canary_run, tmp_path / "run")
+    left = collect_outcome(canary_run, tmp_path / "run")
     check_outcome(left)
     assert left["ending"] != b"done"
 
@@ -174,7 +174,7 @@ def test_a_value_of_many_rows_is_told(tmp_path, monkeypatch):
     frame = pd.DataFrame({"who": range(900), "sex": [WORD] * 900, "age": 30, "income": 1, "born": "", "free": ""})
     (tmp_path / "s.yaml").write_text(SCHEMA)
     release = us.synthesize(frame, tmp_path / "s.yaml", epsilon=20.0, delta=1e-3, mechanism="independent")
-    assert CANARY.found(str(release.schema.to_dict()).encode())
+    assert CANARY.is_in(str(release.schema.to_dict()).encode())
 
 
 # -- killed runs --

@@ -1,8 +1,9 @@
-"""Chi-square of the noise against its exact law, and against the same law with a wrong scale.
+"""The noise against its exact law, and against the same law with a wrong scale.
 
-Each comparison rejects below 1e-9; there are fewer than 100, so a false alarm has probability below 1e-7. A million
-draws each, except where the undecided path is forced (20,000: each draw costs a big-integer computation) and for OpenDP
-(50,000: it is slow). The laws are computed here from their definition, not from the package's tables.
+A test fails by chance with probability below 1e-9: it makes at most two comparisons with the law, each with the bound
+`p_value_bound` at 4e-10, and a wrong scale is missed with probability below 1e-20. A million draws each, except where
+the undecided path is forced (20,000: each draw costs a big-integer computation) and for OpenDP (50,000: it is slow).
+The laws are computed here from their definition, not from the package's tables.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.special import ndtr
-from scipy.stats import chi2
 
 from understudy.gate.noise import (
     NOISES,
@@ -28,8 +28,10 @@ from understudy.gate.noise import (
     laplace_by_rejection,
 )
 from understudy.gate.randomness import stream
+from understudy.testing.audit import p_value_bound
 
-ALPHA = 1e-9
+pytestmark = pytest.mark.law
+ALPHA = 4e-10
 DRAWS = 1_000_000
 FORCED = 20_000
 SIGMAS = [0.3, 0.65, 1.0, 3.0, 10.0, 38.76466, 100.0, 1000.0, 1e4, 1e6]
@@ -53,14 +55,12 @@ def laplace_cdf(x: Ints, scale: float) -> Floats:
 
 
 def p_value(draws: Ints, edges: Ints, sums: Floats) -> float:
-    """Chi-square over the cells between the edges; cells expecting fewer than 100 join the largest one."""
-    expected = np.diff(np.concatenate(([0.0], sums, [1.0]))) * len(draws)
-    seen = np.bincount(np.searchsorted(edges, draws), minlength=len(expected)).astype(np.float64)
-    pooled = expected < 100
-    pooled[np.argmax(expected)] = True
-    expected = np.append(expected[~pooled], expected[pooled].sum())
-    seen = np.append(seen[~pooled], seen[pooled].sum())
-    return float(chi2.sf(((seen - expected) ** 2 / expected).sum(), len(expected) - 1))
+    """By the cells between the edges; those that expect fewer than 10 draws join the largest one."""
+    shares = np.diff(np.concatenate(([0.0], sums, [1.0])))
+    seen = np.bincount(np.searchsorted(edges, draws), minlength=len(shares))
+    pooled = shares * len(draws) < 10
+    pooled[np.argmax(shares)] = True
+    return p_value_bound(np.append(seen[~pooled], seen[pooled].sum()), np.append(shares[~pooled], shares[pooled].sum()))
 
 
 FINE, COARSE = (0.9, 1.1), (0.8, 1.25)
@@ -140,7 +140,10 @@ def test_opendp_follows_the_same_laws(parameter: float) -> None:
 
 
 def test_draws_are_independent() -> None:
-    """Neighbouring draws, and draws a block apart, are uncorrelated: 7 standard errors are exceeded once in 10^12."""
+    """Neighbouring draws, and draws a block apart, are uncorrelated.
+
+    Eight comparisons at 7 standard errors fail by chance with probability below 1e-10.
+    """
     for sigma in (10.0, 1e6):
         draws = discrete_gaussian(sigma, DRAWS) / sigma
         for lag in (1, 2, 1 << 13, 1 << 15):

@@ -1,6 +1,7 @@
-"""Chi-square of the exponential mechanism and of the Bernoulli trial against their exact laws.
+"""The exponential mechanism and the Bernoulli trial against their exact laws.
 
-Each comparison rejects below 1e-9; there are fewer than 50. A rate wrong by a factor of two, the forgotten 1/2 of
+A test fails by chance with probability below 1e-9: one comparison with the law by `p_value_bound` at 5e-10, and a wrong
+rate is missed with probability below 1e-12. A rate wrong by a factor of two, the forgotten 1/2 of
 exp(epsilon q / (2 Delta)), must be told apart.
 """
 
@@ -11,14 +12,15 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy.stats import chi2
 
 from understudy.gate.noise import below_exp_neg
 from understudy.gate.randomness import stream
 from understudy.gate.selection import exponential_mechanism, invert
+from understudy.testing.audit import p_value_bound
 
-ALPHA = 1e-9
-DRAWS = 10_000
+pytestmark = pytest.mark.law
+ALPHA = 5e-10
+DRAWS = 14_000
 CASES = [
     ([0, 1, 2, 3], Fraction(1, 2)),
     ([5, 5, 0, 7, 7, 7], Fraction(1, 3)),
@@ -32,12 +34,7 @@ CASES = [
 def p_value(counts: np.ndarray, scores: list[int], rate: Fraction) -> float:
     top = max(scores)
     weights = np.array([math.exp(-float(rate * (top - score))) for score in scores])
-    expected = weights / weights.sum() * counts.sum()
-    pooled = expected < 50
-    pooled[np.argmax(expected)] = True  # rare candidates join the most likely one
-    seen = np.append(counts[~pooled], counts[pooled].sum())
-    wanted = np.append(expected[~pooled], expected[pooled].sum())
-    return float(chi2.sf(((seen - wanted) ** 2 / wanted).sum(), len(wanted) - 1))
+    return p_value_bound(counts, weights / weights.sum())
 
 
 def judge(chosen: list[int], scores: list[int], rate: Fraction) -> None:
@@ -64,12 +61,10 @@ def test_undecided_choices_follow_the_law(width: int) -> None:
 def test_bernoulli(x: Fraction) -> None:
     n, source = 40_000, stream()
     hits = sum(below_exp_neg(x, source.bits(64), 64, source) for _ in range(n))
-    for factor, right in ((1.0, True), (2.0, False), (0.5, False)):
+    for factor in (1.0, 2.0, 0.5):
         p = math.exp(-float(x) * factor)
-        statistic = (hits - n * p) ** 2 / (n * p * (1 - p))
-        # for x = 1/1000 only 40 failures are expected, for which the Poisson tail is somewhat heavier
-        limit = 60 if x < Fraction(1, 100) else float(chi2.isf(ALPHA, 1))
-        if right:
-            assert statistic < limit
-        elif x > Fraction(1, 100):
-            assert statistic > limit
+        found = p_value_bound([hits, n - hits], [p, 1 - p])
+        if factor == 1.0:
+            assert found > ALPHA
+        elif x > Fraction(1, 100):  # of x = 1/1000, 40 failures are expected: too few to tell
+            assert found < ALPHA

@@ -1,7 +1,7 @@
-"""How often a value is told: exactly as often as the noise and the threshold say. A wrong scale is noticed.
+"""A value is released exactly as often as the noise and the threshold say. A wrong scale is noticed.
 
-Each of the eight comparisons cries wolf with probability below 1e-9; of 8,000 values, a scale wrong by 0.7 or 1.3 goes
-unnoticed with probability below 1e-10.
+A test fails by chance with probability below 1e-9: each makes one exact binomial comparison. Of 8,000 values, a scale
+wrong by 0.7 or 1.3 is missed with probability below 1e-10.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from understudy.gate import PrivateTable
 from understudy.testing.spy import gaussian_tail
 from understudy.testing.tables import WordSource
 
+pytestmark = pytest.mark.law
 VALUES = 8000
 ALARM = 1e-9
 BUDGET = Budget.of(rho=0.02, delta=1e-3, purchase_delta=5e-4)
 
 
-def told(below: float, max_rows: int = 1) -> tuple[int, int, Fraction]:
-    """Of many values of one count, `below` sigmas under the threshold: how many were told, at which distance."""
+def count_released(below: float, max_rows: int = 1) -> tuple[int, int, Fraction]:
+    """Of many values of one count, `below` sigmas under the threshold: how many were released, at which distance."""
     probe = PrivateTable(WordSource({"a": 1}, max_rows=max_rows), BUDGET)
     probe.values("w", rho=Fraction(1, 100), delta=Fraction(1, 10**4))
     charge = probe.account.charges[0]
@@ -37,8 +38,8 @@ def told(below: float, max_rows: int = 1) -> tuple[int, int, Fraction]:
 
 @pytest.mark.parametrize("max_rows", [1, 5])
 @pytest.mark.parametrize("below", [-1.0, 0.0, 1.0, 2.0])
-def test_a_value_is_told_as_often_as_its_noise_passes_the_threshold(below, max_rows):
-    hits, gap, sigma = told(below, max_rows)
+def test_a_value_is_released_as_often_as_its_noise_passes_the_threshold(below, max_rows):
+    hits, gap, sigma = count_released(below, max_rows)
     assert binomtest(hits, VALUES, gaussian_tail(sigma, gap)).pvalue > ALARM
 
 
@@ -46,10 +47,10 @@ def test_a_value_is_told_as_often_as_its_noise_passes_the_threshold(below, max_r
 def test_a_wrong_scale_is_noticed(factor, monkeypatch):
     original = PrivateTable._draw
     monkeypatch.setattr(PrivateTable, "_draw", lambda t, c, size: original(t, replace(c, scale=c.scale * factor), size))
-    hits, gap, sigma = told(1.0)
+    hits, gap, sigma = count_released(1.0)
     assert binomtest(hits, VALUES, gaussian_tail(sigma, gap)).pvalue < ALARM
 
 
 def test_a_threshold_moved_by_half_a_sigma_is_noticed():
-    hits, gap, sigma = told(1.0)
+    hits, gap, sigma = count_released(1.0)
     assert binomtest(hits, VALUES, gaussian_tail(sigma, gap + round(sigma / 2))).pvalue < ALARM

@@ -1,7 +1,8 @@
 """The workload error that is bought is unbiased, its interval covers as often as it says; shorter ones are noticed.
 
-By the binomial law: each coverage is called wrong when it is right with probability below 5e-8, and one whose scale is
-wrong by 1.3 is called right with probability below 1e-8 (the closest is Laplace noise at a confidence of 0.95).
+A test fails by chance with probability below 1e-9: each makes one comparison with the law, by the exact binomial law at
+4e-10 or at 6.3 standard errors. A coverage whose scale is wrong by 1.3 is called right with probability below 1e-17
+(the closest is Laplace noise at a confidence of 0.95).
 """
 
 from __future__ import annotations
@@ -10,14 +11,17 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 
 from understudy.accounting import Budget
 from understudy.gate import PrivateTable
 from understudy.quality import Quality
 from understudy.testing.tables import CodedSource
 
-DRAWS = 5000
-REACH = 5.6  # standard deviations
+pytestmark = pytest.mark.law
+DRAWS = 8000
+ALPHA = 4e-10
+REACH = 6.3  # standard errors
 TABLES = [("a",), ("a", "b"), ("b", "c")]
 WEIGHTS = {TABLES[0]: 1, TABLES[1]: 3, TABLES[2]: 2}
 SIZES = {"a": 3, "b": 4, "c": 2}
@@ -51,8 +55,7 @@ def covered(found: list[Quality], confidence: float, shorter: float = 1.0) -> bo
     for one in found:
         low, high = Quality(one.value, one.scale / shorter, one.noise, "w", 3, 3, 1.0).interval(confidence)
         inside += low <= truth <= high
-    deviation = math.sqrt(confidence * (1 - confidence) / DRAWS)
-    return abs(inside / DRAWS - confidence) < REACH * deviation
+    return bool(binomtest(inside, DRAWS, confidence).pvalue > ALPHA)
 
 
 @pytest.fixture(scope="module", params=["gaussian", "laplace"])

@@ -1,13 +1,16 @@
 """Arguments of the wrong kind: every function of the facade refuses them in our words, naming the option."""
 
 from pathlib import Path
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
 import pytest
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass as settings_class
 
 import understudy as us
-from understudy.arguments import as_mapping, as_names, as_path, as_progress, as_whole
+from understudy.arguments import as_mapping, as_names, as_path, as_progress, as_whole, settings_error
 from understudy.errors import InputError, SettingError
 from understudy.progress import silent
 from understudy.schema import PrivacyUnit
@@ -122,3 +125,32 @@ def test_what_is_right_passes():
     assert as_progress(print) is print
     with pytest.raises(SettingError, match="rows must be a whole number of at least 1"):
         as_whole("rows", 0, least=1)
+
+
+@settings_class(frozen=True, kw_only=True, config=ConfigDict(strict=True, extra="forbid"))
+class Wanted:
+    rows: Annotated[int, Field(ge=2)] = 2
+    share: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    kind: Literal["one", "two"] = "one"
+    ways: Annotated[tuple[int, ...], Field(min_length=1)] = (1,)
+    column: str | None = None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"rows": 1}, "mst.rows: give a number of at least 2"),
+        ({"rows": True}, "mst.rows: give a whole number"),
+        ({"share": 1.0}, "mst.share: give a number below 1"),
+        ({"share": "x"}, "mst.share: give a number"),
+        ({"kind": "three"}, "mst.kind: choose among 'one' or 'two'"),
+        ({"ways": ()}, "mst.ways: give at least 1"),
+        ({"ways": (1, "x")}, "mst.ways: give a whole number, or several as [A, B]"),
+        ({"column": 3}, "mst.column: give a name"),
+        ({"colour": 3}, "mst.colour: there is no such setting; leave it out"),
+    ],
+)
+def test_settings_that_pydantic_refuses_are_explained_by_name(given, words):
+    with pytest.raises(ValidationError) as refused:
+        Wanted(**given)
+    assert str(settings_error("mst", refused.value)) == words

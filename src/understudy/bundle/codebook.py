@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from understudy.bundle.formulas import guarded
 from understudy.bundle.pages import rendered
-from understudy.metric.labels import code_labels
 from understudy.release import Release
 from understudy.report.public import CAUTION, measured_tables, on_axis
 from understudy.schema.kinds.categorical import Boolean, Categorical
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.column import Column, Constant, Identifier
 from understudy.schema.kinds.measured import Measured
+from understudy.schema.labels import code_labels
 
 ORIGINS = {
     "public": "from public documents",

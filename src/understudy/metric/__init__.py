@@ -1,9 +1,9 @@
-"""One file per published metric: real rows against synthetic rows; `METRICS` is the registry.
+"""Metrics that score synthetic rows against real ones, one file each; `METRICS` is the registry.
 
-**Privacy.** Every score computed against real rows is for the custodian's eyes only: it was not paid for.
+**Privacy.** Scores are computed from real rows without a charge: they are for the custodian only.
 """
 
-from understudy.metric.protocol import Counted, Metric, Part, Score
+from understudy.metric.base import Counted, Metric, Part, Score
 from understudy.metric.registry import METRICS, metric_named
 from understudy.metric.tables import Rows
 

@@ -1,4 +1,4 @@
-"""The compiled loop of `flow`: successive shortest paths with prices, each search staying as local as its answer.
+"""The compiled loop of `flow`: successive shortest paths with prices; a search goes no further than it must.
 
 Every node v ends with a deviation x[v] whose cost is 0 inside [-spare[v], room[v]] and `fine` per unit outside; every
 undirected edge carries a net flow at its cost per unit. Prices certify the optimum: price[v] is a subgradient of v's
@@ -10,7 +10,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-__all__ = ["settle"]
+__all__ = ["route"]
 
 
 @numba.njit(cache=True)
@@ -53,10 +53,10 @@ def _step(x, room, spare, fine):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def settle(  # type: ignore[no-untyped-def]
+def route(  # type: ignore[no-untyped-def]
     sign, start, neighbour, edge, forward, cost, fine, final, room, spare, x, left, price, flow, budget
 ):
-    """Route what is left at the nodes (of this sign) at least cost; False when it looked at more than `budget` nodes.
+    """Route what is left at the nodes (of this sign) at least cost; False after visiting more than `budget` nodes.
 
     One long function: a search, its pushes and the prices' update share a dozen arrays, and splitting them would pass
     all of them around. Arrays are changed in place. `final[v]` says whether mass may end at v.
@@ -141,7 +141,7 @@ def settle(  # type: ignore[no-untyped-def]
                             visited[count] = u
                             count += 1
                         seen[u], distance[u] = stamp, far
-                        parent[u] = _back(start, edge, u, edge[arc])
+                        parent[u] = _find_arc(start, edge, u, edge[arc])
                         keys[size], items[size] = far, u
                         size += 1
                         _sift_up(keys, items, size - 1)
@@ -155,7 +155,7 @@ def settle(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
-def _back(start, edge, node, wanted):  # type: ignore[no-untyped-def]
+def _find_arc(start, edge, node, wanted):  # type: ignore[no-untyped-def]
     """The arc of `node` that runs along the edge `wanted`."""
     for arc in range(start[node], start[node + 1]):
         if edge[arc] == wanted:

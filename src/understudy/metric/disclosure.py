@@ -1,47 +1,48 @@
-"""`disclosure`: simple checks for copied rows. They prove nothing: the guarantee is the mechanism's."""
+"""`disclosure`: a simple check for copied rows. It proves nothing: the guarantee comes from the mechanism."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
 
-from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.tables import Rows, at_least, require_same
+from understudy.metric.base import STRICT, Metric, Part, Score
+from understudy.metric.tables import Rows, require_same_columns
 from understudy.schema import Schema
 
 SENTENCE = (
-    "A check, not a proof: the privacy guarantee is the mechanism's and stands in the receipt, whatever this number is."
+    "A check, not a proof: the privacy guarantee is the mechanism's and is stated in the receipt, whatever this number "
+    "is."
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `disclosure` is computed.
+    """Settings of `disclosure`.
 
     Attributes:
         rows: at most so many rows of each side are compared.
     """
 
-    rows: int = 200_000
+    rows: Annotated[int, Field(ge=2)] = 200_000
 
 
 def disclosure(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """By how much more often a synthetic row equals a real one than another real row does.
+    """How much more often a synthetic row equals a real row than another real row does.
 
     One half of the real table is the reference. The share of synthetic rows that equal a row of it is compared with the
     share of rows of the other, held-out half that do; the score is the excess, never below 0.
     """
-    require_same(real, synthetic)
-    at_least("disclosure.rows", settings.rows, 2)
+    require_same_columns(real, synthetic)
     if real.rows < 2:
         return Score(
             METRIC.name, 0.0, "lower", 0.0, notes=("The real table has one row: nothing to compare.", SENTENCE)
         )
-    reference, held = real.halves(rng)
-    tables = [table.sampled(settings.rows, rng) for table in (reference, held, synthetic)]
+    reference, held = real.split(rng)
+    tables = [table.sample(settings.rows, rng) for table in (reference, held, synthetic)]
     keys, counts = np.unique(_keys(tables[0]), return_counts=True)
     shares = [float(np.isin(_keys(table), keys).mean()) for table in tables[1:]]
     single = [float(np.isin(_keys(table), keys[counts == 1]).mean()) for table in tables[1:]]
@@ -58,7 +59,7 @@ def disclosure(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, 
 
 
 def _keys(table: Rows) -> NDArray[Any]:
-    """Each row's codes as one opaque value."""
+    """The codes of each row as one opaque value."""
     codes = np.column_stack([array.astype(np.uint32) for array in table.codes.values()])
     return np.ascontiguousarray(codes).view(np.dtype((np.void, codes.dtype.itemsize * codes.shape[1]))).ravel()
 

@@ -1,8 +1,8 @@
-"""Least-cost flow on the neighbour network of a table: what makes one table of counts into another.
+"""Least-cost flow on the neighbour network of a table, which turns one table of counts into another.
 
-Two roads that agree exactly. `nearby` (ours, compiled) searches shortest paths with prices and looks no further than
-mass has to move: a second where `ortools` takes minutes, when the tables are alike. When they are not, its searches
-grow without bound; it then gives up after a fixed amount of work and the cost-scaling solver of OR-tools takes over.
+There are two solvers with equal results. `nearby` (ours, compiled) searches shortest paths with prices no further than
+mass has to move: where the tables are alike it takes a second and `ortools` minutes. Where they are not, its searches
+become long; it then stops after a fixed amount of work, and the cost-scaling solver of OR-tools is used instead.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Network:
 
 
 @dataclass(frozen=True, eq=False)
-class Settled:
-    """The cheapest way.
+class Solution:
+    """The flow of least cost.
 
     Attributes:
         flow: by edge, what moves from tail to head (negative: from head to tail).
@@ -54,7 +54,7 @@ class Settled:
     lack: Whole
 
 
-def settle(network: Network, synthetic: Whole, real: Whole, tolerance: int, solver: Solver = "auto") -> Settled:
+def solve_flow(network: Network, synthetic: Whole, real: Whole, tolerance: int, solver: Solver = "auto") -> Solution:
     """Turn `synthetic` into `real`, up to `tolerance` in every node, at least cost.
 
     Args:
@@ -62,19 +62,19 @@ def settle(network: Network, synthetic: Whole, real: Whole, tolerance: int, solv
         synthetic: counts by node.
         real: counts by node.
         tolerance: differences up to this are free.
-        solver: "nearby", "ortools", or "auto": the first, then the second if it takes long.
+        solver: "nearby", "ortools", or "auto": `nearby`, then `ortools` where that takes long.
     """
     spare = np.minimum(real, tolerance)
     room = np.where(network.final, np.int64(tolerance), 0)
     if solver != "ortools":
-        found = _nearby(network, synthetic - real, room, spare, None if solver == "nearby" else _WORK_PER_NODE)
+        found = _search_nearby(network, synthetic - real, room, spare, None if solver == "nearby" else _WORK_PER_NODE)
         if found is not None:
             return found
-    return _ortools(network, synthetic - real, room, spare)
+    return _solve_by_ortools(network, synthetic - real, room, spare)
 
 
-def _nearby(network: Network, gap: Whole, room: Whole, spare: Whole, work: int | None) -> Settled | None:
-    from understudy.metric._flow_kernels import settle as compiled
+def _search_nearby(network: Network, gap: Whole, room: Whole, spare: Whole, work: int | None) -> Solution | None:
+    from understudy.metric._flow_kernels import route as compiled
 
     nodes, edges = len(gap), len(network.tail)
     tails = np.concatenate((network.tail, network.head))
@@ -84,7 +84,7 @@ def _nearby(network: Network, gap: Whole, room: Whole, spare: Whole, work: int |
     neighbour = np.concatenate((network.head, network.tail))[order]
     edge = np.tile(np.arange(edges), 2)[order]
     forward = np.repeat(np.array([1, -1]), edges)[order]
-    lies, level = _start(gap, room, spare, network)
+    lies, level = _starting_point(gap, room, spare, network)
     left, price, flow = gap - lies, np.full(nodes, level), np.zeros(edges, np.int64)
     budget = (1 << 62) if work is None else work * nodes + 1_000_000
     for sign in (1, -1):
@@ -92,14 +92,14 @@ def _nearby(network: Network, gap: Whole, room: Whole, spare: Whole, work: int |
         limits = (np.int64(network.fine), network.final, room, spare)
         if not compiled(np.int64(sign), *arcs, *limits, lies, left, price, flow, np.int64(budget)):
             return None
-    return Settled(flow, np.maximum(lies - room, 0), np.maximum(-spare - lies, 0))
+    return Solution(flow, np.maximum(lies - room, 0), np.maximum(-spare - lies, 0))
 
 
-def _start(gap: Whole, room: Whole, spare: Whole, network: Network) -> tuple[Whole, int]:
-    """Where mass lies at first, and the price that certifies it, so that searches begin on the scarce side.
+def _starting_point(gap: Whole, room: Whole, spare: Whole, network: Network) -> tuple[Whole, int]:
+    """Where mass lies at first, and the price that certifies it, so that searches start on the scarce side.
 
-    Where there is more to remove than can be absorbed, all of it is removed at first and cells with room look for it,
-    instead of each excess looking for room that is long taken; likewise where there is more to add.
+    Where more has to be removed than the tolerance absorbs, all of it is removed at first and cells with room search
+    for it; the other way round, each excess would search for room that is already taken. Likewise for adding.
     """
     if gap.sum() > room.sum():
         return np.where(network.final, np.maximum(gap, room), 0), network.fine
@@ -108,7 +108,7 @@ def _start(gap: Whole, room: Whole, spare: Whole, network: Network) -> tuple[Who
     return np.clip(gap, -spare, room), 0
 
 
-def _ortools(network: Network, gap: Whole, room: Whole, spare: Whole) -> Settled:
+def _solve_by_ortools(network: Network, gap: Whole, room: Whole, spare: Whole) -> Solution:
     try:
         from ortools.graph.python import min_cost_flow
     except ImportError:
@@ -133,4 +133,4 @@ def _ortools(network: Network, gap: Whole, room: Whole, spare: Whole) -> Settled
     excess, lack = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
     rest = flows[2 * edges :].reshape(4, len(lies))
     excess[lies], lack[lies] = rest[1], rest[3]
-    return Settled(flows[:edges] - flows[edges : 2 * edges], excess, lack)
+    return Solution(flows[:edges] - flows[edges : 2 * edges], excess, lack)

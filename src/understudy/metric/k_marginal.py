@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.domain import Clique
-from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.tables import Pair, at_least, coded_column, named, pairs, require_same
+from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
+from understudy.metric.tables import Pair, clique_text, count_pairs, find_column, require_same_columns
 from understudy.schema import Schema
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `k_marginal` is computed. Defaults: today's SDNist (200 pairs, no groups).
+    """Settings of `k_marginal`. Defaults: today's SDNist (200 pairs, no groups).
 
     Attributes:
-        k: how many columns a marginal has, beside the group columns.
+        k: how many columns a marginal has, besides the group columns.
         draws: how many marginals are drawn.
-        group: columns whose combinations are scored apart (PUMA and YEAR in sprint 2).
+        group: columns whose combinations are scored separately (PUMA and YEAR in sprint 2).
         replacement: draw columns with replacement, as the old SDNist did.
         cutoff: a group whose sizes differ by more than this counts as wholly wrong; None: no such rule.
         cutoff_included: whether a difference of exactly `cutoff` counts as well (sprint 2: 250, included).
     """
 
-    k: int = 2
-    draws: int = 200
+    k: Positive = 2
+    draws: Positive = 200
     group: tuple[str, ...] = ()
     replacement: bool = False
     cutoff: float | None = None
@@ -37,22 +36,22 @@ def k_marginal(
     real: Counted, synthetic: Counted, schema: Schema, settings: Settings, rng: np.random.Generator
 ) -> Score:
     """``(2 - mean L1) 500`` over random column sets, within each group; a group that one table lacks counts 2."""
-    require_same(real, synthetic)
-    at_least("k_marginal.k", settings.k, 1)
-    at_least("k_marginal.draws", settings.draws, 1)
+    require_same_columns(real, synthetic)
     groups = settings.group
     for name in groups:
-        coded_column(schema, name, "k_marginal.group")
+        find_column(schema, name, "k_marginal.group")
     names = [column.name for column in schema.coded if column.name not in groups] or [c.name for c in schema.coded]
     drawn = [_draw(names, settings, rng) for _ in range(settings.draws)]
     distinct = list(dict.fromkeys((*groups, *(n for n in clique if n not in groups)) for clique in drawn))
     cells = [real.domain.cells(clique[len(groups) :]) for clique in distinct]
-    tables = zip(pairs(real, synthetic, distinct), cells, strict=True)
+    tables = zip(count_pairs(real, synthetic, distinct), cells, strict=True)
     found = {pair.clique: grouped_distance(pair, size, settings) for pair, size in tables}
     each = [found[(*groups, *(n for n in clique if n not in groups))] for clique in drawn]
     mean = float(np.mean(each))
     parts = [Part("error", "mean L1", mean)]
-    parts += [Part("marginal", named(c), v) for c, v in sorted(found.items(), key=lambda item: (-item[1], item[0]))]
+    parts += [
+        Part("marginal", clique_text(c), v) for c, v in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    ]
     notes = (f"{settings.draws} sets of {settings.k} columns were drawn at random.",)
     return Score(METRIC.name, (2 - mean) * 500, "higher", 1000.0, tuple(parts), notes)
 

@@ -1,4 +1,7 @@
-"""The approximate earth mover's cost between two tables of counts (Li, Wang, Dang, Li: MGD, sections 4 and 6)."""
+"""`mgd`: the weighted mean of approximate earth mover's costs over target marginals (Li, Wang, Dang, Li: MGD).
+
+The first part computes the cost between two tables of counts (sections 4 and 6 of the paper), the second the metric.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.domain import Clique
 from understudy.errors import SettingError
-from understudy.metric.flow import Network, Solver, Whole, settle
-from understudy.metric.labels import code_labels
-from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.tables import at_least, coded_column, named, ordered, require_same, some_ways
+from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
+from understudy.metric.flow import Network, Solver, Whole, solve_flow
+from understudy.metric.tables import clique_text, draw_cliques, find_column, is_ordered, require_same_columns
 from understudy.schema import Schema
 from understudy.schema.kinds.coded import Coded
+from understudy.schema.labels import code_labels
 from understudy.tabulate import Counts, SparseCounts
 
 _EXACT = 10_000_000
@@ -32,7 +37,8 @@ class Attribute:
     Attributes:
         size: how many values it has.
         weight: its share of the distance; None: mass never moves along it (weight infinity).
-        chain: the first so many values are ordered and neighbours in this order; others stay apart.
+        chain: so many values, the first ones, are ordered and each is next to the one before; the others have no
+            neighbours.
         levels: for values without order, the group of each value by level, finest first: the hierarchy below its root.
     """
 
@@ -59,13 +65,13 @@ class Attribute:
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """What turning the synthetic table into the real one costs, per real row.
+    """The cost of turning the synthetic table into the real one, per real row.
 
     Attributes:
         cost: the approximate earth mover's cost.
-        attributes: the share of it that is paid for moving along each attribute.
-        adding: the share paid for adding rows.
-        removing: the share paid for removing rows.
+        attributes: the part of it for moving along each attribute.
+        adding: the part for adding rows.
+        removing: the part for removing rows.
         cells: by cell, its part of the cost: what is added or removed there, and half of what moves over its edges.
     """
 
@@ -91,7 +97,7 @@ def aemc(
         real: counts of the same shape.
         attributes: one for each axis; the finite weights add up to 1.
         tolerance: differences up to this are free.
-        solver: see `flow.settle`.
+        solver: see `flow.solve_flow`.
 
     Raises:
         SettingError: when shapes, weights or a hierarchy do not fit.
@@ -100,14 +106,14 @@ def aemc(
     >>> aemc(np.array([4, 4, 2]), np.array([5, 4, 1]), months).cost
     0.1
     """
-    _check(synthetic, real, attributes, tolerance)
+    _check_tables(synthetic, real, attributes, tolerance)
     rows = max(int(real.sum()), 1)
     network, axis, owner = neighbour_network(attributes)
     extra = len(network.final) - real.size
     made, wanted = (
         np.append(table.reshape(-1).astype(np.int64), np.zeros(extra, np.int64)) for table in (synthetic, real)
     )
-    found = settle(network, made, wanted, tolerance, solver)
+    found = solve_flow(network, made, wanted, tolerance, solver)
     paid = np.abs(found.flow) * (network.cost / network.fine)
     moving = np.bincount(axis, weights=paid, minlength=len(attributes)) / rows
     cells = (found.excess + found.lack)[: real.size].astype(np.float64)
@@ -120,7 +126,7 @@ def aemc(
 
 
 def neighbour_network(attributes: Sequence[Attribute]) -> tuple[Network, Whole, Whole]:
-    """The sparse network: ordered values next to each other, others through dummy nodes of their hierarchy.
+    """The sparse network: ordered values are next to each other, others connected through nodes of their hierarchy.
 
     Returns:
         The network, the attribute of each edge, and by node the cell it stands for (-1 for a dummy).
@@ -141,7 +147,7 @@ def neighbour_network(attributes: Sequence[Attribute]) -> tuple[Network, Whole, 
                 costs.append(attribute.weight / (attribute.chain - 1))
                 axes.append(number)
             continue
-        made, nodes = _climb(lines, attribute, nodes)
+        made, nodes = _connect_levels(lines, attribute, nodes)
         ends += made
         costs += [attribute.weight / (2 * (len(attribute.levels) + 1))] * len(made)
         axes += [number] * len(made)
@@ -159,7 +165,7 @@ def neighbour_network(attributes: Sequence[Attribute]) -> tuple[Network, Whole, 
     return network, np.repeat(np.array(axes, np.int64), lengths), np.where(network.final, np.arange(nodes), -1)
 
 
-def _climb(lines: Whole, attribute: Attribute, nodes: int) -> tuple[list[tuple[Whole, Whole]], int]:
+def _connect_levels(lines: Whole, attribute: Attribute, nodes: int) -> tuple[list[tuple[Whole, Whole]], int]:
     """Edges from values to their groups, from groups to coarser groups, and at last to the root."""
     edges, below = [], lines
     group = np.arange(attribute.size)
@@ -172,7 +178,7 @@ def _climb(lines: Whole, attribute: Attribute, nodes: int) -> tuple[list[tuple[W
     return edges, nodes
 
 
-def _check(
+def _check_tables(
     synthetic: NDArray[np.int64], real: NDArray[np.int64], attributes: Sequence[Attribute], tolerance: int
 ) -> None:
     shape = tuple(attribute.size for attribute in attributes)
@@ -188,16 +194,15 @@ def _check(
             raise SettingError("mgd: a hierarchy does not cover its column; give a group for every code")
 
 
-# ----------------------------------------------------------------------------------------------------
-# `mgd`: marginal difference, the weighted mean of earth mover's costs over target marginals (Li et al.).
+# -- the metric --
 
 
 _WAY_WEIGHT = {1: 1.0, 2: 1.0, 3: 3.0}  # the paper's 1/9, 1/9 and 1/3
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `mgd` is computed.
+    """Settings of `mgd`.
 
     Attributes:
         marginals: the target marginals; None: all sets of `ways` columns, as far as `most` and `cells` allow.
@@ -214,11 +219,11 @@ class Settings:
     """
 
     marginals: tuple[Clique, ...] | None = None
-    weights: tuple[float, ...] | None = None
-    ways: tuple[int, ...] = (1, 2)
-    most: int = 150
-    cells: int = 100_000
-    tolerance: int = 2
+    weights: tuple[Annotated[float, Field(gt=0)], ...] | None = None
+    ways: tuple[Positive, ...] = (1, 2)
+    most: Positive = 150
+    cells: Positive = 100_000
+    tolerance: Annotated[int, Field(ge=0)] = 2
     moving: Mapping[str, float | None] = field(default_factory=dict)
     level: Mapping[str, str] = field(default_factory=dict)
     hierarchy: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
@@ -226,37 +231,35 @@ class Settings:
 
 
 def mgd(real: Counted, synthetic: Counted, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """The weighted mean over marginals of the cost of turning the synthetic into the real one, per real row."""
-    require_same(real, synthetic)
-    cliques, weights, notes = _targets(schema, settings, rng)
+    """The weighted mean over marginals of the cost of turning the synthetic table into the real one, per real row."""
+    require_same_columns(real, synthetic)
+    cliques, weights, notes = _choose_marginals(schema, settings, rng)
     columns = {column.name: column for column in schema.coded}
     found: list[tuple[Clique, Moves]] = []
     for (clique, one), (_, other) in zip(real.counts(cliques), synthetic.counts(cliques), strict=True):
-        attributes = [_attribute(columns[name], settings) for name in clique]
-        made, wanted = (_generalised(table, clique, columns, settings) for table in (other, one))
-        found.append(
-            (clique, aemc(made, wanted, _shared(attributes), tolerance=settings.tolerance, solver=settings.solver))
-        )
+        attributes = [_make_attribute(columns[name], settings) for name in clique]
+        made, wanted = (_merge_levels(table, clique, columns, settings) for table in (other, one))
+        attributes = _scale_weights(attributes)
+        moves = aemc(made, wanted, attributes, tolerance=settings.tolerance, solver=settings.solver)
+        found.append((clique, moves))
     costs = np.array([moves.cost for _, moves in found])
     score = float(weights @ costs / weights.sum())
-    return Score(METRIC.name, score, "lower", 0.0, tuple(_parts(found, weights, columns)), notes)
+    return Score(METRIC.name, score, "lower", 0.0, tuple(_make_parts(found, weights, columns)), notes)
 
 
-def _targets(
+def _choose_marginals(
     schema: Schema, settings: Settings, rng: np.random.Generator
 ) -> tuple[list[Clique], NDArray[np.float64], tuple[str, ...]]:
-    at_least("mgd.most", settings.most, 1)
     sizes = {column.name: column.size for column in schema.coded}
     for name in (*settings.moving, *settings.level, *settings.hierarchy):
-        coded_column(schema, name, "mgd")
+        find_column(schema, name, "mgd")
     notes: tuple[str, ...] = (f"Differences of up to {settings.tolerance} rows in a cell are free.",)
     if settings.marginals is not None:
-        cliques = [tuple(coded_column(schema, name, "mgd.marginals").name for name in c) for c in settings.marginals]
+        cliques = [tuple(find_column(schema, name, "mgd.marginals").name for name in c) for c in settings.marginals]
     else:
         cliques = []
         for way in settings.ways:
-            at_least("mgd.ways", way, 1)
-            fitting = [c for c in some_ways(sizes, way, 10_000, rng)[0] if _cells(c, sizes) <= settings.cells]
+            fitting = [c for c in draw_cliques(sizes, way, 10_000, rng)[0] if _count_cells(c, sizes) <= settings.cells]
             if len(fitting) > settings.most:
                 fitting = [fitting[place] for place in np.sort(rng.choice(len(fitting), settings.most, replace=False))]
             cliques += fitting
@@ -268,12 +271,12 @@ def _targets(
     return cliques, weights, notes
 
 
-def _cells(clique: Clique, sizes: Mapping[str, int]) -> int:
+def _count_cells(clique: Clique, sizes: Mapping[str, int]) -> int:
     return int(np.prod([sizes[name] for name in clique], dtype=np.float64))
 
 
-def _attribute(column: Coded, settings: Settings) -> Attribute:
-    size, chain = column.size, column.ordinary if ordered(column) else 0
+def _make_attribute(column: Coded, settings: Settings) -> Attribute:
+    size, chain = column.size, column.ordinary if is_ordered(column) else 0
     levels = [level.groups for level in column.generalisations.values()]
     if column.name in settings.hierarchy:
         levels = [np.asarray(level, dtype=np.int64) for level in settings.hierarchy[column.name]]
@@ -293,7 +296,7 @@ def _attribute(column: Coded, settings: Settings) -> Attribute:
     return Attribute(size, share, chain, () if chain else tuple(levels))
 
 
-def _shared(attributes: list[Attribute]) -> list[Attribute]:
+def _scale_weights(attributes: list[Attribute]) -> list[Attribute]:
     """The finite weights, scaled to add up to 1."""
     total = sum((attribute.weight for attribute in attributes if attribute.weight is not None), Fraction(0))
     if not total:
@@ -301,7 +304,7 @@ def _shared(attributes: list[Attribute]) -> list[Attribute]:
     return [Attribute(a.size, None if a.weight is None else a.weight / total, a.chain, a.levels) for a in attributes]
 
 
-def _generalised(table: Counts, clique: Clique, columns: Mapping[str, Coded], settings: Settings) -> NDArray[np.int64]:
+def _merge_levels(table: Counts, clique: Clique, columns: Mapping[str, Coded], settings: Settings) -> NDArray[np.int64]:
     counts = table.dense() if isinstance(table, SparseCounts) else table
     counts = counts.reshape([columns[name].size for name in clique])
     for axis, name in enumerate(clique):
@@ -313,7 +316,9 @@ def _generalised(table: Counts, clique: Clique, columns: Mapping[str, Coded], se
     return counts
 
 
-def _parts(found: list[tuple[Clique, Moves]], weights: NDArray[np.float64], columns: Mapping[str, Coded]) -> list[Part]:
+def _make_parts(
+    found: list[tuple[Clique, Moves]], weights: NDArray[np.float64], columns: Mapping[str, Coded]
+) -> list[Part]:
     total = float(weights.sum())
     by_column: dict[str, float] = {}
     for (clique, moves), weight in zip(found, weights, strict=True):
@@ -326,16 +331,16 @@ def _parts(found: list[tuple[Clique, Moves]], weights: NDArray[np.float64], colu
         Part("column", name, float(value)) for name, value in sorted(by_column.items(), key=lambda i: (-i[1], i[0]))
     ]
     parts += [Part("change", "rows added", float(adding)), Part("change", "rows removed", float(removing))]
-    parts += [Part("marginal", named(clique), moves.cost) for clique, moves in worst]
+    parts += [Part("marginal", clique_text(clique), moves.cost) for clique, moves in worst]
     for clique, moves in worst[:3]:
         for place in np.argsort(-moves.cells.reshape(-1), kind="stable")[:5]:
             value = float(moves.cells.reshape(-1)[place])
             if value > 0:
-                parts.append(Part("cell", _cell(clique, place, moves, columns), value))
+                parts.append(Part("cell", _describe_cell(clique, place, moves, columns), value))
     return parts
 
 
-def _cell(clique: Clique, place: Any, moves: Moves, columns: Mapping[str, Coded]) -> str:
+def _describe_cell(clique: Clique, place: Any, moves: Moves, columns: Mapping[str, Coded]) -> str:
     words: list[str] = []
     for name, code in zip(clique, np.unravel_index(place, moves.cells.shape), strict=True):
         labels = code_labels(columns[name])

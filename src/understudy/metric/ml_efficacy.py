@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.errors import SettingError
-from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.tables import Rows, at_least, coded_column, require_same
+from understudy.metric.base import STRICT, Metric, Part, Score
+from understudy.metric.tables import Rows, find_column, require_same_columns
 from understudy.schema import Schema
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.measured import Measured
 
-_MODELS = ("logistic", "tree", "forest")
+Model: TypeAlias = Literal["logistic", "tree", "forest"]
 _CLASSES = 20
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `ml_efficacy` is computed.
+    """Settings of `ml_efficacy`.
 
     Attributes:
         target: the column to predict; default the last one of at most 20 declared values.
@@ -31,32 +32,31 @@ class Settings:
     """
 
     target: str | None = None
-    models: tuple[str, ...] = _MODELS
-    test: float = 0.3
-    rows: int = 20_000
+    models: Annotated[tuple[Model, ...], Field(min_length=1)] = ("logistic", "tree", "forest")
+    test: Annotated[float, Field(gt=0, lt=1)] = 0.3
+    rows: Annotated[int, Field(ge=2)] = 20_000
 
 
 def ml_efficacy(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
-    """How much balanced accuracy is lost on held-out real rows by training on synthetic instead of real rows.
+    """The balanced accuracy lost on held-out real rows by training on synthetic instead of real rows.
 
     The mean over models of ``max(0, accuracy(real) - accuracy(synthetic))``; 0 where nothing is lost. The held-out rows
     took part in making the synthetic table; for a differentially private one that hardly matters.
     """
-    require_same(real, synthetic)
-    _check(settings)
-    target = _target(schema, settings.target)
+    require_same_columns(real, synthetic)
+    target = _choose_target(schema, settings.target)
     train, test = _split(real, settings.test, rng)
     known = np.unique(train.codes[target.name])
     if len(known) < 2 or not test.rows:
         note = f"Column {target.name!r} has a single class among the real rows, so there is nothing to predict."
         return Score(METRIC.name, 0.0, "lower", 0.0, notes=(note,))
-    train, test = train.sampled(settings.rows, rng), test.sampled(settings.rows, rng)
-    learners = {"real": train, "synthetic": synthetic.sampled(settings.rows, rng)}
+    train, test = train.sample(settings.rows, rng), test.sample(settings.rows, rng)
+    learners = {"real": train, "synthetic": synthetic.sample(settings.rows, rng)}
     truth = test.codes[target.name]
     parts, lost = [], []
     for model in settings.models:
         found = {
-            name: _balanced_accuracy(truth, _predicted(model, table, test, schema, target.name))
+            name: _balanced_accuracy(truth, _predict(model, table, test, schema, target.name))
             for name, table in learners.items()
         }
         parts += [Part("model", f"{model}, trained on {name} rows", value) for name, value in found.items()]
@@ -67,17 +67,9 @@ def ml_efficacy(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
     return Score(METRIC.name, float(np.mean(lost)), "lower", 0.0, tuple(parts), (note,))
 
 
-def _check(settings: Settings) -> None:
-    at_least("ml_efficacy.rows", settings.rows, 2)
-    if not 0 < settings.test < 1:
-        raise SettingError("ml_efficacy.test must lie between 0 and 1; correct it")
-    if not settings.models or any(model not in _MODELS for model in settings.models):
-        raise SettingError(f"ml_efficacy.models: choose among {', '.join(_MODELS)}")
-
-
-def _target(schema: Schema, name: str | None) -> Coded:
+def _choose_target(schema: Schema, name: str | None) -> Coded:
     if name is not None:
-        return coded_column(schema, name, "ml_efficacy.target")
+        return find_column(schema, name, "ml_efficacy.target")
     few = [column for column in schema.coded if 2 <= column.ordinary <= _CLASSES]
     return few[-1] if few else schema.coded[-1]
 
@@ -88,21 +80,21 @@ def _split(real: Rows, share: float, rng: np.random.Generator) -> tuple[Rows, Ro
     return real.take(np.sort(order[cut:])), real.take(np.sort(order[:cut]))
 
 
-def _predicted(model: str, table: Rows, test: Rows, schema: Schema, target: str) -> NDArray[Any]:
+def _predict(model: str, table: Rows, test: Rows, schema: Schema, target: str) -> NDArray[Any]:
     labels = table.codes[target]
     classes = np.unique(labels)
     if len(classes) < 2:
         return np.full(test.rows, classes[0])
-    inputs, asked = (_features(rows, schema, target, spread=model == "logistic") for rows in (table, test))
+    inputs, asked = (_make_features(rows, schema, target, spread=model == "logistic") for rows in (table, test))
     if model == "logistic":
         middle, scale = inputs.mean(0), inputs.std(0)
         scale = np.where(scale > 0, scale, 1.0)
         inputs, asked = (inputs - middle) / scale, (asked - middle) / scale
-    predicted: NDArray[Any] = _model(model).fit(inputs, labels).predict(asked)
+    predicted: NDArray[Any] = _make_model(model).fit(inputs, labels).predict(asked)
     return predicted
 
 
-def _features(rows: Rows, schema: Schema, target: str, *, spread: bool) -> NDArray[np.float64]:
+def _make_features(rows: Rows, schema: Schema, target: str, *, spread: bool) -> NDArray[np.float64]:
     """One column each for trees; for a regression one term by value, numbers as they are."""
     found: list[NDArray[np.float64]] = []
     for column in schema.coded:
@@ -120,7 +112,7 @@ def _features(rows: Rows, schema: Schema, target: str, *, spread: bool) -> NDArr
     return np.column_stack(found) if found else np.zeros((rows.rows, 1))
 
 
-def _model(name: str) -> Any:
+def _make_model(name: str) -> Any:
     try:
         from sklearn.ensemble import RandomForestClassifier
         from sklearn.linear_model import LogisticRegression
@@ -135,7 +127,7 @@ def _model(name: str) -> Any:
 
 
 class _Quiet:
-    """A model whose fit may stop before it has converged: good enough for a comparison, and no news for a reader."""
+    """A model that gives no warning where its fit stops before it has converged, which is enough for a comparison."""
 
     def __init__(self, model: Any) -> None:
         self._model = model

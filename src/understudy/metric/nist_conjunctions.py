@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
 
-from understudy.errors import SettingError
-from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.tables import Rows, at_least
+from understudy.metric.base import STRICT, Metric, Part, Positive, Score
+from understudy.metric.tables import Rows
 from understudy.schema import Schema
 from understudy.schema.kinds.measured import Measured
 
@@ -23,9 +23,9 @@ WORST = math.log(1e-3)
 Rule: TypeAlias = Callable[[Rows], NDArray[np.bool_]]
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `nist_conjunctions` is computed.
+    """Settings of `nist_conjunctions`.
 
     Attributes:
         draws: how many rows are drawn (with replacement; repeats are dropped).
@@ -33,9 +33,9 @@ class Settings:
         rows: at most so many rows of each table are tested.
     """
 
-    draws: int = 300
-    chance: float = 0.10
-    rows: int = 1_000_000
+    draws: Positive = 300
+    chance: Annotated[float, Field(gt=0, le=1)] = 0.10
+    rows: Positive = 1_000_000
 
 
 def nist_conjunctions(
@@ -46,16 +46,12 @@ def nist_conjunctions(
     A rule is built around a real row, so the real share is above 0. Columns that the synthetic table lacks count as
     fulfilled.
     """
-    at_least("nist_conjunctions.draws", settings.draws, 1)
-    at_least("nist_conjunctions.rows", settings.rows, 1)
-    if not 0 < settings.chance <= 1:
-        raise SettingError("nist_conjunctions.chance must lie above 0 and at most be 1; correct it")
     notes: tuple[str, ...] = ()
     if max(real.rows, synthetic.rows) > settings.rows:
         notes = (f"At most {settings.rows:,} rows of each table were drawn at random.",)
-        real, synthetic = real.sampled(settings.rows, rng), synthetic.sampled(settings.rows, rng)
+        real, synthetic = real.sample(settings.rows, rng), synthetic.sample(settings.rows, rng)
     chosen = np.unique(rng.integers(0, real.rows, settings.draws))
-    shares = np.array([_shares(real, synthetic, schema, int(row), settings.chance, rng) for row in chosen])
+    shares = np.array([_compute_shares(real, synthetic, schema, int(row), settings.chance, rng) for row in chosen])
     rms, score = conjunction_score(shares[:, 0], shares[:, 1])
     return Score(METRIC.name, score, "higher", SCALE, (Part("error", "root mean square", rms),), notes)
 
@@ -71,7 +67,7 @@ def conjunction_score(real: NDArray[np.float64], synthetic: NDArray[np.float64])
     return rms, SCALE * max(0.0, 1 + rms / WORST)
 
 
-def _shares(
+def _compute_shares(
     real: Rows, synthetic: Rows, schema: Schema, row: int, chance: float, rng: np.random.Generator
 ) -> tuple[float, float]:
     fits = [np.ones(real.rows, np.bool_), np.ones(synthetic.rows, np.bool_)]
@@ -79,16 +75,16 @@ def _shares(
         if rng.random() >= chance:
             continue
         if isinstance(column, Measured):
-            rule = _near(column.name, float(real.units[column.name][row]), column, rng)
+            rule = _make_range_rule(column.name, float(real.units[column.name][row]), column, rng)
         else:
-            rule = _among(column.name, int(real.codes[column.name][row]), column.size, rng)
+            rule = _make_set_rule(column.name, int(real.codes[column.name][row]), column.size, rng)
         fits[0] &= rule(real)
         if column.name in synthetic.domain:
             fits[1] &= rule(synthetic)
     return float(fits[0].mean()), float(fits[1].mean())
 
 
-def _near(name: str, centre: float, column: Measured, rng: np.random.Generator) -> Rule:
+def _make_range_rule(name: str, centre: float, column: Measured, rng: np.random.Generator) -> Rule:
     low, high = map(float, column.bounds)
     width = rng.uniform(0.0, high - low)
     if math.isnan(centre):
@@ -96,7 +92,7 @@ def _near(name: str, centre: float, column: Measured, rng: np.random.Generator) 
     return lambda table: np.abs(table.units[name] - centre) <= width
 
 
-def _among(name: str, value: int, size: int, rng: np.random.Generator) -> Rule:
+def _make_set_rule(name: str, value: int, size: int, rng: np.random.Generator) -> Rule:
     allowed = np.zeros(size, np.bool_)
     allowed[value] = True
     while not allowed[drawn := int(rng.integers(0, size))]:

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.domain import Clique, Domain
-from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.tables import Rows, at_least, named, pairs
+from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
+from understudy.metric.tables import Rows, clique_text, count_pairs
 from understudy.schema import Schema
 from understudy.schema.kinds.measured import Measured
 from understudy.schema.kinds.table import compact
@@ -21,16 +22,16 @@ SCALE = 1e6
 BUCKETS = 100
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `nist_density` is computed.
+    """Settings of `nist_density`.
 
     Attributes:
         draws: how many triples of columns are drawn.
         official: draw as the official script does, whose last column never enters; default the fair draw.
     """
 
-    draws: int = 100
+    draws: Positive = 100
     official: bool = False
 
 
@@ -43,21 +44,22 @@ def nist_density(
     has; a table that can only be counted keeps the schema's bins. A triple with a column that the synthetic table
     lacks scores 0.
     """
-    at_least("nist_density.draws", settings.draws, 1)
     notes: tuple[str, ...] = (f"{settings.draws} triples of columns were drawn at random.",)
     if isinstance(real, Rows) and isinstance(synthetic, Rows):
-        real, synthetic = _bucketed(real), _bucketed(synthetic)
+        real, synthetic = _put_into_buckets(real), _put_into_buckets(synthetic)
     else:
         notes += ("Numbers keep the bins of the schema: only counts were available.",)
     names = [column.name for column in schema.coded]
     triples = [_draw(names, settings.official, rng) for _ in range(settings.draws)]
     present = [triple for triple in triples if all(name in synthetic.domain for name in triple)]
     distinct = list(dict.fromkeys(present))
-    gaps = {pair.clique: pair.distance() for pair in pairs(real, synthetic, distinct)}
+    gaps = {pair.clique: pair.distance() for pair in count_pairs(real, synthetic, distinct)}
     halves = np.array([gaps[triple] / 2 if triple in gaps else 1.0 for triple in triples])
     parts = [Part("error", "mean half L1", float(halves.mean()))]
     seen = dict(zip(triples, halves.tolist(), strict=True))
-    parts += [Part("marginal", named(t), v) for t, v in sorted(seen.items(), key=lambda item: (-item[1], item[0]))]
+    parts += [
+        Part("marginal", clique_text(t), v) for t, v in sorted(seen.items(), key=lambda item: (-item[1], item[0]))
+    ]
     return Score(METRIC.name, SCALE * float((1 - halves).mean()), "higher", SCALE, tuple(parts), notes)
 
 
@@ -80,19 +82,19 @@ class _Buckets:
         return marginals(self.codes, self.domain, cliques)
 
 
-def _bucketed(table: Rows) -> Counted:
+def _put_into_buckets(table: Rows) -> Counted:
     codes: dict[str, NDArray[Any]] = {}
     sizes: dict[str, int] = {}
     for column in table.schema.coded:
         array, size = table.codes[column.name], table.domain[column.name]
         if isinstance(column, Measured):
             low, high = float(column.bounds[0]), float(column.bounds[1])
-            array, size = buckets(table.units[column.name], low, high), BUCKETS + 1
+            array, size = assign_buckets(table.units[column.name], low, high), BUCKETS + 1
         codes[column.name], sizes[column.name] = array.astype(compact(size)), size
     return _Buckets(table.rows, codes, Domain(sizes))
 
 
-def buckets(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.int64]:
+def assign_buckets(values: NDArray[np.float64], low: float, high: float) -> NDArray[np.int64]:
     """Buckets 0 .. 99 of width 1.0001 (high - low)/100; an empty cell is bucket 100."""
     width = 1.0001 * (high - low) / BUCKETS or 1.0
     empty = np.isnan(values)

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.errors import SettingError
-from understudy.metric.protocol import Metric, Part, Score
-from understudy.metric.tables import Rows, coded_column
+from understudy.metric.base import STRICT, Metric, Part, Score
+from understudy.metric.tables import Rows, find_column
 from understudy.schema import Schema
 from understudy.schema.kinds.categorical import Categorical
 from understudy.schema.kinds.coded import Coded
@@ -18,9 +19,9 @@ from understudy.schema.kinds.measured import Measured
 HALF = 5e5
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `nist_income` is computed. In the challenge: CITY, SEX, INCWAGE, below 999998, 1 against 2.
+    """Settings of `nist_income`. In the challenge: CITY, SEX, INCWAGE, below 999998, 1 against 2.
 
     Attributes:
         group: the column of groups whose inequality and gap are compared.
@@ -53,9 +54,9 @@ def nist_income(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
 
     Deterministic. A needed column that the synthetic table lacks scores 0.
     """
-    group = coded_column(schema, settings.group, "nist_income.group")
-    sides = _sides(coded_column(schema, settings.binary, "nist_income.binary"), settings)
-    amount = coded_column(schema, settings.amount, "nist_income.amount")
+    group = find_column(schema, settings.group, "nist_income.group")
+    sides = _find_sides(find_column(schema, settings.binary, "nist_income.binary"), settings)
+    amount = find_column(schema, settings.amount, "nist_income.amount")
     if not isinstance(amount, Measured):
         raise SettingError(f"nist_income.amount: column {amount.name!r} is not numeric; choose an amount")
     lacking = [name for name in (group.name, settings.binary, amount.name) if name not in synthetic.domain]
@@ -63,7 +64,8 @@ def nist_income(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
         return Score(
             METRIC.name, 0.0, "higher", 2 * HALF, notes=(f"The synthetic table has no column {lacking[0]!r}.",)
         )
-    tables = [_wages(table, group.name, settings.binary, amount, sides, settings.below) for table in (real, synthetic)]
+    columns = (group.name, settings.binary, amount)
+    tables = [_read_wages(table, *columns, sides, settings.below) for table in (real, synthetic)]
     if not len(tables[0].amount):
         return Score(METRIC.name, 0.0, "higher", 2 * HALF, notes=("The real table has no usable amount.",))
     inequality, gap = income_scores(*tables)
@@ -75,20 +77,18 @@ def income_scores(real: Wages, synthetic: Wages) -> tuple[float, float]:
     """The two halves of the score, each up to 500,000."""
     groups = np.unique(real.group)
     there = np.isin(groups, synthetic.group)
-    ginis = np.array(
-        [gini_of(real.amount[real.group == g]) - gini_of(synthetic.amount[synthetic.group == g]) for g in groups]
-    )
-    similar = np.where(there, 1 - np.abs(ginis), 0.0)
-    ranks = [_ranks(np.array([_gap(table, g) for g in groups])) for table in (real, synthetic)]
+    ginis = np.array([[compute_gini(table.amount[table.group == g]) for g in groups] for table in (real, synthetic)])
+    similar = np.where(there, 1 - np.abs(ginis[0] - ginis[1]), 0.0)
+    ranks = [_rank(np.array([_compute_gap(table, g) for g in groups])) for table in (real, synthetic)]
     apart = np.abs(ranks[0] - ranks[1]) / max(len(groups) - 1, 1)
     ranked = np.where(there, np.maximum(0.0, 1 - apart), 0.0)
     return tuple(HALF * float(np.sqrt(np.mean(part**2))) for part in (similar, ranked))  # type: ignore[return-value]
 
 
-def gini_of(amounts: NDArray[np.float64]) -> float:
+def compute_gini(amounts: NDArray[np.float64]) -> float:
     """The script's index, ``1 - 2 sum(cumulative)/(N W)``: the usual one shifted by 1/N; 1 where nothing is earned.
 
-    >>> gini_of(np.array([1.0, 2.0, 3.0]))
+    >>> compute_gini(np.array([1.0, 2.0, 3.0]))
     -0.111...
     """
     total = float(amounts.sum())
@@ -97,7 +97,7 @@ def gini_of(amounts: NDArray[np.float64]) -> float:
     return 1.0 - 2.0 * float(np.cumsum(np.sort(amounts)).sum()) / (len(amounts) * total)
 
 
-def _gap(table: Wages, group: int) -> float:
+def _compute_gap(table: Wages, group: int) -> float:
     means = []
     for side in (0, 1):
         amounts = table.amount[(table.group == group) & (table.side == side)]
@@ -105,14 +105,14 @@ def _gap(table: Wages, group: int) -> float:
     return means[0] - means[1]
 
 
-def _ranks(gaps: NDArray[np.float64]) -> NDArray[np.int64]:
+def _rank(gaps: NDArray[np.float64]) -> NDArray[np.int64]:
     """Places by descending gap; ties keep the order of the groups."""
     ranks = np.empty(len(gaps), np.int64)
     ranks[np.argsort(-gaps, kind="stable")] = np.arange(len(gaps))
     return ranks
 
 
-def _sides(column: Coded, settings: Settings) -> tuple[int, int]:
+def _find_sides(column: Coded, settings: Settings) -> tuple[int, int]:
     if column.ordinary < 2:
         raise SettingError(f"nist_income.binary: column {column.name!r} has fewer than two values; choose another")
     if settings.first is None and settings.second is None:
@@ -124,7 +124,7 @@ def _sides(column: Coded, settings: Settings) -> tuple[int, int]:
         raise SettingError(f"nist_income: `first` and `second` must be declared values of {column.name!r}") from None
 
 
-def _wages(
+def _read_wages(
     table: Rows, group: str, binary: str, amount: Measured, sides: tuple[int, int], below: float | None
 ) -> Wages:
     amounts = table.units[amount.name]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.errors import SettingError
-from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.tables import coded_column, require_same
+from understudy.metric.base import STRICT, Counted, Metric, Part, Score
+from understudy.metric.tables import find_column, require_same_columns
 from understudy.schema import Schema
 from understudy.tabulate import SparseCounts
 
@@ -20,9 +19,9 @@ FAR = 500
 _CELLS = 1 << 27
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `pie_chart` is computed. In the challenge: neighbourhood, month, incident type.
+    """Settings of `pie_chart`. In the challenge: neighbourhood, month, incident type.
 
     Attributes:
         place: the column of places.
@@ -37,10 +36,10 @@ class Settings:
 
 def pie_chart(real: Counted, synthetic: Counted, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
     """The mean over places and months of `pie_score`; the challenge's own total is the part ``total``."""
-    require_same(real, synthetic)
+    require_same_columns(real, synthetic)
     clique = (settings.place, settings.month, settings.type)
     for setting, name in zip(("place", "month", "type"), clique, strict=True):
-        coded_column(schema, name, f"pie_chart.{setting}")
+        find_column(schema, name, f"pie_chart.{setting}")
     if len(set(clique)) < 3:
         raise SettingError("pie_chart: place, month and type must be three different columns")
     if real.domain.cells(clique) > _CELLS:
@@ -62,7 +61,7 @@ def pie_score(real: NDArray[np.float64], released: NDArray[np.float64]) -> NDArr
     array([0.558626])
     """
     bias = np.where(np.abs(real.sum(1) - released.sum(1)) > FAR, BIAS, 0.0)
-    kept, shown = _large(real), _large(released)
+    kept, shown = _drop_small_slices(real), _drop_small_slices(released)
     misleading = MISLEADING * ((kept == 0) & (shown > 0)).sum(1)
     score: NDArray[np.float64] = np.clip(1 - jensen_shannon(kept + 1e-9, shown + 1e-9) - misleading - bias, 0.0, 1.0)
     score[(real == released).all(1)] = 1.0
@@ -78,7 +77,7 @@ def jensen_shannon(p: NDArray[np.float64], q: NDArray[np.float64]) -> NDArray[np
     return distance
 
 
-def _large(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+def _drop_small_slices(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     total = counts.sum(1, keepdims=True)
     return np.where(counts / np.maximum(total, 1e-300) >= SMALL, counts, 0.0)
 
@@ -92,6 +91,6 @@ METRIC = Metric(
     best=1.0,
     worst=0.0,
     meaning="For every place and month compares the pie chart of types, ignoring slices below 5 %. 1: every chart "
-    "tells the same story; slices that are not there in reality cost most.",
+    "is the same; slices that are not in the real chart cost most.",
     needs=("place", "month", "type"),
 )

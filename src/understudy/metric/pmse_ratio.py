@@ -6,17 +6,17 @@ import math
 
 import numpy as np
 
+from understudy.metric.base import Metric, Part, Score
 from understudy.metric.propensity import (
     Model,
     Propensities,
     Settings,
     Stacked,
-    chosen_complexity,
-    held_out,
-    in_sample,
-    stacked,
+    choose_complexity,
+    score_held_out,
+    score_in_sample,
+    stack_tables,
 )
-from understudy.metric.protocol import Metric, Part, Score
 from understudy.metric.tables import Rows
 from understudy.schema import Schema
 
@@ -30,19 +30,19 @@ def pmse_ratio(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, 
     permuting mimics two independent samples, whose pMSE is 1/(1 - c) times larger. A null that comes out as 0 (no
     permuted tree found a split) is replaced by the closed form of a single parameter.
     """
-    data = stacked(real, synthetic, settings, rng)
+    data = stack_tables(real, synthetic, settings, rng)
     parts: list[Part] = []
     notes = data.notes
     for model in settings.models:
-        complexity = chosen_complexity(model, data, rng)
-        found = in_sample(model, data, complexity)
-        expected = _null(model, data, found, complexity, settings, rng, held=False)
+        complexity = choose_complexity(model, data, rng)
+        found = score_in_sample(model, data, complexity)
+        expected = _estimate_null(model, data, found, complexity, settings, rng, held=False)
         parts.append(Part("model", model, found.pmse / expected))
         if model == "logistic":
-            parts.append(Part("model", "logistic, standardised", _standardised(found)))
+            parts.append(Part("model", "logistic, standardised", _standardise(found)))
         if settings.cross_validated:
-            found = held_out(model, data, complexity, rng)
-            expected = _null(model, data, found, complexity, settings, rng, held=True)
+            found = score_held_out(model, data, complexity, rng)
+            expected = _estimate_null(model, data, found, complexity, settings, rng, held=True)
             parts.append(Part("model", f"{model}, cross-validated", found.pmse / expected))
     if any(part.name == "cart" and part.value > _DOUBTFUL for part in parts):
         notes += ("The tree's null is next to nothing, so its ratio says no more than 'clearly different'.",)
@@ -63,13 +63,13 @@ def null_deviation(parameters: int, rows: int, share: float) -> float:
     return math.sqrt(2 * max(parameters - 1, 1)) * (1 - share) ** 2 * share / rows
 
 
-def _standardised(found: Propensities) -> float:
+def _standardise(found: Propensities) -> float:
     rows, share = len(found.chance), float(found.synthetic.mean())
     expected = null_expectation(found.parameters, rows, share)
     return (found.pmse - expected) / null_deviation(found.parameters, rows, share)
 
 
-def _null(
+def _estimate_null(
     model: Model,
     data: Stacked,
     found: Propensities,
@@ -85,8 +85,10 @@ def _null(
         return null_expectation(found.parameters, rows, share)
     values = []
     for _ in range(settings.permutations):
-        shuffled = data.labelled(rng.permutation(data.synthetic))
-        made = held_out(model, shuffled, complexity, rng) if held else in_sample(model, shuffled, complexity)
+        shuffled = data.relabel(rng.permutation(data.synthetic))
+        made = (
+            score_held_out(model, shuffled, complexity, rng) if held else score_in_sample(model, shuffled, complexity)
+        )
         values.append(made.pmse)
     return max((1 - share) * float(np.mean(values)), least)
 

@@ -1,16 +1,22 @@
-"""Unpenalised logistic regression that counts its parameters: what the null of pMSE needs and libraries do not give."""
+"""Propensity scores: how well a classifier distinguishes synthetic rows from real ones (Bowen and Snoke, Algorithm 1).
+
+The logistic regression is our own: the null of pMSE needs an unpenalised fit and its number of parameters.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.errors import SettingError
-from understudy.metric.tables import Rows, at_least, require_same
+from understudy.metric.base import STRICT, Positive
+from understudy.metric.tables import Rows, require_same_columns
 from understudy.schema.kinds.measured import Measured
 
 _STEPS = 25  # as many as R's glm takes; where labels separate, chances have then reached 0 or 1 to nine digits
@@ -54,14 +60,14 @@ def fit_logistic(terms: NDArray[np.float64], labels: NDArray[np.bool_]) -> Logis
     centre, scale = terms.mean(0), terms.std(0)
     used = np.flatnonzero(scale > 1e-12 * np.maximum(np.abs(centre), 1.0))
     matrix = (terms[:, used] - centre[used]) / scale[used]
-    kept = _independent(matrix)
+    kept = _find_independent(matrix)
     used, matrix = used[kept], matrix[:, kept]
     matrix = np.column_stack((np.ones(len(matrix)), matrix))
-    return Logistic(used, centre[used], scale[used], _newton(matrix, labels.astype(np.float64)))
+    return Logistic(used, centre[used], scale[used], _fit_newton(matrix, labels.astype(np.float64)))
 
 
-def _independent(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Columns that no others explain, by Cholesky with pivoting on their correlations."""
+def _find_independent(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Columns that are no combination of others, by Cholesky with pivoting on their correlations."""
     left = matrix.T @ matrix / max(len(matrix), 1)
     diagonal, kept = np.ones(len(left)), list[int]()
     factor = np.zeros((0, len(left)))
@@ -75,7 +81,7 @@ def _independent(matrix: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.asarray(kept, dtype=np.int64)
 
 
-def _newton(matrix: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64]:
+def _fit_newton(matrix: NDArray[np.float64], labels: NDArray[np.float64]) -> NDArray[np.float64]:
     weights = np.zeros(matrix.shape[1])
     weights[0] = np.log(labels.mean() / (1 - labels.mean()))
     deviance = np.inf
@@ -96,8 +102,7 @@ def _sigmoid(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return result
 
 
-# ----------------------------------------------------------------------------------------------------
-# Propensity scores: how well a classifier tells synthetic rows from real ones (Bowen and Snoke, Algorithm 1).
+# -- propensity scores --
 
 
 Array: TypeAlias = NDArray[np.float64]
@@ -107,9 +112,9 @@ _COMPLEXITIES = 8
 _LEAF, _SPLIT = 7, 20  # rpart's defaults, which the study used
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How propensity scores are made.
+    """Settings of propensity scores.
 
     Attributes:
         models: "logistic" (main effects, unpenalised) and "cart" (complexity chosen by cross-validation); the first
@@ -121,17 +126,17 @@ class Settings:
         terms: at most so many values of a column enter a regression, the commonest; the others are one term together.
     """
 
-    models: tuple[Model, ...] = ("logistic", "cart")
+    models: Annotated[tuple[Model, ...], Field(min_length=1)] = ("logistic", "cart")
     numbers: Literal["linear", "codes"] = "linear"
     cross_validated: bool = True
-    permutations: int = 10
-    rows: int = 50_000
-    terms: int = 200
+    permutations: Positive = 10
+    rows: Annotated[int, Field(ge=10)] = 50_000
+    terms: Positive = 200
 
 
 @dataclass(frozen=True, eq=False)
 class Stacked:
-    """Both tables under each other.
+    """Both tables in one, synthetic rows below real ones.
 
     Attributes:
         terms: the columns of a main-effects regression, without intercept.
@@ -149,7 +154,7 @@ class Stacked:
         """Some of the rows."""
         return Stacked(self.terms[index], self.features[index], self.synthetic[index])
 
-    def labelled(self, synthetic: NDArray[np.bool_]) -> Stacked:
+    def relabel(self, synthetic: NDArray[np.bool_]) -> Stacked:
         """The same rows with other labels."""
         return Stacked(self.terms, self.features, synthetic)
 
@@ -184,24 +189,19 @@ class Propensities:
         return float(np.abs(cumulative[0] - cumulative[1]).max())
 
 
-def stacked(real: Rows, synthetic: Rows, settings: Settings, rng: np.random.Generator) -> Stacked:
-    """Both tables under each other, sampled down to the settings' rows.
+def stack_tables(real: Rows, synthetic: Rows, settings: Settings, rng: np.random.Generator) -> Stacked:
+    """Stack both tables, with at most the settings' number of rows of each.
 
     Raises:
-        SettingError: for a setting out of range.
+        SchemaError: when the columns differ.
     """
-    require_same(real, synthetic)
-    at_least("rows", settings.rows, 10)
-    at_least("permutations", settings.permutations, 1)
-    at_least("terms", settings.terms, 1)
-    if not settings.models or any(model not in ("logistic", "cart") for model in settings.models):
-        raise SettingError("models: choose among logistic and cart")
+    require_same_columns(real, synthetic)
     notes = tuple(
         f"{settings.rows:,} of the {name} rows were drawn at random."
         for name, table in (("real", real), ("synthetic", synthetic))
         if table.rows > settings.rows
     )
-    tables = real.sampled(settings.rows, rng), synthetic.sampled(settings.rows, rng)
+    tables = real.sample(settings.rows, rng), synthetic.sample(settings.rows, rng)
     terms, features = [], []
     for column in real.schema.coded:
         codes = np.concatenate([table.codes[column.name] for table in tables]).astype(np.int64)
@@ -220,7 +220,7 @@ def stacked(real: Rows, synthetic: Rows, settings: Settings, rng: np.random.Gene
 
 
 def _one_hot(codes: NDArray[np.int64], most: int) -> list[Array]:
-    """A term for each of the commonest codes, and one for all others: a regression on thousands takes hours."""
+    """A term for each of the commonest codes and one for all others, since a regression on thousands takes hours."""
     found, counts = np.unique(codes[codes >= 0], return_counts=True)
     common = np.sort(found[np.argsort(-counts, kind="stable")[:most]])
     terms = [(codes == code).astype(np.float64) for code in common]
@@ -228,35 +228,35 @@ def _one_hot(codes: NDArray[np.int64], most: int) -> list[Array]:
     return [*terms, rest.astype(np.float64)] if rest.any() else terms
 
 
-def in_sample(model: Model, data: Stacked, complexity: float) -> Propensities:
-    """Chances from a model fitted to the same rows."""
-    chance, parameters = _fitted(model, data, complexity)
+def score_in_sample(model: Model, data: Stacked, complexity: float) -> Propensities:
+    """Propensities by a model that is fitted to the same rows."""
+    chance, parameters = _fit(model, data, complexity)
     return Propensities(chance(data), data.synthetic, parameters)
 
 
-def held_out(model: Model, data: Stacked, complexity: float, rng: np.random.Generator) -> Propensities:
-    """Chances as in the study: 5 folds, 70 % of each fits a model, the other 30 % are scored, all pooled."""
-    fold = _balanced(data.synthetic, 5, rng)
+def score_held_out(model: Model, data: Stacked, complexity: float, rng: np.random.Generator) -> Propensities:
+    """Propensities as in the study: in each of 5 folds a model fitted to 70 % scores the other 30 %; all are pooled."""
+    fold = _assign_folds(data.synthetic, 5, rng)
     chances, labels, parameters = [], [], 0
     for number in range(5):
         rows = np.flatnonzero(fold == number)
         rows = rows[rng.permutation(len(rows))]
         cut = max(1, round(0.7 * len(rows)))
         train, test = data.take(rows[:cut]), data.take(rows[cut:])
-        chance, parameters = _fitted(model, train, complexity)
+        chance, parameters = _fit(model, train, complexity)
         chances.append(chance(test))
         labels.append(test.synthetic)
     return Propensities(np.concatenate(chances), np.concatenate(labels), parameters)
 
 
-def chosen_complexity(model: Model, data: Stacked, rng: np.random.Generator) -> float:
+def choose_complexity(model: Model, data: Stacked, rng: np.random.Generator) -> float:
     """The tree's complexity parameter with the least squared error in 5-fold cross-validation; 0 for a regression."""
     if model != "cart":
         return 0.0
     data = data.take(rng.permutation(len(data.synthetic))[:_CHOOSING_ROWS])
-    path = _tree(0.0).cost_complexity_pruning_path(data.features, data.synthetic)
+    path = _make_tree(0.0).cost_complexity_pruning_path(data.features, data.synthetic)
     choices = np.unique(np.quantile(np.maximum(path.ccp_alphas, 0.0), np.linspace(0.2, 1.0, _COMPLEXITIES)))[:-1]
-    fold = _balanced(data.synthetic, 5, rng)
+    fold = _assign_folds(data.synthetic, 5, rng)
     errors = [(_cross_error(data, fold, float(alpha)), -float(alpha)) for alpha in choices] or [(0.0, 0.0)]
     return -min(errors)[1]
 
@@ -265,13 +265,13 @@ def _cross_error(data: Stacked, fold: NDArray[np.int64], complexity: float) -> f
     total = 0.0
     for number in range(5):
         train, test = np.flatnonzero(fold != number), np.flatnonzero(fold == number)
-        chance, _ = _fitted("cart", data.take(train), complexity)
+        chance, _ = _fit("cart", data.take(train), complexity)
         total += float(((chance(data.take(test)) - data.synthetic[test]) ** 2).sum())
     return total
 
 
-def _fitted(model: Model, data: Stacked, complexity: float) -> tuple[Callable[[Stacked], Array], int]:
-    """A function of rows, and how many parameters it has; a constant where only one label is there."""
+def _fit(model: Model, data: Stacked, complexity: float) -> tuple[Callable[[Stacked], Array], int]:
+    """Fit a model: a function of rows, and its number of parameters; a constant where there is one label only."""
     labels = data.synthetic
     if labels.all() or not labels.any():
         value = float(labels[0])
@@ -279,11 +279,11 @@ def _fitted(model: Model, data: Stacked, complexity: float) -> tuple[Callable[[S
     if model == "logistic":
         fit: Logistic = fit_logistic(data.terms, labels)
         return lambda rows: fit.chance(rows.terms), fit.parameters
-    tree = _tree(complexity).fit(data.features, labels)
+    tree = _make_tree(complexity).fit(data.features, labels)
     return lambda rows: np.asarray(tree.predict_proba(rows.features)[:, 1], dtype=np.float64), 0
 
 
-def _tree(complexity: float) -> Any:
+def _make_tree(complexity: float) -> Any:
     try:
         from sklearn.tree import DecisionTreeClassifier
     except ImportError:
@@ -293,8 +293,8 @@ def _tree(complexity: float) -> Any:
     )
 
 
-def _balanced(labels: NDArray[np.bool_], folds: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Fold numbers, both labels spread evenly."""
+def _assign_folds(labels: NDArray[np.bool_], folds: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """A fold number for each row, with both labels spread evenly."""
     fold = np.empty(len(labels), np.int64)
     for label in (False, True):
         rows = np.flatnonzero(labels == label)

@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.domain import Clique, Domain
-from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.tables import Pair, at_least, named, ordered, pairs, require_same
+from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
+from understudy.metric.tables import Pair, clique_text, count_pairs, is_ordered, require_same_columns
 from understudy.schema import Schema
 
 Range: TypeAlias = tuple[int, int]
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `range_queries` is computed.
+    """Settings of `range_queries`.
 
     Attributes:
         queries: how many queries are drawn.
         ways: numbers of columns that a query may restrict, drawn evenly.
     """
 
-    queries: int = 2000
-    ways: tuple[int, ...] = (1, 2, 3)
+    queries: Positive = 2000
+    ways: Annotated[tuple[Positive, ...], Field(min_length=1)] = (1, 2, 3)
 
 
 def range_queries(
@@ -38,10 +39,8 @@ def range_queries(
     Ranges are drawn on columns with an order; where a table has none, each query asks for single values instead. The
     part ``relative`` divides by the real share, or by 0.1 % where that is smaller.
     """
-    domain = require_same(real, synthetic)
-    at_least("range_queries.queries", settings.queries, 1)
-    at_least("range_queries.ways", min(settings.ways, default=0), 1)
-    names = [column.name for column in schema.coded if ordered(column)]
+    domain = require_same_columns(real, synthetic)
+    names = [column.name for column in schema.coded if is_ordered(column)]
     ranged = bool(names)
     names = names or [column.name for column in schema.coded]
     limits = {column.name: column.ordinary for column in schema.coded}
@@ -49,13 +48,13 @@ def range_queries(
     for _ in range(settings.queries):
         way = min(int(rng.choice(settings.ways)), len(names))
         clique = tuple(names[place] for place in np.sort(rng.choice(len(names), way, replace=False)))
-        asked[clique].append([_range(limits[name], ranged, rng) for name in clique])
+        asked[clique].append([_draw_range(limits[name], ranged, rng) for name in clique])
     gaps, relative, parts = [], [], []
-    for pair in pairs(real, synthetic, asked):
-        p, q = _answers(pair, asked[pair.clique], domain)
+    for pair in count_pairs(real, synthetic, asked):
+        p, q = _answer(pair, asked[pair.clique], domain)
         gaps.append(np.abs(p - q))
         relative.append(gaps[-1] / np.maximum(p, 1e-3))
-        parts.append(Part("marginal", named(pair.clique), float(gaps[-1].mean())))
+        parts.append(Part("marginal", clique_text(pair.clique), float(gaps[-1].mean())))
     mean = float(np.concatenate(gaps).mean())
     first = [
         Part("error", "relative", float(np.concatenate(relative).mean())),
@@ -68,7 +67,7 @@ def range_queries(
     return Score(METRIC.name, mean, "lower", 0.0, (*first, *parts), notes)
 
 
-def _range(size: int, ranged: bool, rng: np.random.Generator) -> Range:
+def _draw_range(size: int, ranged: bool, rng: np.random.Generator) -> Range:
     if not ranged:
         value = int(rng.integers(0, size))
         return value, value
@@ -76,7 +75,7 @@ def _range(size: int, ranged: bool, rng: np.random.Generator) -> Range:
     return low, high
 
 
-def _answers(pair: Pair, queries: list[list[Range]], domain: Domain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _answer(pair: Pair, queries: list[list[Range]], domain: Domain) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Shares of rows inside each query's ranges, in both tables."""
     places = np.unravel_index(pair.cells, domain.shape(pair.clique))
     shares = [side / max(side.sum(), 1.0) for side in (pair.real, pair.synthetic)]

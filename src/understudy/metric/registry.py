@@ -1,13 +1,17 @@
-"""The registry of metrics: a plain dict, and the entry points of other packages."""
+"""The registry of metrics, and how several of them score the same two tables."""
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from importlib.metadata import entry_points
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeAlias, get_origin, get_type_hints
 
 import numpy as np
+from pydantic import ValidationError
 
+from understudy.arguments import settings_error
 from understudy.errors import SettingError
 from understudy.metric import (
     disclosure,
@@ -24,7 +28,10 @@ from understudy.metric import (
     specks,
     workload,
 )
-from understudy.metric.protocol import Metric
+from understudy.metric.base import Metric, Score
+from understudy.metric.tables import Rows
+from understudy.progress import Progress, Step, silent
+from understudy.schema import Schema
 
 METRICS: dict[str, Metric] = {
     module.METRIC.name: module.METRIC
@@ -46,12 +53,14 @@ METRICS: dict[str, Metric] = {
 }
 """Our own metrics, by name, in the order in which they are shown."""
 
+Given: TypeAlias = Mapping[str, Mapping[str, Any]]
+"""Settings by metric."""
 GROUP = "understudy.metrics"
 """The entry-point group under which other packages offer theirs: each point is a `Metric`."""
 
 
-def metrics_known() -> dict[str, Metric]:
-    """Our metrics and those of installed packages; ours win a name they share."""
+def all_metrics() -> dict[str, Metric]:
+    """Our metrics and those of installed packages; where a name is the same, ours."""
     others = {point.name: point for point in entry_points(group=GROUP) if point.name not in METRICS}
     return METRICS | {name: point.load() for name, point in others.items()}
 
@@ -62,18 +71,19 @@ def metric_named(name: str) -> Metric:
     Raises:
         SettingError: for an unknown name, listing the known ones.
     """
-    known = METRICS if name in METRICS else metrics_known()  # asking installed packages takes time
+    known = METRICS if name in METRICS else all_metrics()  # asking installed packages takes time
     if name not in known:
         raise SettingError(f"metric {name!r} is unknown; the choices are {', '.join(known)}")
     return known[name]
 
 
-def settings_of(metric: Metric, given: dict[str, Any]) -> Any:
-    """A metric's settings from plain values; lists become tuples.
+def read_settings(metric: Metric, given: Mapping[str, Any]) -> Any:
+    """Make a metric's settings from plain values: lists become tuples, and one value stands for a list of one.
 
     Raises:
-        SettingError: for a setting it does not have, or one that is out of range.
+        SettingError: for a setting that the metric does not have, or a value of another kind or out of range.
     """
+    kinds = get_type_hints(metric.settings)
     names = [field.name for field in fields(metric.settings)]
     for name in given:
         if name not in names:
@@ -81,29 +91,75 @@ def settings_of(metric: Metric, given: dict[str, Any]) -> Any:
     missing = [name for name in metric.needs if given.get(name) is None]
     if missing:
         raise SettingError(f"{metric.name} needs {', '.join(missing)}; give {metric.name}.{missing[0]}=COLUMN")
-    kinds = get_type_hints(metric.settings)
-    return metric.settings(**{name: _of_kind(metric.name, name, kinds[name], value) for name, value in given.items()})
-
-
-def _of_kind(metric: str, name: str, kind: Any, value: Any) -> Any:
-    """A value as the setting's type has it; one alone stands for a list of one."""
-    from pydantic import TypeAdapter, ValidationError
-
-    several = get_origin(kind) is tuple
-    plain = _frozen(value)
-    plain = (plain,) if several and not isinstance(plain, tuple) else plain
+    values = {name: _freeze(value) for name, value in given.items()}
+    for name, value in values.items():
+        if get_origin(kinds[name]) is tuple and not isinstance(value, tuple):
+            values[name] = (value,)
     try:
-        return TypeAdapter(kind).validate_python(plain, strict=True)
-    except ValidationError:
-        one = get_args(kind)[0] if several else next((k for k in get_args(kind) if k is not type(None)), kind)
-        words = _WORDS.get(one, "what its page in the guide shows")
-        raise SettingError(f"{metric}.{name}: give {words}{', or several as [A, B]' * several}") from None
+        return metric.settings(**values)
+    except ValidationError as error:
+        raise settings_error(metric.name, error) from None
 
 
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a name"}
-
-
-def _frozen(value: Any) -> Any:
+def _freeze(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(_frozen(item) for item in value)
+        return tuple(_freeze(item) for item in value)
     return value.item() if isinstance(value, np.generic) else value
+
+
+def choose_metrics(metrics: Sequence[str] | None, settings: Given) -> list[str]:
+    """The names of the metrics to compute: those given, or all of ours that have the settings they need.
+
+    Raises:
+        SettingError: for an unknown name, or settings of a metric that is not computed.
+    """
+    for name in settings:
+        metric_named(name)
+    if metrics is None:
+        ours = [name for name, metric in METRICS.items() if not metric.needs or name in settings]
+        return ours + [name for name in settings if name not in METRICS]
+    names = list(dict.fromkeys([metrics] if isinstance(metrics, str) else metrics))
+    for name in names:
+        metric_named(name)
+    unused = [name for name in settings if name not in names]
+    if unused:
+        raise SettingError(f"settings are given for {unused[0]}, which is not among the metrics; add it")
+    return names
+
+
+def measure(
+    real: Rows,
+    synthetic: Rows,
+    schema: Schema,
+    metrics: Sequence[str] | None = None,
+    settings: Given | None = None,
+    *,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> list[Score]:
+    """Compute several metrics on the same two tables; each draws from a generator of its own.
+
+    Args:
+        real: the real rows.
+        synthetic: the synthetic rows.
+        schema: what is public about both.
+        metrics: names; None: all that can run.
+        settings: settings by metric, as plain values.
+        seed: the same tables, settings and seed give the same scores.
+        progress: called before each metric.
+
+    **Privacy.** Scores are computed from real rows: for the custodian only.
+
+    Raises:
+        SettingError: for an unknown metric or setting.
+    """
+    settings = settings or {}
+    names = choose_metrics(metrics, settings)
+    metrics_by_name = {name: metric_named(name) for name in names}
+    ready = [(metric, read_settings(metric, settings.get(name, {}))) for name, metric in metrics_by_name.items()]
+    scores = []
+    for place, (metric, given) in enumerate(ready):
+        progress(Step("evaluate", place / len(ready), metric.title))
+        rng = np.random.default_rng([seed, zlib.crc32(metric.name.encode())])
+        scores.append(metric.measure(real, synthetic, schema, given, rng))
+    return scores

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from understudy.metric.propensity import Settings, chosen_complexity, held_out, in_sample, stacked
-from understudy.metric.protocol import Metric, Part, Score
+from understudy.metric.base import Metric, Part, Score
+from understudy.metric.propensity import Settings, choose_complexity, score_held_out, score_in_sample, stack_tables
 from understudy.metric.tables import Rows
 from understudy.schema import Schema
 
 
 def specks(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
     """The largest gap between the distributions of propensity scores of real and of synthetic rows."""
-    data = stacked(real, synthetic, settings, rng)
+    data = stack_tables(real, synthetic, settings, rng)
     parts = []
     for model in settings.models:
-        complexity = chosen_complexity(model, data, rng)
-        parts.append(Part("model", model, in_sample(model, data, complexity).distance))
+        complexity = choose_complexity(model, data, rng)
+        parts.append(Part("model", model, score_in_sample(model, data, complexity).distance))
         if settings.cross_validated:
-            parts.append(Part("model", f"{model}, cross-validated", held_out(model, data, complexity, rng).distance))
+            parts.append(
+                Part("model", f"{model}, cross-validated", score_held_out(model, data, complexity, rng).distance)
+            )
     return Score(METRIC.name, parts[0].value, "lower", 0.0, tuple(parts), data.notes)
 
 

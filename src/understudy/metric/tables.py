@@ -1,4 +1,4 @@
-"""What settings are checked for, in the same words everywhere."""
+"""Tables as metrics see them: rows with codes and numbers, and the counts of two tables cell by cell."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from math import comb
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SchemaError, SettingError
-from understudy.metric.protocol import Counted
+from understudy.metric.base import Counted
 from understudy.schema import Dialect, Schema
 from understudy.schema.frames import arrow_columns
 from understudy.schema.kinds.coded import Coded
@@ -21,43 +21,16 @@ from understudy.schema.kinds.measured import Measured
 from understudy.tabulate import Counts, SparseCounts, marginals
 
 
-def at_least(setting: str, value: Any, least: float) -> None:
-    """Refuse a number below `least`.
-
-    Raises:
-        SettingError: naming the setting.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-        raise SettingError(f"{setting} must be a number of at least {least:g}; correct it")
-
-
-def coded_column(schema: Schema, name: str, setting: str) -> Coded:
-    """The synthesised column of that name.
-
-    Raises:
-        SettingError: naming the setting and the columns there are.
-    """
-    for column in schema.coded:
-        if column.name == name:
-            return column
-    choices = ", ".join(column.name for column in schema.coded)
-    raise SettingError(f"{setting}: there is no synthesised column {name!r}; the choices are {choices}")
-
-
-# ----------------------------------------------------------------------------------------------------
-# A table as metrics see it: codes for counting, numbers for measuring; taken whole or as an explicit sample.
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Rows:
     """A table in memory, coded by a schema.
 
     Attributes:
-        schema: the schema of the columns that are there.
+        schema: the schema of the columns that the table has.
         codes: one array of codes by coded column.
         units: by numeric column, the values in units of its axis; NaN where a cell is missing or unknown.
 
-    **Privacy.** As private as the rows it was made of; its text form tells nothing about them.
+    **Privacy.** As private as its rows; its text form says nothing about them.
     """
 
     schema: Schema
@@ -78,7 +51,7 @@ class Rows:
             SchemaError: when a column is missing.
             InputError: when no row is left.
         """
-        schema = _present(frame, schema) if partial else schema
+        schema = _keep_columns(frame, schema) if partial else schema
         encoded = schema.encode(frame)
         measured = [column for column in schema.coded if isinstance(column, Measured)]
         cells, rows = (
@@ -97,12 +70,12 @@ class Rows:
 
     @property
     def domain(self) -> Domain:
-        """The coded columns that are there."""
+        """The coded columns of the table."""
         return self.schema.domain
 
     @property
     def rows(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(next(iter(self.codes.values())))
 
     def __repr__(self) -> str:
@@ -113,19 +86,19 @@ class Rows:
         return marginals(self.codes, self.domain, cliques)
 
     def take(self, index: NDArray[Any]) -> Rows:
-        """Some of the rows, in the order asked."""
+        """The rows at these places, in their order."""
         return replace(
             self,
             codes={name: array[index] for name, array in self.codes.items()},
             units={name: array[index] for name, array in self.units.items()},
         )
 
-    def sampled(self, rows: int, rng: np.random.Generator) -> Rows:
-        """At most so many rows, drawn without replacement; itself when it has no more."""
+    def sample(self, rows: int, rng: np.random.Generator) -> Rows:
+        """Draw at most so many rows without replacement; the same table when it has no more."""
         return self if self.rows <= rows else self.take(np.sort(rng.choice(self.rows, rows, replace=False)))
 
-    def halves(self, rng: np.random.Generator) -> tuple[Rows, Rows]:
-        """Two halves at random.
+    def split(self, rng: np.random.Generator) -> tuple[Rows, Rows]:
+        """Split the rows into two halves at random.
 
         Raises:
             InputError: when there are fewer than two rows.
@@ -136,8 +109,8 @@ class Rows:
         return self.take(np.sort(order[: self.rows // 2])), self.take(np.sort(order[self.rows // 2 :]))
 
 
-def require_same(real: Any, synthetic: Any) -> Domain:
-    """The domain of two tables that have the same columns.
+def require_same_columns(real: Any, synthetic: Any) -> Domain:
+    """The domain of two tables; an error when their columns differ.
 
     Raises:
         SchemaError: naming the columns that one of them lacks.
@@ -154,12 +127,25 @@ def require_same(real: Any, synthetic: Any) -> Domain:
     return domain
 
 
-def ordered(column: Coded) -> bool:
+def find_column(schema: Schema, name: str, setting: str) -> Coded:
+    """The synthesised column of that name.
+
+    Raises:
+        SettingError: naming the setting and the columns there are.
+    """
+    for column in schema.coded:
+        if column.name == name:
+            return column
+    choices = ", ".join(column.name for column in schema.coded)
+    raise SettingError(f"{setting}: there is no synthesised column {name!r}; the choices are {choices}")
+
+
+def is_ordered(column: Coded) -> bool:
     """Whether a column's codes have a meaningful order."""
     return isinstance(column, Measured) or column.kind == "ordinal"
 
 
-def _present(frame: Any, schema: Schema) -> Schema:
+def _keep_columns(frame: Any, schema: Schema) -> Schema:
     labels: Sequence[Any] = getattr(frame, "column_names", None) or list(frame.columns)
     names = {str(label) for label in labels}
     kept = tuple(c for c in schema.columns if not isinstance(c, Coded) or c.name in names)
@@ -175,11 +161,7 @@ def _units(column: Measured, cells: Any, dialect: Dialect) -> NDArray[np.float64
     return np.where(valid, clipped, np.nan)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Two counted tables side by side, cell by cell, whether they are dense or sparse.
-
-
-_T = TypeVar("_T")
+# -- two counted tables --
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,31 +181,31 @@ class Pair:
     synthetic: NDArray[np.float64]
 
     def distance(self) -> float:
-        """The L1 distance of the two tables as shares, 0 to 2; an empty table is as far as can be."""
+        """The L1 distance of the two tables as shares, 0 to 2; the largest for an empty table."""
         n, m = self.real.sum(), self.synthetic.sum()
         if not n or not m:
             return 0.0 if n == m else 2.0
         return float(np.abs(self.real / n - self.synthetic / m).sum())
 
 
-def pairs(real: Counted, synthetic: Counted, cliques: Iterable[Clique]) -> Iterator[Pair]:
-    """Both tables' counts of each clique, in the order asked."""
-    asked = list(cliques)
-    for (clique, one), (_, other) in zip(real.counts(asked), synthetic.counts(asked), strict=True):
-        yield Pair(clique, *aligned(one, other))
+def count_pairs(real: Counted, synthetic: Counted, cliques: Iterable[Clique]) -> Iterator[Pair]:
+    """The counts of both tables for each clique, in the order of the cliques."""
+    wanted = list(cliques)
+    for (clique, one), (_, other) in zip(real.counts(wanted), synthetic.counts(wanted), strict=True):
+        yield Pair(clique, *align(one, other))
 
 
-def aligned(one: Counts, other: Counts) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
-    """The cells that either table uses, with both tables' counts."""
-    cells = np.union1d(_used(one), _used(other))
-    return cells, _at(one, cells), _at(other, cells)
+def align(one: Counts, other: Counts) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+    """The cells that hold a row in either table, and the counts of both tables there."""
+    cells = np.union1d(_used_cells(one), _used_cells(other))
+    return cells, _counts_at(one, cells), _counts_at(other, cells)
 
 
-def _used(table: Counts) -> NDArray[np.int64]:
+def _used_cells(table: Counts) -> NDArray[np.int64]:
     return table.cells if isinstance(table, SparseCounts) else np.flatnonzero(table)
 
 
-def _at(table: Counts, cells: NDArray[np.int64]) -> NDArray[np.float64]:
+def _counts_at(table: Counts, cells: NDArray[np.int64]) -> NDArray[np.float64]:
     if not isinstance(table, SparseCounts):
         return table[cells].astype(np.float64)
     found = np.zeros(len(cells))
@@ -231,8 +213,8 @@ def _at(table: Counts, cells: NDArray[np.int64]) -> NDArray[np.float64]:
     return found
 
 
-def some_ways(columns: Iterable[str], way: int, most: int, rng: np.random.Generator) -> tuple[list[Clique], bool]:
-    """At most so many sets of `way` columns, drawn without replacement; and whether some were left out."""
+def draw_cliques(columns: Iterable[str], way: int, most: int, rng: np.random.Generator) -> tuple[list[Clique], bool]:
+    """Draw at most so many sets of `way` columns without replacement; also return whether some were left out."""
     names = list(columns)
     if comb(len(names), way) <= most:
         return list(combinations(names, way)), False
@@ -245,6 +227,6 @@ def some_ways(columns: Iterable[str], way: int, most: int, rng: np.random.Genera
     return [tuple(names[place] for place in places) for places in sorted(drawn)], True
 
 
-def named(clique: Clique) -> str:
-    """A clique in words."""
+def clique_text(clique: Clique) -> str:
+    """The columns of a clique as one text, such as "age x sex"."""
     return " x ".join(clique)

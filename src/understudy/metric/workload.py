@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
+from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
-from understudy.metric.protocol import Counted, Metric, Part, Score
-from understudy.metric.tables import Pair, Rows, at_least, coded_column, named, pairs, require_same, some_ways
+from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
+from understudy.metric.tables import (
+    Pair,
+    Rows,
+    clique_text,
+    count_pairs,
+    draw_cliques,
+    find_column,
+    require_same_columns,
+)
 from understudy.schema import Schema
 
 
-@dataclass(frozen=True, kw_only=True)
+@settings_class(frozen=True, kw_only=True, config=STRICT)
 class Settings:
-    """How `workload` is computed.
+    """Settings of `workload`.
 
     Attributes:
         cliques: the marginals, or None for all sets of `ways` columns.
@@ -27,9 +37,9 @@ class Settings:
     """
 
     cliques: tuple[Clique, ...] | None = None
-    weights: tuple[float, ...] | None = None
-    ways: tuple[int, ...] = (1, 2, 3)
-    most: int = 300
+    weights: tuple[Annotated[float, Field(ge=0)], ...] | None = None
+    ways: tuple[Positive, ...] = (1, 2, 3)
+    most: Positive = 300
     weight: str | None = None
 
 
@@ -39,41 +49,39 @@ def workload(real: Counted, synthetic: Counted, schema: Schema, settings: Settin
     The part ``share`` is the mean total variation distance of the normalised tables, which a different number of rows
     leaves untouched. With `weight`, every row counts with its weight.
     """
-    domain = require_same(real, synthetic)
-    cliques, weights, notes = _chosen(domain, settings, rng)
+    domain = require_same_columns(real, synthetic)
+    cliques, weights, notes = _choose_cliques(domain, settings, rng)
     if settings.weight is not None:
-        found = _weighted(real, synthetic, schema, settings.weight, cliques)
+        found = _weigh_tables(real, synthetic, schema, settings.weight, cliques)
         totals = [Part("total", "real", found[1]), Part("total", "synthetic", found[2])]
         tables, size = found[0], found[1]
         notes = (*notes, f"Every row counts with its weight {settings.weight}.")
     else:
-        tables, size, totals = list(pairs(real, synthetic, cliques)), float(real.rows), []
+        tables, size, totals = list(count_pairs(real, synthetic, cliques)), float(real.rows), []
     norms = _norms(tables, size, weights)
     shares = np.array([table.distance() / 2 for table in tables])
     parts = [Part("norm", name, value) for name, value in norms.items()]
     parts += [Part("share", "mean", float(shares.mean())), *totals]
     order = np.argsort(-shares, kind="stable")
-    parts += [Part("marginal", named(cliques[place]), float(shares[place])) for place in order]
+    parts += [Part("marginal", clique_text(cliques[place]), float(shares[place])) for place in order]
     return Score(METRIC.name, norms["l1"], "lower", 0.0, tuple(parts), notes)
 
 
-def _chosen(
+def _choose_cliques(
     domain: Domain, settings: Settings, rng: np.random.Generator
 ) -> tuple[list[Clique], NDArray[np.float64], tuple[str, ...]]:
     notes: tuple[str, ...] = ()
     if settings.cliques is not None:
         cliques = [domain.check(clique) for clique in settings.cliques]
     else:
-        at_least("workload.most", settings.most, 1)
         cliques = []
         for way in settings.ways:
-            at_least("workload.ways", way, 1)
-            some, left_out = some_ways(domain, min(way, len(domain)), settings.most, rng)
+            some, left_out = draw_cliques(domain, min(way, len(domain)), settings.most, rng)
             cliques += [clique for clique in some if clique not in cliques]
             if left_out:
                 notes += (f"{len(some)} of the {way}-way marginals were drawn at random.",)
     weights = np.ones(len(cliques)) if settings.weights is None else np.asarray(settings.weights, dtype=np.float64)
-    if not cliques or weights.shape != (len(cliques),) or not (weights >= 0).all():
+    if not cliques or weights.shape != (len(cliques),):
         raise SettingError("workload: give at least one clique, and one weight of at least 0 for each")
     return cliques, weights, notes
 
@@ -89,20 +97,20 @@ def _norms(tables: list[Pair], size: float, weights: NDArray[np.float64]) -> dic
     return {name: float(weights @ np.asarray(values)) / scale for name, values in each.items()}
 
 
-def _weighted(
+def _weigh_tables(
     real: Counted, synthetic: Counted, schema: Schema, weight: str, cliques: list[Clique]
 ) -> tuple[list[Pair], float, float]:
-    """The same tables with every row counted by its weight; a missing or negative weight counts as 0."""
+    """The marginals with every row counted by its weight; a missing or negative weight counts as 0."""
     if not isinstance(real, Rows) or not isinstance(synthetic, Rows):
         raise SettingError("workload.weight needs rows; counts alone cannot be weighted")
     if not isinstance(weight, str) or weight not in real.units:
-        raise SettingError(f"workload.weight: {coded_column(schema, weight, 'workload.weight').name!r} is not numeric")
+        raise SettingError(f"workload.weight: {find_column(schema, weight, 'workload.weight').name!r} is not numeric")
     masses = [np.maximum(np.nan_to_num(table.units[weight]), 0.0) for table in (real, synthetic)]
     if not masses[0].sum() > 0:
         raise SettingError(f"workload.weight: the weights of {weight!r} add up to nothing; choose another column")
     found = []
     for clique in cliques:
-        sides = [_sums(table, mass, clique) for table, mass in zip((real, synthetic), masses, strict=True)]
+        sides = [_sum_weights(table, mass, clique) for table, mass in zip((real, synthetic), masses, strict=True)]
         cells = np.union1d(sides[0][0], sides[1][0])
         filled = []
         for used, sums in sides:
@@ -113,7 +121,9 @@ def _weighted(
     return found, float(masses[0].sum()), float(masses[1].sum())
 
 
-def _sums(table: Rows, mass: NDArray[np.float64], clique: Clique) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _sum_weights(
+    table: Rows, mass: NDArray[np.float64], clique: Clique
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     flat = np.zeros(table.rows, np.int64)
     for column in clique:
         flat = flat * table.domain[column] + table.codes[column]

@@ -159,7 +159,7 @@ def merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any]]:
 
 
 def _named(name: str, codes: list[int], schema: Schema) -> list[Any]:
-    from understudy.metric.labels import code_labels  # the metrics are not needed to open a release
+    from understudy.schema.labels import code_labels  # the metrics are not needed to open a release
 
     column = next((column for column in schema.coded if column.name == name), None)
     if column is None:

@@ -7,7 +7,7 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.metric.protocol import Counted
+from understudy.metric.base import Counted
 from understudy.tabulate import SparseCounts
 
 MOST = 24

@@ -12,8 +12,7 @@ import numpy as np
 
 from understudy.domain import Clique
 from understudy.errors import InputError
-from understudy.metric.labels import axis_ends, code_labels
-from understudy.metric.tables import Rows, ordered
+from understudy.metric.tables import Rows, is_ordered
 from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload
 from understudy.progress import Progress, Step, silent
@@ -34,6 +33,7 @@ from understudy.report.public import (
 )
 from understudy.report.scores import Placed, placed_scores
 from understudy.schema.kinds.coded import Coded
+from understudy.schema.labels import axis_ends, code_labels
 
 _SAMPLE = 100_000
 _SHOWN = 24
@@ -157,7 +157,7 @@ def _column(
         svg.Bar(label, float(share[code]), noise, None if truth is None else float(truth[code]))
         for code, label in enumerate(labels)
     ]
-    in_order = ordered(column)
+    in_order = is_ordered(column)
     ordinary, special = bars[: column.ordinary], bars[column.ordinary :]
     shown = ordinary if in_order and len(ordinary) > 12 else _largest(bars)
     return {

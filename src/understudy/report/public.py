@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique
-from understudy.metric.labels import code_labels
 from understudy.metric.tables import Rows
 from understudy.release import Release
 from understudy.release.rare import members_of
 from understudy.schema.kinds.coded import Coded
+from understudy.schema.labels import code_labels
 
 CAUTION = 3.0
 """A count is called weak when it is below this multiple of its noise's standard deviation."""

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.metric.battery import chosen_metrics, measure
-from understudy.metric.protocol import Metric, Score
-from understudy.metric.registry import metric_named
+from understudy.metric.base import Metric, Score
+from understudy.metric.registry import choose_metrics, measure, metric_named
 from understudy.metric.tables import Rows
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Schema
@@ -57,11 +56,11 @@ def placed_scores(
     **Privacy.** Scores are made of real rows: for the custodian only.
     """
     given = {name: dict(values) for name, values in (settings or {}).items()}
-    names = chosen_metrics(None, given)
+    names = choose_metrics(None, given)
     for name in names:
         given[name] = REPORTED.get(name, {}) | given.get(name, {})
     rng = np.random.default_rng([seed, 2])
-    one, other = real.halves(rng)
+    one, other = real.split(rng)
     tables = {"stand-in": (real, standin), "halves": (one, other), "independent": (real, shuffled(real, rng))}
     columns = []
     for place, (word, (left, right)) in enumerate(tables.items()):

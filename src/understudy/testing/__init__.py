@@ -1,13 +1,14 @@
-"""For tests, ours and those of packages that add a mechanism. Nothing here protects anybody.
+"""Checks for the tests of this package and of packages that add a mechanism. Nothing here protects anybody.
 
 | module | what it is for |
 |---|---|
 | `contract` | the checks that every mechanism passes: `check_mechanism(Mine())` |
-| `spy` | watches every draw of noise and works the privacy cost out again, from first principles |
-| `twin` | replays what the gate answered on one table over another table: nothing else may differ |
-| `canary` | looks for values of the table in files, messages and errors |
-| `audit` | a lower bound of epsilon from many runs on two neighbouring tables |
-| `tables` | small sources of coded rows, and one that must not be read |
+| `spy` | records every draw of noise and computes the privacy cost again, from first principles |
+| `twin` | replays the gate's answers on one table for another table: nothing else may differ |
+| `canary` | searches files, messages and errors for values of the table |
+| `audit` | measures a lower bound of epsilon by many runs on two neighbouring tables; tests a law of counts |
+| `trials` | neighbouring tables for the audit of each stage of the gate |
+| `tables` | small sources of coded rows, and a source that must not be read |
 
 `insecure(seed)` is the only test mode: noise drawn within it is reproducible, everything made within it is marked, and
 the book refuses it. The modules are imported where they are used: `import understudy` does not load them.
@@ -17,4 +18,10 @@ from __future__ import annotations
 
 from understudy.gate.randomness import insecure
 
-__all__ = ["insecure"]
+__all__ = ["expect", "insecure"]
+
+
+def expect(condition: object, message: str) -> None:
+    """Raise an AssertionError with this message unless the condition holds, also under ``python -O``."""
+    if not condition:
+        raise AssertionError(message)

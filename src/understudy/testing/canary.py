@@ -1,7 +1,6 @@
-"""The canary: values that occur nowhere but in the table, and a search for them in everything that a run leaves behind.
+"""The canary: values that occur only in the table, and a search for them in everything that a run leaves behind.
 
-Looked for as text, in several encodings, as binary numbers, and inside zip members and compressed lines: where a leak
-would really hide.
+The search covers text in several encodings, binary numbers, members of zip files and compressed lines.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 
-from understudy.testing.expect import expect
-from understudy.testing.twin import told
+from understudy.testing import expect
+from understudy.testing.twin import describe_error
 
 
 @dataclass(frozen=True)
@@ -34,36 +33,38 @@ class Canary:
     number: int = 918_273_645_546_372
 
     def forms(self) -> tuple[bytes, ...]:
-        """Every form in which the canary is looked for."""
+        """All byte strings that the search looks for."""
         words = [self.word.encode(code) for code in ("utf-8", "utf-16-le", "utf-32-le")]
         numbers = [str(self.number).encode(), f"{self.number:_}".encode(), f"{self.number:,}".encode()]
         binary = [struct.pack("<q", self.number), struct.pack("<d", self.number), struct.pack(">q", self.number)]
         return (*words, *numbers, *binary, self.word.encode().hex().encode())
 
-    def found(self, content: bytes) -> bool:
-        """Whether the canary is in these bytes, or in something packed within them."""
+    def is_in(self, content: bytes) -> bool:
+        """Whether the canary is in these bytes, or in what is packed in them."""
         return any(form.lower() in layer.lower() for layer in _layers(content) for form in self.forms())
 
     def check_absent(self, outputs: Iterable[tuple[str, bytes]]) -> None:
-        """No output holds the canary.
+        """Check that no output holds the canary.
 
         Raises:
             AssertionError: naming the output, not its content.
         """
         for name, content in outputs:
-            expect(not self.found(name.encode()), "the canary is in the name of an output")
-            expect(not self.found(content), f"the canary is in {name}")
+            expect(not self.is_in(name.encode()), "the canary is in the name of an output")
+            expect(not self.is_in(content), f"the canary is in {name}")
 
     def check_error(self, error: BaseException) -> None:
-        """Neither the error nor anything that it leads to tells the canary.
+        """Check that neither the error nor its causes hold the canary.
 
         Raises:
             AssertionError: naming the kind of error.
         """
-        expect(not self.found(told(error).encode()), f"the canary is in a {type(error).__name__} or its context")
+        expect(
+            not self.is_in(describe_error(error).encode()), f"the canary is in a {type(error).__name__} or its context"
+        )
 
     def check_folder(self, folder: Path) -> None:
-        """No file below the folder holds the canary.
+        """Check that no file below the folder holds the canary.
 
         Raises:
             AssertionError: naming the file.
@@ -73,7 +74,7 @@ class Canary:
 
 
 def _layers(content: bytes) -> Iterator[bytes]:
-    """The bytes themselves and what is packed in them: zip members, compressed base64 in JSON lines."""
+    """The bytes and what is packed in them: members of zip files, compressed base64 in JSON lines."""
     yield content
     if zipfile.is_zipfile(BytesIO(content)):
         with zipfile.ZipFile(BytesIO(content)) as archive:

@@ -1,9 +1,9 @@
-"""The contract: what every mechanism must do, ours and those of other packages.
+"""The contract: checks that every mechanism passes, ours and those of other packages.
 
 ```python
 from understudy.testing.contract import CHECKS, check_mechanism
 
-check_mechanism(Mine())                      # all of them; or one by one, for a test report that names each:
+check_mechanism(Mine())                      # all checks; or one by one, so that a test report names each:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_contract(check):
@@ -33,10 +33,10 @@ from understudy.mechanism import Fit, Mechanism
 from understudy.mechanism.registry import mechanism_classes
 from understudy.model.registry import MODELS
 from understudy.progress import Step
-from understudy.testing.expect import expect
+from understudy.testing import expect
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource
-from understudy.testing.twin import recording, replaying
+from understudy.testing.twin import record_answers, replay_answers
 
 __all__ = ["CHECKS", "SIZES", "check_mechanism"]
 
@@ -45,7 +45,7 @@ SIZES = {"a": 3, "b": 2, "c": 4, "d": 1}
 
 
 def check_settings(mechanism: Mechanism) -> None:
-    """A frozen, keyword-only dataclass of plain settings, registered under its name, that JSON keeps."""
+    """Its settings are a frozen, keyword-only dataclass that survives JSON, and it is registered under its name."""
     kind: Any = type(mechanism)
     expect(dataclasses.is_dataclass(kind), "a mechanism is a dataclass of its settings")
     parameters = kind.__dataclass_params__
@@ -59,7 +59,7 @@ def check_settings(mechanism: Mechanism) -> None:
 
 
 def check_spending(mechanism: Mechanism) -> None:
-    """Under every kind of budget and both relations: what was drawn is what was paid, and is within budget."""
+    """For every kind of budget and of neighbours, the noise drawn matches the charges, which are within budget."""
     for budget in _budgets(mechanism):
         for max_rows, public in ((1, None), (3, None), (1, 60), (3, 60)):
             source = CodedSource(SIZES, _rows(60), max_rows=max_rows, rows_public=public)
@@ -71,7 +71,7 @@ def check_spending(mechanism: Mechanism) -> None:
 
 
 def check_share(mechanism: Mechanism) -> None:
-    """It stays within the share it was given, which may be less than the table's budget."""
+    """It stays within the share that it was given, which may be less than the table's budget."""
     budget = Budget.of(rho=2.0)
     table = PrivateTable(CodedSource(SIZES, _rows(60)), budget)
     mechanism.fit(table, rho=0.5)
@@ -79,7 +79,7 @@ def check_share(mechanism: Mechanism) -> None:
 
 
 def check_refusal(mechanism: Mechanism) -> None:
-    """A budget that is spent already means a refusal before rows are read, not another way to them."""
+    """A share above the budget is refused before rows are read."""
     table = PrivateTable(SealedSource(SIZES, _rows(60)), Budget.of(rho=1e-3))
     try:
         mechanism.fit(table, rho=1.0)
@@ -89,17 +89,17 @@ def check_refusal(mechanism: Mechanism) -> None:
 
 
 def check_twin(mechanism: Mechanism) -> None:
-    """Given the same answers, the same fit and the same progress, whatever the rows: all it knows came by the gate."""
+    """The same answers give the same fit and progress whatever the rows: all that it knows came through the gate."""
     for budget in _budgets(mechanism):
-        with recording() as answers:
+        with record_answers() as answers:
             first = _transcript(mechanism, CodedSource(SIZES, _rows(60)), budget)
-        with replaying(answers):
+        with replay_answers(answers):
             second = _transcript(mechanism, CodedSource(SIZES, _rows(7, seed=5)), budget)
         expect(first == second, "the fit depends on rows in a way that did not pass the gate")
 
 
 def check_extremes(mechanism: Mechanism) -> None:
-    """An empty table, a single row, a single column, little and much budget: always a fit, never an error."""
+    """It fits an empty table, a single row, a single column, with little and with much budget, without an error."""
     cases = [(SIZES, []), (SIZES, _rows(1)), ({"only": 5}, [[3]] * 9), ({"one": 1, "two": 1}, [[0, 0]])]
     for sizes, rows in cases:
         for rho in (1e-3, 100.0):
@@ -108,16 +108,16 @@ def check_extremes(mechanism: Mechanism) -> None:
 
 
 def check_public_rows(mechanism: Mechanism) -> None:
-    """Where the number of rows is public, the model has it."""
+    """Where the number of rows is public, it is the model's total."""
     table = PrivateTable(CodedSource(SIZES, _rows(60), rows_public=60), Budget.of(rho=1.0))
     total = mechanism.fit(table, rho=1.0).model.total
     expect(abs(total - 60) < 1e-6 * 60, "the declared number of rows is not the model's total")
 
 
 def check_finish(mechanism: Mechanism) -> None:
-    """Whatever part had been measured when a run was interrupted can be finished, at no cost and without rows."""
+    """It can finish from any part of the measurements, at no cost and without rows, as after an interruption."""
     table = PrivateTable(CodedSource(SIZES, _rows(60)), Budget.of(rho=1.0))
-    with recording() as answers:
+    with record_answers() as answers:
         fit = mechanism.fit(table, rho=1.0)
     measured = [answer for answer in answers if hasattr(answer, "clique")]
     for part in (measured[:1], measured[: len(measured) // 2 + 1], measured):
@@ -126,7 +126,7 @@ def check_finish(mechanism: Mechanism) -> None:
 
 
 def check_rules(mechanism: Mechanism) -> None:
-    """What the domain forbids has no chance and is in no row, whatever the rows say; footprints know of rules."""
+    """Cells that the domain forbids have no probability and no sampled row; footprints work with rules."""
     mask = np.zeros((SIZES["a"], SIZES["c"]), np.bool_)
     mask[0, 1:] = mask[2, 0] = True
     source = CodedSource(SIZES, _rows(200))
@@ -143,9 +143,9 @@ def check_rules(mechanism: Mechanism) -> None:
 
 
 def check_footprint(mechanism: Mechanism) -> None:
-    """What a run needs is told from the domain alone, in whole bytes."""
-    print_ = mechanism.footprint(CodedSource(SIZES, []).domain)
-    for size in (print_.memory_bytes, print_.disk_bytes):
+    """The footprint depends on the domain alone, in whole bytes."""
+    needed = mechanism.footprint(CodedSource(SIZES, []).domain)
+    for size in (needed.memory_bytes, needed.disk_bytes):
         expect(isinstance(size, int) and size > 0, "a footprint is a positive number of bytes")
 
 
@@ -159,7 +159,7 @@ def check_manners(mechanism: Mechanism) -> None:
         mechanism.fit(table, rho=1.0, progress=steps.append)
     expect(not out.getvalue(), "a mechanism prints nothing")
     expect(str(np.random.get_state()) == state, "numpy's global random state was used")  # noqa: NPY002
-    expect(steps and all(isinstance(step, Step) for step in steps), "progress is told in steps")
+    expect(steps and all(isinstance(step, Step) for step in steps), "progress is reported in steps")
 
 
 CHECKS: tuple[Callable[[Mechanism], None], ...] = (
@@ -182,7 +182,7 @@ def check_mechanism(mechanism: Mechanism) -> None:
     """Run every check.
 
     Raises:
-        AssertionError: with the first thing that is not as it must be.
+        AssertionError: with the message of the first check that fails.
     """
     for check in CHECKS:
         check(mechanism)
@@ -232,7 +232,7 @@ def _check_fit(fit: Fit, table: PrivateTable) -> None:
 
 
 def _transcript(mechanism: Mechanism, source: CodedSource, budget: Budget) -> Any:
-    """Everything about a fit that others can see."""
+    """All that can be seen of a fit."""
     steps: list[Step] = []
     try:
         table = PrivateTable(source, budget)

@@ -1,7 +1,7 @@
-"""The spy: it watches every draw of noise and every choice, and works the privacy cost out again by itself.
+"""The spy: it records every draw of noise and every choice, and computes the privacy cost independently.
 
-It shares nothing with the code that it watches: its sensitivities are written out below, its costs come from the noise
-that was really drawn, and the sum must equal the receipt's, as exact fractions. It also checks that an answer is the
+It shares nothing with the code that it watches: its sensitivities are written out below, its costs are those of the
+noise that was drawn, and their sum must equal the receipt's as exact fractions. It also checks that every answer is the
 exact count plus that noise.
 """
 
@@ -23,12 +23,12 @@ from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.gate.noise import NOISES
 from understudy.measurement import Measurement
-from understudy.testing.expect import expect
+from understudy.testing import expect
 
 
 @dataclass(frozen=True)
-class Seen:
-    """One draw or choice, with its cost worked out by the spy: `rho`, `epsilon` where the noise has one, `delta`."""
+class Observation:
+    """One draw or choice with the cost that the spy computed: `rho`, `epsilon` where the noise has one, `delta`."""
 
     what: str
     law: str
@@ -38,22 +38,22 @@ class Seen:
     delta: float = 0.0
 
 
-class _Watched:
-    """A noise source that tells the spy what was asked of it."""
+class _WatchedNoise:
+    """A noise source that reports every draw to the spy."""
 
     def __init__(self, spy: Spy, inner: Any) -> None:
         self._spy, self._inner = spy, inner
 
     def gaussian(self, sigma: Any, size: Any) -> NDArray[np.int64]:
-        return self._spy._drew("gaussian", sigma, self._inner.gaussian(sigma, size))
+        return self._spy._record_draw("gaussian", sigma, self._inner.gaussian(sigma, size))
 
     def laplace(self, scale: Any, size: Any) -> NDArray[np.int64]:
-        return self._spy._drew("laplace", scale, self._inner.laplace(scale, size))
+        return self._spy._record_draw("laplace", scale, self._inner.laplace(scale, size))
 
 
 @dataclass
 class Spy:
-    """A context in which every `PrivateTable` is watched.
+    """A context in which every `PrivateTable` is observed.
 
     >>> from understudy.accounting import Budget
     >>> from understudy.testing.tables import CodedSource
@@ -64,7 +64,7 @@ class Spy:
     True
     """
 
-    seen: list[Seen] = field(default_factory=list)
+    seen: list[Observation] = field(default_factory=list)
     _what: str = ""
     _now: tuple[int, int] = (1, 1)
     _draws: list[NDArray[np.int64]] = field(default_factory=list)
@@ -73,17 +73,17 @@ class Spy:
 
     @property
     def rho(self) -> Fraction:
-        """What everything seen costs in zCDP."""
+        """The zCDP cost of everything observed."""
         return sum((one.rho for one in self.seen), Fraction(0))
 
     @property
     def delta(self) -> float:
-        """What all thresholds seen cost in delta."""
+        """The delta of all thresholds observed."""
         return sum(one.delta for one in self.seen)
 
     @property
     def epsilon(self) -> Fraction | None:
-        """What everything seen costs in pure DP, or None where some of it has no such cost."""
+        """The pure DP cost of everything observed, or None where part of it has no such cost."""
         costs = [one.epsilon for one in self.seen]
         return None if None in costs else sum((cost for cost in costs if cost is not None), Fraction(0))
 
@@ -100,7 +100,7 @@ class Spy:
             ("values", self._values(table.values)),
         ):
             self._stack.enter_context(patch.object(table, name, wrapped))
-        choose = self._chose(vars(gate)["exponential_mechanism"])
+        choose = self._record_choice(vars(gate)["exponential_mechanism"])
         self._stack.enter_context(patch.object(gate, "exponential_mechanism", choose))
         return self
 
@@ -111,11 +111,11 @@ class Spy:
         def init(table: Any, source: Any, budget: Any, *, noise: Any = "exact", **rest: Any) -> None:
             original(table, source, budget, noise=noise, **rest)
             inner = NOISES[noise] if isinstance(noise, str) else noise
-            table._PrivateTable__noise = _Watched(self, inner)
+            table._PrivateTable__noise = _WatchedNoise(self, inner)
 
         return init
 
-    def _drew(self, law: str, scale: Any, draw: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _record_draw(self, law: str, scale: Any, draw: NDArray[np.int64]) -> NDArray[np.int64]:
         k, replaced = self._now
         exact = Fraction(scale)
         if self._what in ("measure", "tally", "values"):
@@ -128,11 +128,11 @@ class Spy:
             squared = Fraction((4 * k * (1 + replaced)) ** 2 * len(draw))
         epsilon = l1 / exact if law == "laplace" else None
         rho = squared / (2 * exact**2) if epsilon is None else epsilon**2 / 2
-        self.seen.append(Seen(self._what, law, exact, rho, epsilon))
+        self.seen.append(Observation(self._what, law, exact, rho, epsilon))
         self._draws.append(draw.copy())
         return draw
 
-    def _chose(self, original: Callable[..., int]) -> Callable[..., int]:
+    def _record_choice(self, original: Callable[..., int]) -> Callable[..., int]:
         def choose(scores: Sequence[int], rate: Fraction) -> int:
             self._choice = (list(scores), Fraction(rate))
             return original(scores, rate)
@@ -150,7 +150,7 @@ class Spy:
             self._start("measure", table)
             answers: list[Measurement] = original(table, wanted, **rest)
             counts = dict(table._counts([answer.clique for answer in answers]))
-            _same_noise(answers, counts, self._draws)
+            _check_noise(answers, counts, self._draws)
             return answers
 
         return measure
@@ -160,7 +160,7 @@ class Spy:
             self._start("tally", table)
             answers: dict[str, Measurement] = original(table, columns, **rest)
             counts = dict(table._counts([answer.clique for answer in answers.values()]))
-            _same_noise(list(answers.values()), counts, self._draws)
+            _check_noise(list(answers.values()), counts, self._draws)
             return answers
 
         return tally
@@ -171,10 +171,10 @@ class Spy:
             answer: dict[str, int] = original(table, column, **rest)
             threshold = table.account.charges[-1].threshold or 0
             exact = sorted(table._PrivateTable__source.values(column).items())  # type: ignore[attr-defined]
-            expect(len(self._draws) == 1, "values were told without a draw of noise of their own")
+            expect(len(self._draws) == 1, "values were released without a draw of noise of their own")
             noisy = {text: n + int(drawn) for (text, n), drawn in zip(exact, self._draws[0], strict=True)}
-            told = {text: count for text, count in noisy.items() if count >= threshold}
-            expect(answer == told, "the values told are not those whose noisy count reaches the threshold")
+            above = {text: count for text, count in noisy.items() if count >= threshold}
+            expect(answer == above, "the values released are not those whose noisy count reaches the threshold")
             k = self._now[0]
             self.seen[-1] = replace(self.seen[-1], delta=k * gaussian_tail(self.seen[-1].scale, threshold - k))
             return answer
@@ -221,13 +221,13 @@ class Spy:
             rate = self._rate_per_row(scores)
             k, replaced = self._now
             epsilon = 2 * k * (1 + replaced) * max(weights.values()) * rate
-            self.seen.append(Seen("select", "exponential", epsilon, epsilon**2 / 8, epsilon))
+            self.seen.append(Observation("select", "exponential", epsilon, epsilon**2 / 8, epsilon))
             return answer
 
         return select
 
     def _rate_per_row(self, scores: list[Fraction]) -> Fraction:
-        """What one unit of true score adds to a log weight, from the numbers the exponential mechanism was given."""
+        """By how much one unit of true score changes a log weight, from what the exponential mechanism was given."""
         if self._choice is None:
             raise AssertionError("a selection was made without the exponential mechanism")
         given, rate = self._choice
@@ -240,7 +240,7 @@ class Spy:
 
 
 def check_spent(spy: Spy, receipt: Receipt) -> None:
-    """The spy's costs are the receipt's, and the claim covers them.
+    """Check that the spy's costs are the receipt's and that the budget covers them.
 
     Raises:
         AssertionError: when a cost differs in the last digit, or passes the budget; for a batch certified by its exact
@@ -282,20 +282,20 @@ def curve_epsilon(sigmas: Sequence[Fraction], delta: float, replace_one: bool) -
     return 0.0 if whole is None else float(whole.get_epsilon_for_delta(delta))
 
 
-def _same_noise(
+def _check_noise(
     answers: Sequence[Measurement], counts: Mapping[Clique, NDArray[Any]], draws: Sequence[NDArray[np.int64]]
 ) -> None:
     expect(len(draws) == len(answers), "a measurement was made without a draw of noise of its own")
-    for answer, draw in zip(answers, _in_order(answers, counts, draws), strict=True):
+    for answer, draw in zip(answers, _match_draws(answers, counts, draws), strict=True):
         expect(
             np.array_equal(answer.values, counts[answer.clique] + draw), "a measurement is not its counts plus noise"
         )
 
 
-def _in_order(
+def _match_draws(
     answers: Sequence[Measurement], counts: Mapping[Clique, Any], draws: Sequence[NDArray[np.int64]]
 ) -> Iterator[NDArray[np.int64]]:
-    """Draws are made in the order in which the source answers, which need not be the order asked."""
+    """The draw of each answer: draws are made in the order in which the source counts, which may be another."""
     left = list(draws)
     for answer in answers:
         fits = [i for i, draw in enumerate(left) if np.array_equal(answer.values - counts[answer.clique], draw)]

@@ -12,7 +12,7 @@ from understudy.tabulate import Counts, marginals
 
 
 class CodedSource:
-    """Rows that are codes already, behind the `Source` protocol; each table is counted once and remembered.
+    """Coded rows with the `Source` protocol; each marginal is counted once and kept.
 
     Args:
         sizes: the columns and their numbers of codes.
@@ -37,18 +37,18 @@ class CodedSource:
         self._known: dict[Clique, Counts] = {}
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells, in the order asked."""
-        asked = [self.domain.check(clique) for clique in cliques]
-        fresh = [clique for clique in asked if clique not in self._known]
+        """Exact counts of each clique's cells, in the order of the cliques."""
+        wanted = [self.domain.check(clique) for clique in cliques]
+        fresh = [clique for clique in wanted if clique not in self._known]
         self._known.update(marginals(self._codes, self.domain, fresh))
-        return iter([(clique, _copied(self._known[clique])) for clique in asked])
+        return iter([(clique, _copy(self._known[clique])) for clique in wanted])
 
 
 class SealedSource(CodedSource):
-    """A source that nobody may read: what is refused must be refused before rows are touched."""
+    """A source that must not be read: a refusal must come before rows are read."""
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Never called by code that is right.
+        """Fail: correct code does not get here.
 
         Raises:
             AssertionError: always.
@@ -56,12 +56,12 @@ class SealedSource(CodedSource):
         raise AssertionError("rows were read")
 
 
-def _copied(counts: Counts) -> Counts:
+def _copy(counts: Counts) -> Counts:
     return counts.copy() if isinstance(counts, np.ndarray) else counts
 
 
 class WordSource:
-    """Rows of one column of texts, `w`, behind the protocol by which values are bought; taken as bounded already.
+    """Rows of one column of texts, `w`, with the protocol of discovery; taken as bounded already.
 
     Args:
         values: how many rows have each text.

@@ -1,7 +1,7 @@
-"""The twin: what the gate answered on one table is replayed over another; everything else must come out the same.
+"""The twin: the gate's answers on one table are replayed for another table, and everything else must be equal.
 
-Charging, reading, scoring and drawing still run on the second table, with other rows, another number of rows and other
-values. Whatever then differs in files, messages or names was computed from rows without being paid for.
+Charging, reading, scoring and drawing still run on the second table, which has other rows, another number of rows and
+other values. If a file, message or name then differs, it was computed from rows without a charge.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from unittest.mock import patch
 
 from understudy.errors import UnderstudyError
 from understudy.gate import PrivateTable
-from understudy.testing.expect import expect
+from understudy.testing import expect
 
-_BROKEN = b"broken off by "
+_FAILED = b"failed with "
 
 
 @contextmanager
-def recording() -> Iterator[list[Any]]:
-    """A list that fills with every answer that leaves the gate within the block."""
+def record_answers() -> Iterator[list[Any]]:
+    """Record every answer that leaves the gate within the block in the list that is yielded."""
     answers: list[Any] = []
     original: Any = PrivateTable._released
 
@@ -37,26 +37,26 @@ def recording() -> Iterator[list[Any]]:
 
 
 @contextmanager
-def replaying(answers: list[Any]) -> Iterator[None]:
-    """Within the block the gate gives these answers, in this order, instead of its own.
+def replay_answers(answers: list[Any]) -> Iterator[None]:
+    """Make the gate give these answers within the block, in this order, instead of its own.
 
     Raises:
-        AssertionError: when more, or fewer, answers were asked for.
+        AssertionError: when the gate is called more or fewer times than there are answers.
     """
     left = list(answers)
     original: Any = PrivateTable._released
 
     def released(table: PrivateTable, answer: Any) -> Any:
-        expect(left, "on the second table the gate was asked more than on the first")
+        expect(left, "the gate was called more often on the second table than on the first")
         return original(table, left.pop(0))
 
     with patch.object(PrivateTable, "_released", released):
         yield
-    expect(not left, "on the second table the gate was asked less than on the first")
+    expect(not left, "the gate was called less often on the second table than on the first")
 
 
-def outcome(run: Callable[[Path], object], folder: Path) -> dict[str, bytes]:
-    """Everything that a run leaves behind in a fresh `folder`: files by name, what it printed, and how it ended."""
+def collect_outcome(run: Callable[[Path], object], folder: Path) -> dict[str, bytes]:
+    """Run in a fresh folder and collect what is left: files by name, what was printed, and how the run ended."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     out, err = TextIOWrapper(BytesIO(), "utf-8"), TextIOWrapper(BytesIO(), "utf-8")
@@ -64,20 +64,20 @@ def outcome(run: Callable[[Path], object], folder: Path) -> dict[str, bytes]:
     with redirect_stdout(out), redirect_stderr(err):
         try:
             run(folder)
-        except (UnderstudyError, SystemExit, KeyboardInterrupt) as error:  # how it ends is part of what it tells
-            ending = told(error)
+        except (UnderstudyError, SystemExit, KeyboardInterrupt) as error:  # how a run ends is part of its outcome
+            ending = describe_error(error)
         except BaseException as error:
-            ending = _BROKEN.decode() + told(error)
-    left = {"stdout": _bytes(out), "stderr": _bytes(err), "ending": ending.encode()}
+            ending = _FAILED.decode() + describe_error(error)
+    left = {"stdout": _written(out), "stderr": _written(err), "ending": ending.encode()}
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return left | {path.relative_to(folder).as_posix(): _timeless(path.read_bytes()) for path in files}
+    return left | {path.relative_to(folder).as_posix(): _remove_times(path.read_bytes()) for path in files}
 
 
 def check_twins(run: Callable[[Any, Path], object], first: Any, second: Any, folder: Path) -> dict[str, bytes]:
     """Run on the first table, then on the second with the first one's answers, and compare everything left behind.
 
     Args:
-        run: called with a table and the folder for everything it writes (the book too).
+        run: called with a table and the folder for everything it writes, the book included.
         first: the table whose answers are recorded.
         second: another table of the same structure.
         folder: used for both runs, one after the other, so that paths are the same.
@@ -86,33 +86,33 @@ def check_twins(run: Callable[[Any, Path], object], first: Any, second: Any, fol
         What the runs left behind.
 
     Raises:
-        AssertionError: naming the file or stream that differs; or when the first run broke off with an error that is
-            none of ours, so that nothing would be proven.
+        AssertionError: naming the file or stream that differs; or when the first run ended with an error that is not
+            one of ours, so that the comparison would prove nothing.
     """
-    with recording() as answers:
-        mine = outcome(lambda place: run(first, place), folder)
-    expect(not mine["ending"].startswith(_BROKEN), f"the first run broke off: {mine['ending'].decode()}")
-    with replaying(answers):
-        theirs = outcome(lambda place: run(second, place), folder)
+    with record_answers() as answers:
+        mine = collect_outcome(lambda place: run(first, place), folder)
+    expect(not mine["ending"].startswith(_FAILED), f"the first run failed: {mine['ending'].decode()}")
+    with replay_answers(answers):
+        theirs = collect_outcome(lambda place: run(second, place), folder)
     expect(list(mine) == list(theirs), f"other files were left: {set(mine) ^ set(theirs)}")
     for name, content in mine.items():
-        expect(content == theirs[name], f"{name} depends on rows in a way that was not paid for")
+        expect(content == theirs[name], f"{name} depends on rows without a charge")
     return mine
 
 
-def told(error: BaseException) -> str:
-    """Everything that an error tells, or lets be found: type, text, notes, causes and contexts, suppressed or not."""
+def describe_error(error: BaseException) -> str:
+    """Everything that an error shows or holds: type, text, notes, causes and contexts, suppressed or not."""
     chain = [error.__cause__, error.__context__] if error.__cause__ or error.__context__ else []
     words = [type(error).__name__, str(error), repr(error.args), *getattr(error, "__notes__", [])]
-    return "\n".join([*words, *(told(link) for link in chain if link is not None)])
+    return "\n".join([*words, *(describe_error(link) for link in chain if link is not None)])
 
 
-def _bytes(stream: TextIOWrapper) -> bytes:
+def _written(stream: TextIOWrapper) -> bytes:
     stream.flush()
     buffer = stream.buffer
     return buffer.getvalue() if isinstance(buffer, BytesIO) else b""
 
 
-def _timeless(content: bytes) -> bytes:
-    """The book tells the time of a run to its custodian; that is not a fact about rows."""
+def _remove_times(content: bytes) -> bytes:
+    """Blank the times of runs, which the book keeps for the custodian: they say nothing about rows."""
     return re.sub(rb'"time": "[^"]*"', b'"time": ""', content)

@@ -272,13 +272,13 @@ class TestPlanned:
         class Slow(CodedSource):
             def counts(self, cliques):
                 asked.set()
-                late.wait(5)
+                late.wait(60)
                 return super().counts(cliques)
 
         asked, late, private = Event(), Event(), self.private(source=Slow(SIZES, ROWS))
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(private.measure, [("a",)], rho=1e-3)
-            asked.wait(5)
+            asked.wait(60)
             second = pool.submit(private.recoded(Recoding.identity()).measure, [("a",)], rho=1e-3)
             assert not wait([second], timeout=0.2).done  # it waits for the first one's answer
             late.set()

@@ -1,6 +1,11 @@
 """What every metric promises: perfect for equal tables, worse with more noise, the same with the same seed."""
 
+import re
+import sys
+import textwrap
+import types
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,9 +13,8 @@ import pytest
 
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.metric import METRICS, Metric, Rows, Score, metric_named
-from understudy.metric.battery import measure
-from understudy.metric.protocol import Counted, Part
-from understudy.metric.registry import settings_of
+from understudy.metric.base import Counted, Part
+from understudy.metric.registry import measure, read_settings
 
 from .conftest import table_of
 
@@ -114,7 +118,7 @@ def test_counts_are_enough(name: str, real: Any, people: Any) -> None:
     server = Server(real)
     assert isinstance(server, Counted)
     metric = METRICS[name]
-    settings = settings_of(metric, SETTINGS.get(name, {}))
+    settings = read_settings(metric, SETTINGS.get(name, {}))
     score = metric.measure(server, Server(table_of(500, 3)), people, settings, np.random.default_rng(0))
     assert np.isfinite(score.value)
 
@@ -247,3 +251,22 @@ def test_hierarchies_make_moves_cheaper(people: Any) -> None:
     assert apart == pytest.approx(2 * share)
     assert moved == pytest.approx(share / 2)
     assert coarse == 0.0
+
+
+def test_the_example_of_how_to_add_a_metric_is_a_metric(
+    real: Any, people: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    code = re.search(r"   ```python\n(.*?)   ```", page, re.DOTALL)
+    assert code is not None
+    module = types.ModuleType("total_variation")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(textwrap.dedent(code[1]), vars(module))  # noqa: S102 - a page of ours
+    point = types.SimpleNamespace(name="total_variation", load=lambda: module.METRIC)
+    monkeypatch.setattr("understudy.metric.registry.entry_points", lambda group: [point])
+    assert scored("total_variation", real, real, people).value == 0.0
+    near, far = (scored("total_variation", real, table_of(1500, seed=2, noise=noise), people) for noise in (0, 0.9))
+    assert near.value < far.value < 1.0
+    assert {part.name for part in far.parts} == set(people.domain)
+    with pytest.raises(SettingError, match=r"total_variation\.most: give a number of at least 1"):
+        read_settings(module.METRIC, {"most": 0})

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from understudy.metric.pmse_ratio import null_expectation
-from understudy.metric.propensity import Stacked, fit_logistic, in_sample
+from understudy.metric.propensity import Stacked, fit_logistic, score_in_sample
 
 
 def mean_pmse(resampled: bool, repeats: int = 300) -> float:
@@ -16,7 +16,7 @@ def mean_pmse(resampled: bool, repeats: int = 300) -> float:
         made = rng.choice(real, 500) if resampled else rng.integers(0, 3, 500)
         terms = (np.concatenate((real, made))[:, None] == np.arange(3)).astype(float)
         labels = np.repeat([False, True], 500)
-        found.append(in_sample("logistic", Stacked(terms, terms, labels), 0.0).pmse)
+        found.append(score_in_sample("logistic", Stacked(terms, terms, labels), 0.0).pmse)
     return float(np.mean(found))
 
 

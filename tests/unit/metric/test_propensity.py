@@ -8,7 +8,8 @@ import pytest
 
 import understudy as us
 from understudy.errors import SettingError
-from understudy.metric.propensity import Settings, stacked
+from understudy.metric.propensity import Settings, stack_tables
+from understudy.metric.registry import METRICS, read_settings
 from understudy.metric.tables import Rows
 
 CODES = np.concatenate([np.repeat(np.arange(5), 40), np.arange(5, 60)])
@@ -21,7 +22,7 @@ def tables():
 
 
 def data(**settings):
-    return stacked(*tables(), Settings(numbers="codes", **settings), np.random.default_rng(0))
+    return stack_tables(*tables(), Settings(numbers="codes", **settings), np.random.default_rng(0))
 
 
 def test_of_many_values_the_commonest_have_a_term_and_the_others_one():
@@ -36,5 +37,5 @@ def test_of_many_values_the_commonest_have_a_term_and_the_others_one():
 def test_of_few_values_each_has_one():
     assert data().terms.shape[1] == 60 + 2
     assert data().notes == ()
-    with pytest.raises(SettingError, match="terms"):
-        data(terms=0)
+    with pytest.raises(SettingError, match=r"pmse\.terms: give a number of at least 1"):
+        read_settings(METRICS["pmse"], {"terms": 0})

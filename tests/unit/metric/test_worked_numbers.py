@@ -10,13 +10,13 @@ from understudy.metric.k_marginal import grouped_distance, k_marginal
 from understudy.metric.mgd import Attribute, aemc
 from understudy.metric.nist_conjunctions import conjunction_score
 from understudy.metric.nist_density import Settings as Density
-from understudy.metric.nist_density import buckets, nist_density
-from understudy.metric.nist_income import Wages, gini_of, income_scores
+from understudy.metric.nist_density import assign_buckets, nist_density
+from understudy.metric.nist_income import Wages, compute_gini, income_scores
 from understudy.metric.pie_chart import jensen_shannon, pie_score
 from understudy.metric.pmse import pmse
 from understudy.metric.pmse_ratio import null_deviation, null_expectation, pmse_ratio
 from understudy.metric.propensity import Settings as Propensity
-from understudy.metric.propensity import in_sample, stacked
+from understudy.metric.propensity import score_in_sample, stack_tables
 from understudy.metric.specks import specks
 from understudy.metric.tables import Pair, Rows
 from understudy.metric.workload import Settings as Workload
@@ -50,7 +50,7 @@ def test_density_example() -> None:
 
 def test_density_buckets_are_a_little_wider_than_a_hundredth() -> None:
     values = np.array([0.0, 1.0, 1.0001, 99.99, 100.0, np.nan])
-    assert buckets(values, 0.0, 100.0).tolist() == [0, 0, 1, 99, 99, 100]
+    assert assign_buckets(values, 0.0, 100.0).tolist() == [0, 0, 1, 99, 99, 100]
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def test_conjunction_examples(real: list[float], made: list[float], rms: float, 
 @pytest.mark.parametrize(("wages", "expected"), [((1, 1, 1, 1), 0.0), ((0, 0, 0, 1), 0.75), ((1, 2, 3), 0.222222)])
 def test_the_scripts_gini_is_the_usual_one_shifted(wages: tuple[int, ...], expected: float) -> None:
     amounts = np.array(wages, dtype=float)
-    assert gini_of(amounts) == pytest.approx(expected - 1 / len(wages), abs=1e-6)
+    assert compute_gini(amounts) == pytest.approx(expected - 1 / len(wages), abs=1e-6)
 
 
 def test_gini_of_nothing_is_one() -> None:
-    assert gini_of(np.zeros(0)) == gini_of(np.zeros(3)) == 1.0
+    assert compute_gini(np.zeros(0)) == compute_gini(np.zeros(3)) == 1.0
 
 
 def test_income_scores_by_hand() -> None:
@@ -125,8 +125,8 @@ def test_saturated_pmse_is_the_chi_square_statistic() -> None:
 
 def test_parameters_count_only_what_is_not_aliased() -> None:
     schema = one_column(3)
-    data = stacked(rows_of([5, 4, 3], schema), rows_of([3, 4, 5], schema), Propensity(), RNG(0))
-    assert in_sample("logistic", data, 0.0).parameters == 3  # intercept and two of three dummies
+    data = stack_tables(rows_of([5, 4, 3], schema), rows_of([3, 4, 5], schema), Propensity(), RNG(0))
+    assert score_in_sample("logistic", data, 0.0).parameters == 3  # intercept and two of three dummies
     assert null_deviation(3, 24, 0.5) == pytest.approx(2 * 0.125 / 24)
 
 

@@ -13,13 +13,13 @@ from typer.testing import CliRunner
 import understudy as us
 from understudy.bundle.readme import readme
 from understudy.cli import app
-from understudy.metric.labels import axis_ends
 from understudy.report import custodian_report, public_report
 from understudy.report.associations import cramers_v
 from understudy.report.public import CAUTION, measured_tables, weak_values
 from understudy.report.svg import Bar, distribution, heatmap, shade
 from understudy.schema.kinds.categorical import Categorical
 from understudy.schema.kinds.numeric import Numeric
+from understudy.schema.labels import axis_ends
 
 QUICK = {
     "workload": {"ways": [1]},

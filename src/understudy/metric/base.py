@@ -1,38 +1,48 @@
-"""What every metric is: a pure function of two tables, a schema, settings and a generator, giving a `Score`."""
+"""The parts of every metric: a table that can be counted, a score, and the entry of the registry.
+
+A metric is a pure function of two tables, a schema, settings and a generator that returns a `Score`. Its settings are a
+pydantic dataclass with the configuration `STRICT`: they are checked when they are made.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, runtime_checkable
+
+from pydantic import ConfigDict, Field
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
 from understudy.tabulate import Counts
 
 Better: TypeAlias = Literal["lower", "higher"]
+Positive: TypeAlias = Annotated[int, Field(ge=1)]
+"""A setting that is a whole number of at least 1."""
+STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+"""Settings take no other kind of value in place of their own, such as text for a number."""
 
 
 @runtime_checkable
 class Counted(Protocol):
-    """A table that can be counted; all that count-based metrics ask of it, so that a database can answer as well.
+    """A table that can be counted. Metrics of counts need nothing else, so a database can answer them as well.
 
-    **Privacy.** Counts are exact: whoever holds the real table's `Counted` is the custodian.
+    **Privacy.** Counts are exact: only the custodian may hold the real table as `Counted`.
     """
 
     @property
     def domain(self) -> Domain:
-        """The coded columns it has."""
+        """Its coded columns."""
         ...
 
     @property
     def rows(self) -> int:
-        """How many rows are counted."""
+        """The number of rows."""
         ...
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells, in the order asked."""
+        """Exact counts of each clique's cells, in the order of the cliques."""
         ...
 
 
@@ -41,7 +51,7 @@ class Part:
     """A piece of a score.
 
     Attributes:
-        kind: what sort of piece: "norm", "marginal", "column", "model", "group", "cell", "sample", ...
+        kind: what it is a piece of: "norm", "marginal", "column", "model", "group", "cell", "sample", ...
         name: which one.
         value: its value, finite.
     """
@@ -53,7 +63,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Score:
-    """What a metric found.
+    """The result of a metric.
 
     Attributes:
         metric: the metric's name in the registry.
@@ -61,9 +71,9 @@ class Score:
         better: whether lower or higher is better.
         best: the value of a perfect stand-in.
         parts: what it is made of, finest last.
-        notes: what was sampled, left out or replaced on the way, in words.
+        notes: what was sampled, left out or replaced, in words.
 
-    **Privacy.** Made of real rows: for the custodian only.
+    **Privacy.** Computed from real rows: for the custodian only.
     """
 
     metric: str
@@ -101,12 +111,12 @@ class Metric:
         name: the name, the same everywhere.
         title: what people call it.
         measure: the function ``(real, synthetic, schema, settings, rng) -> Score``.
-        settings: a frozen dataclass; its defaults are the metric's defaults.
+        settings: a frozen pydantic dataclass; its defaults are the metric's defaults.
         better: whether lower or higher is better.
         best: the value of a perfect stand-in.
-        worst: the value of a useless one, or None where there is no end to it.
+        worst: the value of a useless stand-in, or None where there is no limit.
         meaning: one or two sentences for a reader who has never heard of it.
-        rows: whether it needs `Rows`, or is content with anything `Counted`.
+        rows: whether it needs `Rows`; otherwise anything `Counted` is enough.
         needs: settings without which it cannot run.
     """
 

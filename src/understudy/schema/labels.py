@@ -1,4 +1,4 @@
-"""What the codes of a column are called, in words that fit a chart."""
+"""Labels of a column's codes for charts and tables."""
 
 from __future__ import annotations
 
