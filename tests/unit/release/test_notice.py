@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 import understudy as us
-from understudy.journey.rehearsal import rehearsal_rows
+from understudy.run.rehearsal import rehearsal_rows
 from understudy.notice import ManyRows
 
 SCHEMA = us.Schema.from_domain({"a": 2, "b": 2})
