@@ -47,7 +47,7 @@ def test_a_refusal_does_not_depend_on_rows(files):
     """A copy is not known as one: whoever declares tables public would else learn whether one has the same rows."""
     ROWS.to_csv(files / "copy.csv", index=False)
     for data, public in ((ROWS, ROWS.copy()), (files / "rows.csv", files / "copy.csv"), (ROWS, files / "rows.csv")):
-        assert stand_in(data, public).receipt.rho == 1.0
+        assert stand_in(data, public).receipt.budget.rho == 1
     assert us.Ledger().total("d").runs == 3
 
 
