@@ -121,10 +121,7 @@ class Ledger:
             OutputError: when another process is working on the run.
             LedgerError: when the ledger cannot be used. Nothing was read in any of these cases.
         """
-        from understudy.gate.randomness import is_insecure  # late: the gate is not needed to look something up
-
-        if is_insecure():
-            raise SettingError("the ledger refuses runs in test mode: their noise is seeded and protects nobody")
+        _refuse_test_mode()
         check_name(dataset)
         with self._database.write() as connection:
             log = _Log(connection)
@@ -143,7 +140,9 @@ class Ledger:
         Raises:
             LedgerError: when there is no such run, or it was cancelled.
             OutputError: when another process is working on it.
+            SettingError: in test mode.
         """
+        _refuse_test_mode()
         with self._database.write() as connection:
             log = _Log(connection)
             return self._attempt(log, self._named(log, run))
@@ -586,6 +585,13 @@ def check_name(dataset: Any) -> str:
             "(--dataset) it is the table's own, which may have others"
         )
     return dataset
+
+
+def _refuse_test_mode() -> None:
+    from understudy.gate.randomness import is_insecure  # late: the gate is not needed to look something up
+
+    if is_insecure():
+        raise SettingError("the ledger refuses runs in test mode: their noise is seeded and protects nobody")
 
 
 def _may_draw(grant: Grant) -> bool:

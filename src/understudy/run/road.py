@@ -357,8 +357,10 @@ def execute(
         chosen = resolve(spec)
         _check(chosen, output)
         with located(spec.data, spec.query, spec.temp_dir) as data:
-            if chosen.counts:
-                handle = ledger.take(run) if run is not None else _reserve(chosen, ledger)
+            if run is not None:
+                handle = ledger.take(run)
+            elif chosen.counts:
+                handle = _reserve(chosen, ledger)
             recorder = Recorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
             release = _make(data, chosen, recorder, handle, ledger, progress)
             _write(release, output, ledger, handle, progress)
