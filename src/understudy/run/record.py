@@ -39,7 +39,7 @@ class Recorder:
     def __init__(self, ledger: Ledger | None, handle: RunHandle | None, *, has_rows: bool = True) -> None:
         self._ledger, self._handle, self._has_rows = ledger, handle, has_rows
         self._answers = [] if handle is None else list(handle.answers)
-        self._next = 0
+        self._next, self._recalled = 0, len(self._answers)
         self.measurements: list[Measurement] = []
         self.recoding = Recoding.identity()
 
@@ -47,6 +47,11 @@ class Recorder:
     def answered(self) -> bool:
         """Whether anything was answered, now or in an earlier attempt: what was answered is paid."""
         return bool(self._answers)
+
+    @property
+    def asked(self) -> bool:
+        """Whether this attempt asked anything new, or has nothing to recall."""
+        return len(self._answers) > self._recalled or not self._recalled
 
     def recall(self, charges: Sequence[Charge]) -> Any | None:
         """The recorded answer to the next question.

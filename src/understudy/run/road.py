@@ -429,7 +429,11 @@ def _make(
     try:
         fit = run.mechanism.fit(table, rho=float_below(table.account.remaining - aside), progress=progress)
     except CannotContinue as reason:
-        fit = _finish(run, table, recorder, str(reason), progress)
+        fit, total = _finish(run, table, recorder, str(reason), progress)
+    except InputError as reason:  # a declared number of rows that contradicts the answers, for example
+        if recorder.asked:
+            raise
+        fit, total = _finish(run, table, recorder, str(reason), progress)  # the attempt before failed like this as well
     fit = settled(run.mechanism, fit, run.schema, total=total, progress=progress)
     quality = _rate(run, table, fit, progress)
     table.account.pay(recorder.recall_rest())  # what an earlier attempt was answered beyond this is paid as well
@@ -468,8 +472,10 @@ def _source(data: Any, schema: Schema) -> Any:
     return Unread(schema, coded=True) if data is None else open_source(data, schema)
 
 
-def _finish(run: Run, table: PrivateTable, recorder: Recorder, reason: str, progress: Progress) -> Fit:
-    """The fit of everything that is on record, at no more cost."""
+def _finish(
+    run: Run, table: PrivateTable, recorder: Recorder, reason: str, progress: Progress
+) -> tuple[Fit, float | None]:
+    """The fit of everything that is on record, at no more cost, and the number of rows that it takes for public."""
     table.account.pay(recorder.recall_rest())
     if not recorder.measurements:
         raise CannotContinue(f"{reason}, and nothing was measured yet")
@@ -481,9 +487,9 @@ def _finish(run: Run, table: PrivateTable, recorder: Recorder, reason: str, prog
         )
 
     try:
-        return finish(schema.rows_used)
+        return finish(schema.rows_used), schema.rows_used
     except InputError:  # a wrongly declared number of rows must not lose what was paid for: the noisy one serves
-        return finish(None)
+        return finish(None), None
 
 
 def _rate(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Quality | None:
