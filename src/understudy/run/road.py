@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import traceback
@@ -50,6 +49,7 @@ from understudy.run.checks import (
     roomy_memory,
     warn_of_weak_budget,
 )
+from understudy.run.folder import file_digest, publish, staged_path
 from understudy.run.quality import Rating, rated
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema, frame_kind
@@ -384,25 +384,6 @@ def _write(release: Release, output: Path | None, ledger: Ledger, handle: RunHan
         publish(staged, output)
 
 
-def staged_path(output: Path, handle: RunHandle | None) -> Path:
-    """Where a release waits until the ledger says that its run is finished."""
-    return output.with_name(f".{output.name}.{'rehearsal' if handle is None else handle.run}")
-
-
-def publish(staged: Path, output: Path) -> None:
-    """Give a complete file its name; a file of that name is never overwritten.
-
-    Raises:
-        OutputError: when there is one by now.
-    """
-    try:
-        if output.exists():
-            raise FileExistsError
-        staged.rename(output)
-    except OSError:
-        raise OutputError(f"{output} is there by now; the release is kept as {staged}, rename it") from None
-
-
 def _check(run: Run, output: Path | None) -> None:
     """What can be checked before anything is reserved: memory, disk, the output, and whether the budget is meant."""
     footprint = run.mechanism.footprint(narrowest(run.schema).domain)
@@ -532,12 +513,6 @@ def _explain(
         error.__context__ = error.__cause__ = None
         return error.with_traceback(None)
     return InternalError(f"something went wrong that we did not foresee ({words}); nothing was spent")
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file: how the ledger knows a run's release."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def dataset_name(data: Any) -> str:
