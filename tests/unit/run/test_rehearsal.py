@@ -62,7 +62,7 @@ def test_the_whole_journey_costs_nothing_and_is_marked(schema, book):
     done = run.rehearse(schema, out, mechanism="independent", rows=200)
     assert done.status == "made"
     assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {
-        "run.json", "rehearsal-stand-in.release", "rehearsal-rows.csv", "rehearsal-report.html",
+        "rehearsal-stand-in.release", "rehearsal-rows.csv", "rehearsal-report.html",
     }  # fmt: skip
     assert list(book.iterdir()) == []
     release = us.Release.load(out / "rehearsal-stand-in.release")
@@ -71,7 +71,11 @@ def test_the_whole_journey_costs_nothing_and_is_marked(schema, book):
     assert "NONE: a rehearsal" in release.receipt.text()
     assert "A rehearsal." in (out / "rehearsal-report.html").read_text()
     assert pa_csv.read_csv(out / "rehearsal-rows.csv").column_names == ["patient", "ward", "age"]
-    assert run.rehearse(schema, out, mechanism="independent", rows=200).status == "unchanged"
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert run.rehearse(schema, out, mechanism="independent", rows=100).status == "made"  # free: it is made anew
+    after = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert {name for name in before if after[name] != before[name]} == set(before)
+    assert list(book.iterdir()) == []
 
 
 def test_a_run_file_is_rehearsed_without_its_table(schema, book, monkeypatch):
@@ -85,7 +89,7 @@ def test_a_run_file_is_rehearsed_without_its_table(schema, book, monkeypatch):
     assert run.run(file, out, rehearse=True).summary["rehearsal"]
     assert (out / "rehearsal-report.custodian-only.html").read_text() == "80"
     assert list(book.iterdir()) == []
-    with pytest.raises(errors.OutputError, match="differs in rehearsal"):
+    with pytest.raises(errors.OutputError, match="holds no run of this file"):
         run.run(file, out)
 
 
