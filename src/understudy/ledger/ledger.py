@@ -295,7 +295,14 @@ class Ledger:
             return _parents(_Log(connection))
 
     def grant(self, grant: Grant) -> Grant:
-        """Enter a grant; its number is given to it."""
+        """Enter a grant; its number is given to it.
+
+        Raises:
+            SettingError: for what is no grant, or a name that is not allowed.
+            BudgetExceeded: when the dataset is somebody else's.
+        """
+        if not isinstance(grant, Grant):
+            raise SettingError("grant: give a `Grant`, such as Grant('people', epsilon=4)")
         check_name(grant.dataset)
         with self._database.write() as connection:
             log = _Log(connection)

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from fractions import Fraction
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -110,7 +111,7 @@ class RunSpec:
         data = os.fspath(self.data) if isinstance(self.data, str | PathLike) else None
         data = None if data is None or holds_password(data) else data
         return {
-            **{name: getattr(self, name) for name in kept},
+            **{name: _plain(getattr(self, name)) for name in kept},
             "data": data if data is None or "://" in data else str(Path(data).absolute()),
             "schema": self.schema.to_dict(),
             "mechanism": mechanism.name,
@@ -232,6 +233,8 @@ def resume(
         RunInterrupted: when nothing was measured yet and there is no table to go on with.
         OutputError: when the release cannot be written, or another process is working on the run.
     """
+    if not isinstance(run, str):
+        raise SettingError("run: give the run's identifier, as `understudy runs` lists it")
     book = Ledger(ledger)
     stored = book.find(run)
     spec = RunSpec.from_dict(stored.spec, stored.dataset)
@@ -518,6 +521,13 @@ def _explain(
 def dataset_name(data: Any) -> str:
     """The ledger's name for a table that was given none: that of the file, folder or database table, else "unnamed"."""
     return data.name if isinstance(data, Located) else name_of(data)
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python, for JSON; anything else as it is."""
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return int(value) if isinstance(value, Integral) else float(value)
+    return value
 
 
 def _settings(mechanism: Mechanism) -> dict[str, Any]:
