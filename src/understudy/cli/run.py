@@ -168,9 +168,9 @@ def resume(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with an interrupted run: it keeps its answers, asks only what is missing, and is counted once.
+    """Go on with an interrupted run, counted once.
 
-    Where the table is gone, the release is made from what was measured. Costs nothing more.
+    It keeps its answers and asks only what is missing. Where the table is gone, the release is made from what was measured. Costs nothing more.
     """
     from understudy.ledger import Ledger
     from understudy.run import run as run_file
@@ -195,7 +195,7 @@ def runs(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """List the runs in the ledger: unfinished ones can go on with `understudy resume`."""
+    """List the runs in the ledger. Unfinished ones go on with `understudy resume`."""
     from understudy.accounting.exact import float_above
     from understudy.ledger import Ledger
 

@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from fractions import Fraction
-from numbers import Integral, Real
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -199,7 +199,7 @@ def synthesize(
         dataset=dataset,
         query=query,
         temp_dir=temp_dir,
-        rows=rows,
+        rows=None if rows is None else as_whole("rows", rows, least=1),
         noise=noise,
         discovery_share=discovery_share,
         quality=parsed_share(quality),
@@ -525,9 +525,7 @@ def dataset_name(data: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """A number of numpy as one of Python, for JSON; anything else as it is."""
-    if isinstance(value, Real) and not isinstance(value, bool):
-        return int(value) if isinstance(value, Integral) else float(value)
-    return value
+    return float(value) if isinstance(value, Real) and not isinstance(value, int) else value
 
 
 def _settings(mechanism: Mechanism) -> dict[str, Any]:
