@@ -117,7 +117,7 @@ def test_a_wrong_kind_is_refused_by_its_option(name, release):
 
 
 def test_numpy_numbers_are_whole_numbers(release, tmp_path):
-    made = us.synthesize(ROWS, SCHEMA, rho=1.0, rows=np.int64(7), output=tmp_path / "r.release")
+    made = us.synthesize(ROWS, SCHEMA, rho=np.float32(1.0), rows=np.int64(7), output=tmp_path / "r.release")
     assert made.sample(seed=np.int64(1)).shape == (7, 2)
     assert us.Release.load(tmp_path / "r.release").default_rows == 7
 
