@@ -20,11 +20,11 @@ MECHANISM_FILES = sorted((SOURCE / "mechanism").glob("*.py"))
 
 FACADE = [
     "MECHANISMS",
-    "Book",
     "Budget",
     "Clique",
     "Domain",
     "Fit",
+    "Ledger",
     "Measurement",
     "Mechanism",
     "PrivateTable",
@@ -110,7 +110,7 @@ def test_the_error_tree_is_drawn_as_it_is():
 
 # -- mechanisms only ask the gate --
 
-FORBIDDEN = ("understudy.accounting", "understudy.gate.noise", "understudy.gate.randomness", "understudy.privacy",
+FORBIDDEN = ("understudy.accounting", "understudy.gate.noise", "understudy.gate.randomness", "understudy.ledger",
              "understudy.tabulate", "random", "secrets", "opendp", "dp_accounting",
              "logging", "subprocess", "socket", "urllib", "requests", "tempfile", "shutil")  # fmt: skip
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from understudy.ledger import Grant, Ledger
 
 app = typer.Typer(
-    help="Show and grant what may be spent; prove that nothing was changed.",
+    help="Show and grant what may be spent; prove that it is unaltered.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
