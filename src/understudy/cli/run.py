@@ -170,7 +170,8 @@ def resume(
 ) -> None:
     """Go on with an interrupted run, counted once.
 
-    It keeps its answers and asks only what is missing. Where the table is gone, the release is made from what was measured. Costs nothing more.
+    It keeps its answers and asks only what is missing. Where the table is gone, the release is made from what was
+    measured. Costs nothing more.
     """
     from understudy.ledger import Ledger
     from understudy.run import run as run_file

@@ -25,7 +25,6 @@ from understudy.domain import Clique
 from understudy.errors import (
     InputError,
     InternalError,
-    OutputError,
     RunInterrupted,
     SettingError,
     UnderstudyError,
@@ -409,7 +408,7 @@ def _make(
     progress(Step("read", None, "the table"))
     table = _open(data, run, recorder, handle, ledger, progress)
     aside = run.rating.cost(run.budget.capacity) if run.rating is not None else 0
-    total = run.schema.rows_used if data is None else table.rows_public
+    total: float | None = run.schema.rows_used if data is None else table.rows_public
     try:
         fit = run.mechanism.fit(table, rho=float_below(table.account.remaining - aside), progress=progress)
     except CannotContinue as reason:
@@ -525,7 +524,7 @@ def dataset_name(data: Any) -> str:
 
 def _plain(value: Any) -> Any:
     """A number of numpy as one of Python, for JSON; anything else as it is."""
-    return float(value) if isinstance(value, Real) and not isinstance(value, int) else value
+    return value if isinstance(value, int) or not isinstance(value, Real) else float(value)
 
 
 def _settings(mechanism: Mechanism) -> dict[str, Any]:
