@@ -9,8 +9,9 @@ import tempfile
 import time
 from pathlib import Path
 
-import understudy as us
 from understudy.journey.rehearsal import rehearsal_rows
+
+import understudy as us
 
 
 def main(columns: int = 100, rows: int = 20_000) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -196,7 +197,7 @@ def recalled_answers_free(patch):
         recorder = table._PrivateTable__recorder
         if recorder is not None and (recorded := recorder.recall(charges)) is not None:
             return recorded
-        with mock.patch.object(Recorder, "recall", lambda *_: None):
+        with mock.patch.object(Recorder, "recall", return_value=None):
             return answer(table, charges, compute)
 
     patch.setattr(PrivateTable, "_answer", answered)
@@ -305,10 +306,8 @@ def an_answer_is_on_record_before_anybody_sees_it():
         TOLD.clear()
         seen = []
         with mock.patch.object(us.Ledger, "record", side_effect=us.errors.LedgerError("away")):
-            try:
+            with suppress(us.errors.LedgerError):
                 seen.append(_asks(table, 0.2)[number]())
-            except us.errors.LedgerError:
-                pass
         assert not seen, "an answer was given that is not on record"
         assert not TOLD, "an answer was given before it was on record"
 

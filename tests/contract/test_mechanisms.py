@@ -120,13 +120,15 @@ def test_an_interrupted_run_of_a_guest_is_resumed_by_name(offered, tmp_path, mon
 
     offered(guest=Guest)
     frame, schema = pl.DataFrame({"a": [0]}), us.Schema.from_domain({"a": 2})
-    with monkeypatch.context() as patch, pytest.raises(us.errors.RunInterrupted):
+    with monkeypatch.context() as patch:
         patch.setattr(us.Release, "save", lambda *_, **__: 1 / 0)
-        us.synthesize(frame, schema, rho=1.0, mechanism="guest", output=tmp_path / "r", dataset="d")
+        with pytest.raises(us.errors.RunInterrupted):
+            us.synthesize(frame, schema, rho=1.0, mechanism="guest", output=tmp_path / "r", dataset="d")
     (one,) = us.Ledger().reservations("d")
-    with monkeypatch.context() as patch, pytest.raises(SettingError, match="mechanism 'guest' is unknown"):
+    with monkeypatch.context() as patch:
         patch.setattr("understudy.mechanism.registry.entry_points", lambda group: [])
-        us.resume(one.run)
+        with pytest.raises(SettingError, match="mechanism 'guest' is unknown"):
+            us.resume(one.run)
     assert us.Ledger().total("d").runs == 1
     assert us.resume(one.run).mechanism == "guest"
 

@@ -17,17 +17,17 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from understudy.privacy.records import book as books
+from understudy.synthesis import road
 
 import understudy as us
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.mechanism.independent import Independent
 from understudy.notice import ManyRows
-from understudy.privacy.records import book as books
 from understudy.release import archive, partial, write
 from understudy.schema import Schema
 from understudy.source import MemorySource, unit
-from understudy.synthesis import road
 from understudy.testing.canary import Canary
 from understudy.testing.twin import outcome
 

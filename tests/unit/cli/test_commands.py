@@ -222,7 +222,7 @@ def test_rows_that_cannot_be_written_leave_nothing_behind(folder, call, release,
     assert sorted(folder.iterdir()) == before
 
 
-# -- inspect, resume, runs, mechanisms, ledger ---------------------------------------------------------------------------------
+# -- inspect, resume, runs, mechanisms, ledger
 
 
 def test_inspect_shows_the_receipt_and_the_measurements(call, release):

@@ -522,7 +522,7 @@ def stopped(folder):
 
 
 def test_a_backup_of_the_folder_that_is_put_back_changes_nothing(stopped):
-    """The folder holds finished files only: what was answered is in the ledger, whatever copy of the folder there is."""
+    """The folder holds finished files only: what was answered is in the ledger, whichever copy is in its place."""
     shutil.copytree(stopped / "out", stopped / "backup")
     assert start(stopped).status == "resumed"
     given = recorded(only("people").run)
@@ -557,7 +557,7 @@ def test_the_quality_is_asked_once_however_often_the_run_is_started(folder):
 
 
 def test_a_quality_that_was_answered_for_one_fit_is_not_told_of_another(folder, monkeypatch):
-    """Another version measures otherwise: it is finished from what was measured, and its quality is paid but unknown."""
+    """Another version measures otherwise: finished from what was measured, its quality is paid but not known."""
     write(folder, quality="10%", dataset="people")
     interrupted(folder, us.Release, "save")
     with monkeypatch.context() as patch:
