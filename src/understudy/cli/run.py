@@ -175,11 +175,15 @@ def resume(
     """
     from understudy.ledger import Ledger
     from understudy.run import run as run_file
+    from understudy.run.road import RunSpec
     from understudy.run.road import resume as resume_run
 
-    place = Ledger(ledger).find(run).spec.get("place", {})
+    known = Ledger(ledger).find(run)
+    place = known.spec.get("place", {})
     with progress_shown(quiet=quiet or as_json) as progress:
         if output is None and data is None and Path(place.get("run", "")).is_file():
+            if known.finished is None and RunSpec.from_dict(known.spec, known.dataset).data is None:
+                resume_run(run, output=Path(place["folder"]) / "stand-in.release", progress=progress, ledger=ledger)
             outcome = run_file(place["run"], place["folder"], progress=progress, ledger=ledger)
             tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
             return

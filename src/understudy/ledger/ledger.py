@@ -193,17 +193,24 @@ class Ledger:
         self._append(handle, "finish", body)
         handle.finished = dict(body)
 
-    def cancel(self, run: str) -> None:
+    def cancel(self, run: str, *, last: int | None = None) -> None:
         """Give back the reservation of a run that was answered nothing.
+
+        Args:
+            run: the run's identifier, or the beginning of it.
+            last: the number of the run's last entry, where it is cancelled only if no other process went on with it.
 
         **Privacy.** A process that still works on the run cannot record, and so cannot see, an answer any more.
 
         Raises:
             LedgerError: when there is no such run, or it was answered: what was answered stays paid.
+            OutputError: when another process went on with it.
         """
         with self._database.write() as connection:
             log = _Log(connection)
             run = self._named(log, run)
+            if last is not None and log.last_of(run) != last:
+                raise OutputError(f"another process goes on with run {run}; it is not cancelled")
             kinds = [entry.kind for entry in log.find(run=run)]
             if "answer" in kinds:
                 raise LedgerError(f"run {run} was answered and its charges stand; go on with `understudy resume {run}`")

@@ -25,6 +25,7 @@ from understudy.domain import Clique
 from understudy.errors import (
     InputError,
     InternalError,
+    OutputError,
     RunInterrupted,
     SettingError,
     UnderstudyError,
@@ -502,7 +503,9 @@ def _explain(
         after = f"The charges stand and every answer is recorded as run {handle.run}: {again}, at no more cost"
     elif handle is not None:
         try:
-            ledger.cancel(handle.run)
+            ledger.cancel(handle.run, last=handle.last)
+        except OutputError:
+            after = f"Another process goes on with run {handle.run}."
         except UnderstudyError:
             after = f"The budget of run {handle.run} stays reserved until `understudy ledger cancel {handle.run}`."
     if isinstance(error, KeyboardInterrupt | SystemExit):
