@@ -305,9 +305,9 @@ def an_answer_is_on_record_before_anybody_sees_it():
         table = PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle))
         TOLD.clear()
         seen = []
-        with mock.patch.object(us.Ledger, "record", side_effect=us.errors.LedgerError("away")):
-            with suppress(us.errors.LedgerError):
-                seen.append(_asks(table, 0.2)[number]())
+        away = mock.patch.object(us.Ledger, "record", side_effect=us.errors.LedgerError("away"))
+        with away, suppress(us.errors.LedgerError):
+            seen.append(_asks(table, 0.2)[number]())
         assert not seen, "an answer was given that is not on record"
         assert not TOLD, "an answer was given before it was on record"
 

@@ -17,6 +17,7 @@ import understudy as us
 from understudy.cli import app, demo, guard, main, run
 from understudy.cli import ledger as ledger_commands
 from understudy.ledger import Grant
+from understudy.mechanism.independent import Independent
 from understudy.notice import Notice
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
@@ -292,6 +293,29 @@ def test_resume_of_a_run_file_fills_its_folder(folder, call, monkeypatch):
     assert code == 0
     assert "the run is counted once" in out
     assert {path.name for path in (folder / "out").iterdir()} == {"stand-in.release", "rows.csv"}
+    assert us.Ledger().total("t").runs == 1
+
+
+def test_resume_of_a_run_file_whose_table_is_gone_fills_its_folder_from_what_was_measured(folder, call, monkeypatch):
+    (folder / "run.yaml").write_text(
+        "data: t.csv\nschema: s.yaml\nbudget: {rho: 1}\nmechanism: independent\noutputs: {report: []}\n"
+    )
+    fit = Independent.fit
+
+    def stops(mechanism, table, **rest):
+        table.measure([("a",)], rho=0.5)
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Independent, "fit", stops)
+        assert call("run", folder / "run.yaml", "-o", folder / "out")[0] == 7
+    assert Independent.fit is fit
+    (folder / "t.csv").unlink()
+    (one,) = us.Ledger().reservations("t")
+    code, out, _ = call("resume", one.run)
+    assert (code, "what was missing is made again" in out) == (0, True)
+    assert {path.name for path in (folder / "out").iterdir()} == {"stand-in.release", "rows.csv"}
+    assert [m.clique for m in us.Release.load(folder / "out" / "stand-in.release").measurements] == [("a",)]
     assert us.Ledger().total("t").runs == 1
 
 

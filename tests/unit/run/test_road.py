@@ -550,6 +550,20 @@ def test_every_mechanism_goes_on_with_its_answers_and_asks_only_what_is_missing(
     assert us.Ledger().total("d").runs == 1
 
 
+def test_a_process_that_was_overtaken_does_not_cancel_the_run_of_the_other(tmp_path):
+    """As on two machines that share a ledger: the slower one stops before the quicker one was answered."""
+    taken = []
+
+    def meanwhile(step):
+        if step.stage == "measure":
+            taken.append(Ledger().take(Ledger().reservations("d")[0].run))
+
+    with pytest.raises(errors.OutputError, match="another process goes on with run"):
+        run(tmp_path, progress=meanwhile)
+    assert states() == ["unfinished"]
+    Ledger().record(taken[0], {"charges": []}, None)  # the other one can still record
+
+
 def test_a_version_that_asks_other_questions_finishes_from_what_was_measured(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Independent, "fit", stopping(KeyboardInterrupt(), 2))
