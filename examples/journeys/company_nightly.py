@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from understudy.privacy.records.limit import Limit
 
 import understudy as us
 from understudy import errors, journey
-from understudy.privacy.records.limit import Limit
 
 SCHEMA = """
 title: Orders

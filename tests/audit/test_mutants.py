@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import polars as pl
@@ -14,9 +16,12 @@ import understudy as us
 from understudy.accounting import Budget, Receipt
 from understudy.accounting import calibrate as plans
 from understudy.accounting.budget import Account
+from understudy.accounting.charge import Charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
+from understudy.run import road
+from understudy.run.record import CannotContinue, Recorder
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource
@@ -133,18 +138,69 @@ def indif_taken_as_a_count(patch):
     patch.setattr(Neighbours, "indif", property(lambda n: n.marginal_l1))
 
 
-def journal_written_after_reading(patch):
-    late = []
-    patch.setattr(PrivateTable, "_pay", lambda t, charges: (t.account.pay(charges), late.append(charges)))
-    original = PrivateTable._released
+def answer_returned_before_it_is_recorded(patch):
+    """The mechanism has the answer by then: the run is killed, started again, and answered a second time."""
 
-    def released(table, answer):
-        for charges in late:
-            table._PrivateTable__journal.charged(charges)
-        late.clear()
-        return original(table, answer)
+    def answered(table, charges, compute):
+        recorder = table._PrivateTable__recorder
+        table.account.pay(charges)
+        answer = table._released(compute())
+        told.append(answer)
+        recorder.record(charges, answer, table._PrivateTable__recoding)
+        return answer
 
-    patch.setattr(PrivateTable, "_released", released)
+    told = TOLD
+    patch.setattr(PrivateTable, "_answer", answered)
+
+
+def answer_never_recorded(patch):
+    patch.setattr(Recorder, "record", lambda *given: None)
+
+
+def rows_read_before_the_reservation(patch):
+    reserve = road._reserve
+
+    def late(run, ledger):
+        open_source = road.open_source(run.spec.data, run.schema)
+        list(open_source.counts([]))
+        return reserve(run, ledger)
+
+    patch.setattr(road, "_reserve", late)
+
+
+def rows_read_for_recalled_answers(patch):
+    """Every answer is computed anew: a run that is started again gives a second one for the same price."""
+    recall = Recorder.recall
+
+    def forgets(recorder, charges):
+        recall(recorder, charges)
+
+    patch.setattr(Recorder, "recall", forgets)
+
+
+def other_questions_given_recorded_answers(patch):
+    """The first recorded answer is given to whichever question is asked next, and its charge with it."""
+    recall = Recorder.recall
+
+    def any_question(recorder, charges):
+        known = recorder._answers[recorder._next : recorder._next + 1]
+        return recall(recorder, [Charge.from_dict(one) for one in known[0][0]["charges"]] if known else charges)
+
+    patch.setattr(Recorder, "recall", any_question)
+
+
+def recalled_answers_free(patch):
+    """A run that is started again has its whole budget once more."""
+    answer = PrivateTable._answer
+
+    def answered(table, charges, compute):
+        recorder = table._PrivateTable__recorder
+        if recorder is not None and (recorded := recorder.recall(charges)) is not None:
+            return recorded
+        with mock.patch.object(Recorder, "recall", return_value=None):
+            return answer(table, charges, compute)
+
+    patch.setattr(PrivateTable, "_answer", answered)
 
 
 def rows_read_before_paying(patch):
@@ -178,8 +234,6 @@ def true_total_in_the_model(patch):
 
 
 def true_number_of_rows_as_default(patch):
-    from understudy.synthesis import road
-
     original, opened = us.Release.of.__func__, road.open_source
     truth = {}
 
@@ -226,30 +280,80 @@ def spied_independent(*, rows_public=None):
     check_spent(spy, release.receipt)
 
 
-def charge_is_written_before_rows_are_read():
-    class Written:
-        def __init__(self):
-            self.charges = 0
+TOLD = []
+"""What a mechanism was given before it was on record."""
 
-        def charged(self, charges):
-            self.charges += len(charges)
 
-        def measured(self, measurement, recoding):
-            pass
+def paid_before_rows_are_read():
+    class Watching(CodedSource):
+        def counts(self, cliques):
+            assert len(table.account.charges) > before, "rows were read before they were paid for"
+            return super().counts(cliques)
 
-        def released(self, answer):
-            return answer
+    table = PrivateTable(Watching(SIZES, ROWS), Budget.of(rho=1.0))
+    for ask in _asks(table, 0.2):
+        before = len(table.account.charges)
+        ask()
+
+
+def an_answer_is_on_record_before_anybody_sees_it():
+    """The ledger goes away at the moment of recording; whoever asked must have nothing in hand."""
+    for number in range(3):
+        ledger = us.Ledger()
+        budget = Budget.of(rho=1.0)
+        handle = ledger.reserve("people", budget, unit="one row", spec={})
+        table = PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle))
+        TOLD.clear()
+        seen = []
+        away = mock.patch.object(us.Ledger, "record", side_effect=us.errors.LedgerError("away"))
+        with away, suppress(us.errors.LedgerError):
+            seen.append(_asks(table, 0.2)[number]())
+        assert not seen, "an answer was given that is not on record"
+        assert not TOLD, "an answer was given before it was on record"
+
+
+def rows_are_opened_once_the_budget_is_reserved():
+    schema = us.Schema.from_domain({"a": 3})
+    opened, states = road.open_source, []
+
+    def watched(data, schema):
+        states.append([one.state for one in us.Ledger().reservations()])
+        return opened(data, schema)
+
+    with mock.patch.object(road, "open_source", watched):
+        us.synthesize(pl.DataFrame({"a": [0, 1]}), schema, rho=1.0, mechanism="independent")
+    assert states
+    assert all(state == ["unfinished"] for state in states), "the table was opened before the budget was reserved"
+
+
+def a_run_started_again_reads_nothing_twice_and_pays_once():
+    """Asked about `a`, killed, started again: `a` comes from the record, `b` from the rows, `c` finds nothing left."""
 
     class Watching(CodedSource):
         def counts(self, cliques):
-            assert journal.charges > before, "rows were read before the charge was written down"
+            read.extend(cliques)
             return super().counts(cliques)
 
-    journal = Written()
-    table = PrivateTable(Watching(SIZES, ROWS), Budget.of(rho=1.0), journal=journal)
-    for ask in _asks(table, 0.2):
-        before = journal.charges
-        ask()
+    read, ledger, budget = [], us.Ledger(), Budget.of(rho=1.0)
+    handle = ledger.reserve("people", budget, unit="one row", spec={})
+    first = PrivateTable(Watching(SIZES, ROWS), budget, recorder=Recorder(ledger, handle))
+    (known,) = first.measure([("a",)], rho=0.5)
+    again = PrivateTable(Watching(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.take(handle.run)))
+    (told,) = again.measure([("a",)], rho=0.5)
+    assert read == [("a",)], "rows were read for an answer that is on record"
+    assert told.values.tolist() == known.values.tolist(), "a question was answered a second time"
+    again.measure([("b",)], rho=0.5)
+    assert again.account.remaining == 0, "a recalled answer was not counted"
+    assert len(ledger.take(handle.run).answers) == 2
+
+
+def a_recorded_answer_is_given_to_its_own_question_alone():
+    ledger, budget = us.Ledger(), Budget.of(rho=1.0)
+    handle = ledger.reserve("people", budget, unit="one row", spec={})
+    PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle)).measure([("a",)], rho=0.5)
+    again = PrivateTable(SealedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, ledger.take(handle.run)))
+    with pytest.raises(CannotContinue):
+        again.measure([("b",)], rho=0.5)
 
 
 def what_cannot_be_paid_is_refused_unread():
@@ -273,9 +377,7 @@ def only_answers_tell_the_tables_apart(tmp_path: Path):
     second = pl.DataFrame({"a": [2] * 9, "b": [1] * 9})
 
     def run(frame, folder):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
-            us.synthesize(frame, schema, rho=0.05, mechanism="independent", output=folder / "r.release", dataset="d")
+        us.synthesize(frame, schema, rho=0.05, mechanism="independent", output=folder / "r.release", dataset="d")
 
     check_twins(run, first, second, tmp_path / "twin")
 
@@ -314,8 +416,14 @@ KILLS = [
     (spread_forgotten, lambda: spied_independent()),
     (indif_taken_as_a_count, lambda: audited(dependence_trial(), runs=1200)),
     (indif_taken_as_a_count, lambda: spied()),
-    (journal_written_after_reading, charge_is_written_before_rows_are_read),
-    (rows_read_before_paying, charge_is_written_before_rows_are_read),
+    (answer_returned_before_it_is_recorded, an_answer_is_on_record_before_anybody_sees_it),
+    (answer_never_recorded, an_answer_is_on_record_before_anybody_sees_it),
+    (answer_never_recorded, a_run_started_again_reads_nothing_twice_and_pays_once),
+    (rows_read_before_the_reservation, rows_are_opened_once_the_budget_is_reserved),
+    (rows_read_for_recalled_answers, a_run_started_again_reads_nothing_twice_and_pays_once),
+    (recalled_answers_free, a_run_started_again_reads_nothing_twice_and_pays_once),
+    (other_questions_given_recorded_answers, a_recorded_answer_is_given_to_its_own_question_alone),
+    (rows_read_before_paying, paid_before_rows_are_read),
     (rows_read_before_paying, what_cannot_be_paid_is_refused_unread),
     (filter_switched_off, what_cannot_be_paid_is_refused_unread),
 ]  # fmt: skip
@@ -355,8 +463,18 @@ def test_the_spy_agrees_with_a_certified_run(rows_public):
     spied_independent(rows_public=rows_public)
 
 
-def test_charges_are_written_before_rows_are_read():
-    charge_is_written_before_rows_are_read()
+@pytest.mark.parametrize(
+    "check",
+    [
+        paid_before_rows_are_read,
+        an_answer_is_on_record_before_anybody_sees_it,
+        rows_are_opened_once_the_budget_is_reserved,
+        a_run_started_again_reads_nothing_twice_and_pays_once,
+        a_recorded_answer_is_given_to_its_own_question_alone,
+    ],
+)
+def test_answers_are_paid_and_recorded_in_order(check):
+    check()
 
 
 def test_what_cannot_be_paid_is_refused_before_rows_are_read():

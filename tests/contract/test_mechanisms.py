@@ -119,15 +119,18 @@ def test_an_interrupted_run_of_a_guest_is_resumed_by_name(offered, tmp_path, mon
     import polars as pl
 
     offered(guest=Guest)
-    monkeypatch.setattr(us.Release, "save", lambda *_: 1 / 0)
-    with pytest.raises(us.errors.RunInterrupted):
-        us.synthesize(
-            pl.DataFrame({"a": [0]}), us.Schema.from_domain({"a": 2}), rho=1.0, mechanism="guest", output=tmp_path / "r"
-        )
-    monkeypatch.undo()
-    with pytest.raises(us.errors.ReleaseError, match="mechanism 'guest' is unknown"):
-        us.resume(tmp_path / "r.partial")
-    assert (tmp_path / "r.partial").exists()
+    frame, schema = pl.DataFrame({"a": [0]}), us.Schema.from_domain({"a": 2})
+    with monkeypatch.context() as patch:
+        patch.setattr(us.Release, "save", lambda *_, **__: 1 / 0)
+        with pytest.raises(us.errors.RunInterrupted):
+            us.synthesize(frame, schema, rho=1.0, mechanism="guest", output=tmp_path / "r", dataset="d")
+    (one,) = us.Ledger().reservations("d")
+    with monkeypatch.context() as patch:
+        patch.setattr("understudy.mechanism.registry.entry_points", lambda group: [])
+        with pytest.raises(SettingError, match="mechanism 'guest' is unknown"):
+            us.resume(one.run)
+    assert us.Ledger().total("d").runs == 1
+    assert us.resume(one.run).mechanism == "guest"
 
 
 def test_ours_win_a_shared_name_and_broken_packages_are_left_out(offered, monkeypatch):

@@ -31,13 +31,12 @@ def release() -> us.Release:
 def test_what_is_no_path_is_refused_by_its_option(given, release):
     calls = {
         "path": (us.Release.load, release.save, SCHEMA.save),
-        "partial": (us.resume,),
         "schema": (us.Schema.load, lambda value: us.evaluate(ROWS, ROWS, value)),
     }
     if given is not None:
         calls["output"] = (
             lambda value: us.synthesize(ROWS, SCHEMA, rho=1.0, output=value),
-            lambda value: us.resume("x.partial", output=value),
+            lambda value: us.resume(run_of(), output=value),
         )
     for option, functions in calls.items():
         for function in functions:
@@ -51,7 +50,7 @@ WRONG = {
     "synthesize temp_dir": lambda r: us.synthesize("duckdb://x.duckdb?table=t", SCHEMA, rho=1.0, temp_dir=3),
     "synthesize query": lambda r: us.synthesize("duckdb://x.duckdb", SCHEMA, rho=1.0, query=3),
     "synthesize seed": lambda r: us.synthesize(ROWS, SCHEMA, rho=1.0, seed=1),
-    "resume progress": lambda r: us.resume("x.partial", progress="loud"),
+    "resume progress": lambda r: us.resume(run_of(), progress="loud"),
     "evaluate metrics": lambda r: us.evaluate(ROWS, ROWS, SCHEMA, metrics=3),
     "evaluate metrics of numbers": lambda r: us.evaluate(ROWS, ROWS, SCHEMA, metrics=[3]),
     "evaluate seed": lambda r: us.evaluate(ROWS, ROWS, SCHEMA, metrics="mgd", seed=-1),
@@ -65,8 +64,12 @@ WRONG = {
     "replicates count": lambda r: r.replicates(10**400),
     "replicates rows": lambda r: r.replicates(2, rows=2.5),
     "replicates seed": lambda r: r.replicates(2, seed=-1),
-    "Book folder": lambda r: us.Book(3),
-    "set_limit limit": lambda r: us.Book("x").set_limit("people", 3),
+    "synthesize ledger": lambda r: us.synthesize(ROWS, SCHEMA, rho=1.0, ledger=3),
+    "resume run": lambda r: us.resume(3),
+    "resume run of nothing": lambda r: us.resume(None),
+    "Ledger ledger": lambda r: us.Ledger(3),
+    "Ledger ledger of bytes": lambda r: us.Ledger(b"x.db"),
+    "grant grant": lambda r: us.Ledger().grant(3),
     "decode codes": lambda r: SCHEMA.decode(None, np.random.default_rng(1)),
     "decode rng": lambda r: SCHEMA.decode(CODES, None),
     "decode layout": lambda r: SCHEMA.decode(CODES, np.random.default_rng(1), layout=3),
@@ -100,6 +103,12 @@ WRONG = {
 }
 
 
+def run_of() -> str:
+    """A run that is in the ledger."""
+    us.synthesize(ROWS, SCHEMA, rho=1.0, dataset="run")
+    return us.Ledger().reservations("run")[0].run
+
+
 def table() -> us.PrivateTable:
     return us.PrivateTable(MemorySource(ROWS, SCHEMA), us.Budget.of(rho=1.0))
 
@@ -111,7 +120,7 @@ def test_a_wrong_kind_is_refused_by_its_option(name, release):
 
 
 def test_numpy_numbers_are_whole_numbers(release, tmp_path):
-    made = us.synthesize(ROWS, SCHEMA, rho=1.0, rows=np.int64(7), output=tmp_path / "r.release")
+    made = us.synthesize(ROWS, SCHEMA, rho=np.float32(1.0), rows=np.int64(7), output=tmp_path / "r.release")
     assert made.sample(seed=np.int64(1)).shape == (7, 2)
     assert us.Release.load(tmp_path / "r.release").default_rows == 7
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from understudy.ledger import Grant, Ledger
 
 app = typer.Typer(
-    help="Show and grant what may be spent, and prove that nobody changed the record.",
+    help="Show and grant what may be spent; prove that it is unaltered.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -33,7 +33,7 @@ def show(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Show what was spent on each dataset, and what its grants still allow."""
+    """Show what was spent on each dataset, and its grants."""
     from understudy.ledger import Ledger
 
     book = Ledger(ledger)
@@ -160,7 +160,10 @@ def verify(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Prove that no entry before a checkpoint was altered, removed or reordered, or say what was."""
+    """Prove that no entry was changed, or say what was.
+
+    Checked is that no entry before a checkpoint was altered, removed or reordered.
+    """
     from understudy.ledger import Ledger
     from understudy.ledger.log import Checkpoint
 
@@ -181,7 +184,7 @@ def export(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Write every entry as a line of JSON for an auditor, answers by their digest."""
+    """Write every entry as a line of JSON, for an auditor. Answers are told by their digest."""
     from understudy.ledger import Ledger
 
     lines = list(Ledger(ledger).export())

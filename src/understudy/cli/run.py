@@ -168,17 +168,22 @@ def resume(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with an interrupted run: it keeps its answers, asks only what is missing, and is counted once.
+    """Go on with an interrupted run, counted once.
 
-    Where the table is gone, the release is made from what was measured. Costs nothing more.
+    It keeps its answers and asks only what is missing. Where the table is gone, the release is made from what was
+    measured. Costs nothing more.
     """
     from understudy.ledger import Ledger
     from understudy.run import run as run_file
+    from understudy.run.road import RunSpec
     from understudy.run.road import resume as resume_run
 
-    place = Ledger(ledger).find(run).spec.get("place", {})
+    known = Ledger(ledger).find(run)
+    place = known.spec.get("place", {})
     with progress_shown(quiet=quiet or as_json) as progress:
         if output is None and data is None and Path(place.get("run", "")).is_file():
+            if known.finished is None and RunSpec.from_dict(known.spec, known.dataset).data is None:
+                resume_run(run, output=Path(place["folder"]) / "stand-in.release", progress=progress, ledger=ledger)
             outcome = run_file(place["run"], place["folder"], progress=progress, ledger=ledger)
             tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
             return
@@ -195,7 +200,7 @@ def runs(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """List the runs in the ledger: unfinished ones can go on with `understudy resume`."""
+    """List the runs in the ledger. Unfinished ones go on with `understudy resume`."""
     from understudy.accounting.exact import float_above
     from understudy.ledger import Ledger
 

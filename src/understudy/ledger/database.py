@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from understudy.arguments import holds_password
-from understudy.errors import LedgerError
+from understudy.errors import LedgerError, SettingError
 
 VERSION = 1
 _WAIT_SECONDS = 20
@@ -69,7 +69,10 @@ class Database:
         created: Callable[[sa.Connection], None] | None = None,
     ) -> None:
         self._created = None if os.environ.get("UNDERSTUDY_LEDGER") else created
-        given = os.fspath(address or os.environ.get("UNDERSTUDY_LEDGER") or default_path())
+        path = address or os.environ.get("UNDERSTUDY_LEDGER") or default_path()
+        given = os.fspath(path) if isinstance(path, str | os.PathLike) else None
+        if not isinstance(given, str) or "\0" in given:
+            raise SettingError("ledger: give the path of a file, or postgresql://HOST/DATABASE")
         self.is_postgres = given.startswith(("postgresql://", "postgres://"))
         if "://" in given and not self.is_postgres:
             raise LedgerError("ledger: give the path of a file, or postgresql://HOST/DATABASE")

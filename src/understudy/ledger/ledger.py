@@ -122,10 +122,7 @@ class Ledger:
             OutputError: when another process is working on the run.
             LedgerError: when the ledger cannot be used. Nothing was read in any of these cases.
         """
-        from understudy.gate.randomness import is_insecure  # late: the gate is not needed to look something up
-
-        if is_insecure():
-            raise SettingError("the ledger refuses runs in test mode: their noise is seeded and protects nobody")
+        _refuse_test_mode()
         check_name(dataset)
         with self._database.write() as connection:
             log = _Log(connection)
@@ -144,7 +141,9 @@ class Ledger:
         Raises:
             LedgerError: when there is no such run, or it was cancelled.
             OutputError: when another process is working on it.
+            SettingError: in test mode.
         """
+        _refuse_test_mode()
         with self._database.write() as connection:
             log = _Log(connection)
             return self._attempt(log, self._named(log, run))
@@ -195,17 +194,24 @@ class Ledger:
         self._append(handle, "finish", body)
         handle.finished = dict(body)
 
-    def cancel(self, run: str) -> None:
+    def cancel(self, run: str, *, last: int | None = None) -> None:
         """Give back the reservation of a run that was answered nothing.
+
+        Args:
+            run: the run's identifier, or the beginning of it.
+            last: the number of the run's last entry, where it is cancelled only if no other process went on with it.
 
         **Privacy.** A process that still works on the run cannot record, and so cannot see, an answer any more.
 
         Raises:
             LedgerError: when there is no such run, or it was answered: what was answered stays paid.
+            OutputError: when another process went on with it.
         """
         with self._database.write() as connection:
             log = _Log(connection)
             run = self._named(log, run)
+            if last is not None and log.last_of(run) != last:
+                raise OutputError(f"another process goes on with run {run}; it is not cancelled")
             kinds = [entry.kind for entry in log.find(run=run)]
             if "answer" in kinds:
                 raise LedgerError(f"run {run} was answered and its charges stand; go on with `understudy resume {run}`")
@@ -297,7 +303,14 @@ class Ledger:
             return _parents(_Log(connection))
 
     def grant(self, grant: Grant) -> Grant:
-        """Enter a grant; its number is given to it."""
+        """Enter a grant; its number is given to it.
+
+        Raises:
+            SettingError: for what is no grant, or a name that is not allowed.
+            BudgetExceeded: when the dataset is somebody else's.
+        """
+        if not isinstance(grant, Grant):
+            raise SettingError("grant: give a `Grant`, such as Grant('people', epsilon=4)")
         check_name(grant.dataset)
         with self._database.write() as connection:
             log = _Log(connection)
@@ -584,6 +597,13 @@ def check_name(dataset: Any) -> str:
             "(--dataset) it is the table's own, which may have others"
         )
     return dataset
+
+
+def _refuse_test_mode() -> None:
+    from understudy.gate.randomness import is_insecure  # late: the gate is not needed to look something up
+
+    if is_insecure():
+        raise SettingError("the ledger refuses runs in test mode: their noise is seeded and protects nobody")
 
 
 def _may_draw(grant: Grant) -> bool:

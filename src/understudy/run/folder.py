@@ -5,6 +5,7 @@ The folder holds finished artefacts. What was reserved, answered and finished is
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -154,8 +155,6 @@ class _Folder:
             return found
         if not self.release.exists():
             return None
-        from understudy.run.road import file_digest
-
         moved = self.ledger.finished(file_digest(self.release))
         return moved if moved is not None and moved.spec["place"].get("file") == self.file.digest() else None
 
@@ -167,8 +166,6 @@ class _Folder:
         """
         if known.finished is None:
             return False
-        from understudy.run.road import file_digest, publish, staged_path
-
         digest, staged = known.finished["release"], staged_path(self.release, known)
         if not self.release.exists() and staged.exists() and file_digest(staged) == digest:
             publish(staged, self.release)
@@ -250,3 +247,28 @@ class _Folder:
             **facts,
             "rehearsal": self.file.rehearsal,
         }
+
+
+def staged_path(output: Path, handle: RunHandle | None) -> Path:
+    """Where a release waits until the ledger says that its run is finished."""
+    return output.with_name(f".{output.name}.{'rehearsal' if handle is None else handle.run}")
+
+
+def publish(staged: Path, output: Path) -> None:
+    """Give a complete file its name; a file of that name is never overwritten.
+
+    Raises:
+        OutputError: when there is one by now.
+    """
+    try:
+        if output.exists():
+            raise FileExistsError
+        staged.rename(output)
+    except OSError:
+        raise OutputError(f"{output} is there by now; the release is kept as {staged}, rename it") from None
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file: how the ledger knows a run's release."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

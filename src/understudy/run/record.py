@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from understudy.accounting.charge import PURCHASES, Charge, laplace_sd
-from understudy.errors import LedgerError, UnderstudyError
+from understudy.errors import InputError, LedgerError, SettingError, UnderstudyError
+from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
 from understudy.measurement import Measurement
 from understudy.quality import Apart
@@ -38,7 +39,7 @@ class Recorder:
     def __init__(self, ledger: Ledger | None, handle: RunHandle | None, *, has_rows: bool = True) -> None:
         self._ledger, self._handle, self._has_rows = ledger, handle, has_rows
         self._answers = [] if handle is None else list(handle.answers)
-        self._next = 0
+        self._next, self._recalled = 0, len(self._answers)
         self.measurements: list[Measurement] = []
         self.recoding = Recoding.identity()
 
@@ -48,28 +49,37 @@ class Recorder:
         return bool(self._answers)
 
     @property
-    def measured(self) -> bool:
-        """Whether there is a measurement to finish from."""
-        return any(body["charges"][0]["what"] == "measure" for body, _ in self._answers)
+    def asked(self) -> bool:
+        """Whether this attempt asked anything new, or has nothing to recall."""
+        return len(self._answers) > self._recalled or not self._recalled
 
     def recall(self, charges: Sequence[Charge]) -> Any | None:
         """The recorded answer to the next question.
 
         Raises:
             CannotContinue: when another question is on record, or nothing is and there are no rows.
+            SettingError: in test mode; no row was read.
+            LedgerError: when the recorded answer cannot be read.
         """
+        self._refuse_test_mode()
         if self._next < len(self._answers):
             body, payload = self._answers[self._next]
-            if body["charges"] != [charge.to_dict() for charge in charges]:
+            if _charges(body) != list(charges):
                 raise CannotContinue("this version of understudy asks other questions than the run did before")
             self._next += 1
-            return self._keep(charges, _decode(charges, body, payload), Recoding.from_dict(body.get("recoding") or {}))
+            return self._keep(charges, *_decode(charges, body, payload))
         if not self._has_rows:
             raise CannotContinue("the table is not there to answer further questions")
         return None
 
     def record(self, charges: Sequence[Charge], answer: Any, recoding: Recoding) -> None:
-        """Record an answer durably, before anybody sees it."""
+        """Record an answer durably, before anybody sees it.
+
+        Raises:
+            SettingError: in test mode; the answer must not be used.
+            OutputError, LedgerError: when it cannot be recorded; likewise.
+        """
+        self._refuse_test_mode()
         body, payload = _encode(charges, answer, recoding)
         if self._ledger is not None and self._handle is not None:
             self._ledger.record(self._handle, body, payload)
@@ -81,7 +91,7 @@ class Recorder:
         """The charges of discovery on record, for a schema that was completed from their answers."""
         paid: list[Charge] = []
         while self._next < len(self._answers):
-            charges = [Charge.from_dict(charge) for charge in self._answers[self._next][0]["charges"]]
+            charges = _charges(self._answers[self._next][0])
             if charges[0].what not in PURCHASES:
                 break
             paid += charges
@@ -92,8 +102,8 @@ class Recorder:
         """Take every recorded answer that was not recalled: its charges, with its measurements kept for finishing."""
         rest: list[Charge] = []
         for body, payload in self._answers[self._next :]:
-            charges = [Charge.from_dict(charge) for charge in body["charges"]]
-            self._keep(charges, _decode(charges, body, payload), Recoding.from_dict(body.get("recoding") or {}))
+            charges = _charges(body)
+            self._keep(charges, *_decode(charges, body, payload))
             rest += charges
         self._next = len(self._answers)
         return rest
@@ -103,6 +113,11 @@ class Recorder:
             self.measurements += answer
             self.recoding = recoding
         return answer
+
+    def _refuse_test_mode(self) -> None:
+        """Test mode may begin while a run goes on, in a progress callback for example."""
+        if self._handle is not None and is_insecure():
+            raise SettingError("the ledger refuses answers in test mode: their noise is seeded and protects nobody")
 
 
 def _encode(charges: Sequence[Charge], answer: Any, recoding: Recoding) -> tuple[dict[str, Any], bytes | None]:
@@ -125,33 +140,56 @@ def _encode(charges: Sequence[Charge], answer: Any, recoding: Recoding) -> tuple
     return body, zlib.compress(b"".join(table.astype("<i8").tobytes() for table in tables), 1)
 
 
-def _decode(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes | None) -> Any:
-    """What `_encode` was given.
+_DAMAGED = (LookupError, TypeError, ValueError, AttributeError, InputError, zlib.error)
+_UNREADABLE = "an answer in the ledger cannot be read; `understudy ledger verify` says more"
+
+
+def _charges(body: Mapping[str, Any]) -> list[Charge]:
+    """The charges of a recorded answer; at least one.
+
+    Raises:
+        LedgerError: when the entry holds none.
+    """
+    try:
+        charges = [Charge.from_dict(charge) for charge in body["charges"]]
+    except _DAMAGED:
+        charges = []
+    if not charges:
+        raise LedgerError(_UNREADABLE)
+    return charges
+
+
+def _decode(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes | None) -> tuple[Any, Recoding]:
+    """The answer and the recoding that `_encode` was given.
 
     Raises:
         LedgerError: when the entry does not hold that.
     """
-    what = charges[0].what
     try:
-        if what == "select":
-            return tuple(str(column) for column in body["answer"])
-        if what == "values":
-            return {str(text): int(count) for text, count in body["answer"].items()}
-        if what == "quality":
-            rows, scale, noise = body["answer"]
-            return Apart(float(rows), float(scale), "laplace" if noise == "laplace" else "gaussian")
-        cells = [int(size) for size in body["cells"]]
-        unpacker = zlib.decompressobj()
-        content = unpacker.decompress(payload or b"", 8 * sum(cells) + 1)
-        tables = np.split(np.frombuffer(content, "<i8").astype(np.int64), np.cumsum(cells)[:-1])
-        if len(content) != 8 * sum(cells):
-            raise ValueError
-        if what == "dependence":
-            return dict(zip(charges[0].about, tables[0].tolist(), strict=True))
-        found = [_measurement(charge, table) for charge, table in zip(charges, tables, strict=True)]
-        return {one.clique[0]: one for one in found} if what in PURCHASES else found
-    except (LookupError, TypeError, ValueError, AttributeError, zlib.error):
-        raise LedgerError("an answer in the ledger cannot be read; `understudy ledger verify` says more") from None
+        return _answer(charges, body, payload), Recoding.from_dict(body.get("recoding") or {})
+    except _DAMAGED:
+        raise LedgerError(_UNREADABLE) from None
+
+
+def _answer(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes | None) -> Any:
+    what = charges[0].what
+    if what == "select":
+        return tuple(str(column) for column in body["answer"])
+    if what == "values":
+        return {str(text): int(count) for text, count in body["answer"].items()}
+    if what == "quality":
+        rows, scale, noise = body["answer"]
+        return Apart(float(rows), float(scale), "laplace" if noise == "laplace" else "gaussian")
+    cells = [int(size) for size in body["cells"]]
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(payload or b"", 8 * sum(cells) + 1)
+    tables = np.split(np.frombuffer(content, "<i8").astype(np.int64), np.cumsum(cells)[:-1])
+    if len(content) != 8 * sum(cells):
+        raise ValueError
+    if what == "dependence":
+        return dict(zip(charges[0].about, tables[0].tolist(), strict=True))
+    found = [_measurement(charge, table) for charge, table in zip(charges, tables, strict=True)]
+    return {one.clique[0]: one for one in found} if what in PURCHASES else found
 
 
 def _measurement(charge: Charge, values: Any) -> Measurement:

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from fractions import Fraction
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
@@ -51,6 +51,7 @@ from understudy.run.checks import (
     roomy_memory,
     warn_of_weak_budget,
 )
+from understudy.run.folder import file_digest, publish, staged_path
 from understudy.run.quality import Rating, rated
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema, frame_kind
@@ -111,7 +112,7 @@ class RunSpec:
         data = os.fspath(self.data) if isinstance(self.data, str | PathLike) else None
         data = None if data is None or holds_password(data) else data
         return {
-            **{name: getattr(self, name) for name in kept},
+            **{name: _plain(getattr(self, name)) for name in kept},
             "data": data if data is None or "://" in data else str(Path(data).absolute()),
             "schema": self.schema.to_dict(),
             "mechanism": mechanism.name,
@@ -199,7 +200,7 @@ def synthesize(
         dataset=dataset,
         query=query,
         temp_dir=temp_dir,
-        rows=rows,
+        rows=None if rows is None else as_whole("rows", rows, least=1),
         noise=noise,
         discovery_share=discovery_share,
         quality=parsed_share(quality),
@@ -233,6 +234,8 @@ def resume(
         RunInterrupted: when nothing was measured yet and there is no table to go on with.
         OutputError: when the release cannot be written, or another process is working on the run.
     """
+    if not isinstance(run, str):
+        raise SettingError("run: give the run's identifier, as `understudy runs` lists it")
     book = Ledger(ledger)
     stored = book.find(run)
     spec = RunSpec.from_dict(stored.spec, stored.dataset)
@@ -358,8 +361,10 @@ def execute(
         chosen = resolve(spec)
         _check(chosen, output)
         with located(spec.data, spec.query, spec.temp_dir) as data:
-            if chosen.counts:
-                handle = ledger.take(run) if run is not None else _reserve(chosen, ledger)
+            if run is not None:
+                handle = ledger.take(run)
+            elif chosen.counts:
+                handle = _reserve(chosen, ledger)
             recorder = Recorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
             release = _make(data, chosen, recorder, handle, ledger, progress)
             _write(release, output, ledger, handle, progress)
@@ -381,25 +386,6 @@ def _write(release: Release, output: Path | None, ledger: Ledger, handle: RunHan
         ledger.finish(handle, {"release": digest, "facts": facts(release)})
     if output is not None and staged is not None:
         publish(staged, output)
-
-
-def staged_path(output: Path, handle: RunHandle | None) -> Path:
-    """Where a release waits until the ledger says that its run is finished."""
-    return output.with_name(f".{output.name}.{'rehearsal' if handle is None else handle.run}")
-
-
-def publish(staged: Path, output: Path) -> None:
-    """Give a complete file its name; a file of that name is never overwritten.
-
-    Raises:
-        OutputError: when there is one by now.
-    """
-    try:
-        if output.exists():
-            raise FileExistsError
-        staged.rename(output)
-    except OSError:
-        raise OutputError(f"{output} is there by now; the release is kept as {staged}, rename it") from None
 
 
 def _check(run: Run, output: Path | None) -> None:
@@ -424,11 +410,15 @@ def _make(
     progress(Step("read", None, "the table"))
     table = _open(data, run, recorder, handle, ledger, progress)
     aside = run.rating.cost(run.budget.capacity) if run.rating is not None else 0
-    total = run.schema.rows_used if data is None else table.rows_public
+    total: float | None = run.schema.rows_used if data is None else table.rows_public
     try:
         fit = run.mechanism.fit(table, rho=float_below(table.account.remaining - aside), progress=progress)
     except CannotContinue as reason:
-        fit = _finish(run, table, recorder, str(reason), progress)
+        fit, total = _finish(run, table, recorder, str(reason), progress)
+    except InputError as reason:  # a declared number of rows that contradicts the answers, for example
+        if recorder.asked:
+            raise
+        fit, total = _finish(run, table, recorder, str(reason), progress)  # the attempt before failed like this as well
     fit = settled(run.mechanism, fit, run.schema, total=total, progress=progress)
     quality = _rate(run, table, fit, progress)
     table.account.pay(recorder.recall_rest())  # what an earlier attempt was answered beyond this is paid as well
@@ -467,8 +457,10 @@ def _source(data: Any, schema: Schema) -> Any:
     return Unread(schema, coded=True) if data is None else open_source(data, schema)
 
 
-def _finish(run: Run, table: PrivateTable, recorder: Recorder, reason: str, progress: Progress) -> Fit:
-    """The fit of everything that is on record, at no more cost."""
+def _finish(
+    run: Run, table: PrivateTable, recorder: Recorder, reason: str, progress: Progress
+) -> tuple[Fit, float | None]:
+    """The fit of everything that is on record, at no more cost, and the number of rows that it takes for public."""
     table.account.pay(recorder.recall_rest())
     if not recorder.measurements:
         raise CannotContinue(f"{reason}, and nothing was measured yet")
@@ -480,9 +472,9 @@ def _finish(run: Run, table: PrivateTable, recorder: Recorder, reason: str, prog
         )
 
     try:
-        return finish(schema.rows_used)
+        return finish(schema.rows_used), schema.rows_used
     except InputError:  # a wrongly declared number of rows must not lose what was paid for: the noisy one serves
-        return finish(None)
+        return finish(None), None
 
 
 def _rate(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Quality | None:
@@ -512,7 +504,9 @@ def _explain(
         after = f"The charges stand and every answer is recorded as run {handle.run}: {again}, at no more cost"
     elif handle is not None:
         try:
-            ledger.cancel(handle.run)
+            ledger.cancel(handle.run, last=handle.last)
+        except OutputError:
+            after = f"Another process goes on with run {handle.run}."
         except UnderstudyError:
             after = f"The budget of run {handle.run} stays reserved until `understudy ledger cancel {handle.run}`."
     if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -527,15 +521,14 @@ def _explain(
     return InternalError(f"something went wrong that we did not foresee ({words}); nothing was spent")
 
 
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file: how the ledger knows a run's release."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def dataset_name(data: Any) -> str:
     """The ledger's name for a table that was given none: that of the file, folder or database table, else "unnamed"."""
     return data.name if isinstance(data, Located) else name_of(data)
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python, for JSON; anything else as it is."""
+    return value if isinstance(value, int) or not isinstance(value, Real) else float(value)
 
 
 def _settings(mechanism: Mechanism) -> dict[str, Any]:

@@ -11,7 +11,7 @@
 | `tables` | small sources of coded rows, and a source that must not be read |
 
 `insecure(seed)` is the only test mode: noise drawn within it is reproducible, everything made within it is marked, and
-the book refuses it. The modules are imported where they are used: `import understudy` does not load them.
+the ledger refuses it. The modules are imported where they are used: `import understudy` does not load them.
 """
 
 from __future__ import annotations

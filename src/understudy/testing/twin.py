@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from copy import copy
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,9 @@ def record_answers() -> Iterator[list[Any]]:
     original: Any = PrivateTable._released
 
     def released(table: PrivateTable, answer: Any) -> Any:
-        answers.append(original(table, answer))
-        return answers[-1]
+        given = original(table, answer)
+        answers.append(copy(given))  # whoever gets a list of measurements may add to it
+        return given
 
     with patch.object(PrivateTable, "_released", released):
         yield answers
@@ -48,7 +50,7 @@ def replay_answers(answers: list[Any]) -> Iterator[None]:
 
     def released(table: PrivateTable, answer: Any) -> Any:
         expect(left, "the gate was called more often on the second table than on the first")
-        return original(table, left.pop(0))
+        return original(table, copy(left.pop(0)))
 
     with patch.object(PrivateTable, "_released", released):
         yield
@@ -77,7 +79,7 @@ def check_twins(run: Callable[[Any, Path], object], first: Any, second: Any, fol
     """Run on the first table, then on the second with the first one's answers, and compare everything left behind.
 
     Args:
-        run: called with a table and the folder for everything it writes, the book included.
+        run: called with a table and the folder for everything it writes.
         first: the table whose answers are recorded.
         second: another table of the same structure.
         folder: used for both runs, one after the other, so that paths are the same.
@@ -114,5 +116,5 @@ def _written(stream: TextIOWrapper) -> bytes:
 
 
 def _remove_times(content: bytes) -> bytes:
-    """Blank the times of runs, which the book keeps for the custodian: they say nothing about rows."""
+    """Blank the times of runs, which the ledger keeps for the custodian: they say nothing about rows."""
     return re.sub(rb'"time": "[^"]*"', b'"time": ""', content)

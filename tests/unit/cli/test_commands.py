@@ -12,10 +12,12 @@ import warnings
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
-from understudy.privacy.records.limit import Limit
 
 import understudy as us
-from understudy.cli import app, book, demo, guard, main, run
+from understudy.cli import app, demo, guard, main, run
+from understudy.cli import ledger as ledger_commands
+from understudy.ledger import Grant
+from understudy.mechanism.independent import Independent
 from understudy.notice import Notice
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
@@ -55,7 +57,7 @@ def test_synthesize_answers_scripts_in_json_and_is_silent_when_asked(folder, cal
     told = json.loads(out)
     assert (code, err) == (0, "")
     assert told["epsilon"] == 1.0
-    assert told["book"]["runs"] == 1
+    assert told["spent"]["runs"] == 1
     assert (told["dataset"], told["mechanism"], told["measurements"]) == ("people", "independent", 2)
     (folder / "r.release").unlink()
     assert call(*synthesis(folder, "--quiet")) == (0, "", "")
@@ -98,7 +100,7 @@ def test_synthesize_refuses_for_free(folder, call, case):
     assert (left, out) == (code, "")
     assert words in err
     assert not list(folder.glob("r.release*"))
-    assert us.Book().spent("t").runs == 0
+    assert us.Ledger().total("t").runs == 0
 
 
 def test_errors_answer_scripts_in_json(folder, call):
@@ -109,7 +111,7 @@ def test_errors_answer_scripts_in_json(folder, call):
 
 
 def test_an_output_that_is_there_or_cannot_be_is_refused_for_free(folder, call, release):
-    assert us.Book().spent("t").runs == 1
+    assert us.Ledger().total("t").runs == 1
     code, _, err = call(*synthesis(folder))
     assert code == 8
     assert "never overwritten; choose another output" in err
@@ -118,7 +120,7 @@ def test_an_output_that_is_there_or_cannot_be_is_refused_for_free(folder, call, 
     assert "make it first" in err
     code, _, err = call(*synthesis(folder)[:-6], "-o", folder / ("x" * 300), "--rho", 1)
     assert code == 8
-    assert us.Book().spent("t").runs == 1
+    assert us.Ledger().total("t").runs == 1
 
 
 def test_a_name_that_no_file_can_have_is_explained(folder, call, release):
@@ -221,7 +223,7 @@ def test_rows_that_cannot_be_written_leave_nothing_behind(folder, call, release,
     assert sorted(folder.iterdir()) == before
 
 
-# -- inspect, resume, mechanisms, book ---------------------------------------------------------------------------------
+# -- inspect, resume, runs, mechanisms, ledger
 
 
 def test_inspect_shows_the_receipt_and_the_measurements(call, release):
@@ -234,37 +236,113 @@ def test_inspect_shows_the_receipt_and_the_measurements(call, release):
     assert [m["clique"] for m in told["measured"]] == [["a"], ["b"]]
 
 
-@pytest.mark.parametrize("command", ["inspect", "sample", "resume"])
+@pytest.mark.parametrize("command", ["inspect", "sample"])
 def test_what_is_no_release_is_refused(folder, call, command):
     for path in (folder / "t.csv", folder / "nothing"):
-        extra = ("-o", folder / "x.release") if command == "resume" else ()
-        code, out, err = call(command, path, *extra)
+        code, out, err = call(command, path)
         assert (code, out) == (5, "")
         assert err.startswith("error: ")
 
 
-def test_resume_finishes_for_free(folder, call, monkeypatch):
-    def fail(*_):
+@pytest.fixture
+def stopped(folder, call, monkeypatch):
+    """A run that broke off when everything was answered."""
+
+    def fail(*_, **__):
         raise RuntimeError
 
     with monkeypatch.context() as patch:
         patch.setattr(us.Release, "save", fail)
         code, _, err = call(*synthesis(folder))
     assert code == 7
-    assert "The charge stands" in err
-    partial = folder / "r.release.partial"
-    code, out, _ = call("resume", partial)
+    assert "The charges stand" in err
+    (one,) = us.Ledger().reservations("t")
+    assert f"understudy resume {one.run}" in err
+    return one
+
+
+def test_resume_finishes_for_free(folder, call, stopped):
+    code, out, _ = call("resume", stopped.run[:6])
     assert code == 0
-    assert "Nothing more was spent" in out
+    assert "The run is counted once" in out
     assert us.Release.load(folder / "r.release").receipt.epsilon == 1.0
-    assert not partial.exists()
-    assert us.Book().spent("t").runs == 1
+    assert us.Ledger().total("t").runs == 1
 
 
-def test_resume_needs_to_know_where_to(folder, call):
-    code, _, err = call("resume", folder / "t.csv")
+def test_resume_without_the_table_finishes_from_what_was_measured_and_answers_scripts(folder, call, stopped):
+    (folder / "t.csv").unlink()
+    code, out, _ = call("resume", stopped.run, "-o", folder / "other.release", "--json")
+    assert (code, json.loads(out)["release"]) == (0, str(folder / "other.release"))
+    assert len(us.Release.load(folder / "other.release").measurements) == 2
+
+
+def test_resume_of_a_run_file_fills_its_folder(folder, call, monkeypatch):
+    (folder / "run.yaml").write_text(
+        "data: t.csv\nschema: s.yaml\nbudget: {rho: 1}\nmechanism: independent\noutputs: {report: []}\n"
+    )
+
+    def fail(*_, **__):
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(us.Release, "save", fail)
+        code, _, err = call("run", folder / "run.yaml", "-o", folder / "out")
+    assert (code, "run the same again, or `understudy resume" in err) == (7, True)
+    (one,) = us.Ledger().reservations("t")
+    code, out, _ = call("resume", one.run)
+    assert code == 0
+    assert "the run is counted once" in out
+    assert {path.name for path in (folder / "out").iterdir()} == {"stand-in.release", "rows.csv"}
+    assert us.Ledger().total("t").runs == 1
+
+
+def test_resume_of_a_run_file_whose_table_is_gone_fills_its_folder_from_what_was_measured(folder, call, monkeypatch):
+    (folder / "run.yaml").write_text(
+        "data: t.csv\nschema: s.yaml\nbudget: {rho: 1}\nmechanism: independent\noutputs: {report: []}\n"
+    )
+    fit = Independent.fit
+
+    def stops(mechanism, table, **rest):
+        table.measure([("a",)], rho=0.5)
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Independent, "fit", stops)
+        assert call("run", folder / "run.yaml", "-o", folder / "out")[0] == 7
+    assert Independent.fit is fit
+    (folder / "t.csv").unlink()
+    (one,) = us.Ledger().reservations("t")
+    code, out, _ = call("resume", one.run)
+    assert (code, "what was missing is made again" in out) == (0, True)
+    assert {path.name for path in (folder / "out").iterdir()} == {"stand-in.release", "rows.csv"}
+    assert [m.clique for m in us.Release.load(folder / "out" / "stand-in.release").measurements] == [("a",)]
+    assert us.Ledger().total("t").runs == 1
+
+
+def test_resume_needs_to_know_which_run_and_where_to(folder, call):
+    code, _, err = call("resume", "0123")
+    assert code == 9
+    assert "there is no run '0123'" in err
+    us.synthesize(folder / "t.csv", SCHEMA, rho=1.0, mechanism="independent")
+    code, _, err = call("resume", us.Ledger().reservations("t")[0].run)
     assert code == 3
     assert "--output" in err
+
+
+def test_runs_are_listed_with_their_state(folder, call, stopped):
+    out = call("runs")[1]
+    assert f"{stopped.run}  " in out
+    assert "unfinished     1 answers  epsilon 1  t  (user:" in out
+    call("resume", stopped.run)
+    (told,) = json.loads(call("runs", "t", "--json")[1])["runs"]
+    assert (told["run"], told["state"], told["answers"], told["epsilon"]) == (stopped.run, "finished", 1, 1.0)
+    assert call("runs", "nobody")[1] == "No run is in the ledger.\n"
+
+
+def test_a_run_that_was_answered_cannot_be_cancelled_by_command(call, stopped):
+    code, _, err = call("ledger", "cancel", stopped.run)
+    assert code == 9
+    assert "its charges stand" in err
 
 
 def test_mechanisms_are_listed(call):
@@ -274,15 +352,30 @@ def test_mechanisms_are_listed(call):
     assert json.loads(call("mechanisms", "--json")[1])["independent"]["pure"] is True
 
 
-def test_the_book_adds_up(folder, call, release):
-    code, out, _ = call("book", "t")
+def test_the_ledger_adds_up(folder, call, release):
+    code, out, _ = call("ledger", "show", "t")
     assert (code, out) == (0, "t: 1 run, epsilon 1 in all at delta 1e-06\n")
-    assert json.loads(call("book", "t", "--json")[1])["runs"] == 1
-    unknown = "Nothing was written down under this name before; the book has t.\n"
-    assert call("book", "nobody")[1] == f"nobody: 0 runs, rho 0 in all\n{unknown}"
-    assert call("book", "nobody", "--limit-epsilon", 1)[1].endswith(unknown)
-    assert "Nothing" not in call("book", "nobody")[1]
-    assert call("book", "../up")[0] == 3
+    assert json.loads(call("ledger", "show", "t", "--json")[1])["runs"] == 1
+    code, _, err = call("ledger", "show", "nobody")
+    assert (code, "dataset 'nobody' is not in the ledger; it has t" in err) == (3, True)
+
+
+def test_a_ledger_can_be_named_for_every_command(folder, call):
+    mine = ("--ledger", folder / "mine.db")
+    assert call(*synthesis(folder, *mine))[0] == 0
+    assert "1 run" in call("ledger", "show", "t", *mine)[1]
+    assert call("ledger", "show", "t")[0] == 3
+    assert "finished" in call("runs", *mine)[1]
+    assert call("ledger", "grant", "t", "--rho", 9, *mine)[0] == 0
+    assert call("ledger", "verify", *mine)[0] == 0
+
+
+def test_a_damaged_ledger_is_refused_before_anything_is_read(folder, call):
+    (folder / "mine.db").write_bytes(b"no database" * 100)
+    code, out, err = call(*synthesis(folder, "--ledger", folder / "mine.db"))
+    assert (code, out) == (9, "")
+    assert "is not a ledger, or is damaged" in err
+    assert not (folder / "r.release").exists()
 
 
 # -- demo --------------------------------------------------------------------------------------------------------------
@@ -301,17 +394,14 @@ def test_the_demo_makes_a_stand_in_for_a_real_table(tmp_path, call):
     assert told["epsilon"] == 1.0
     rows = pa_csv.read_csv(tmp_path / "demo" / "synthetic.csv")
     assert abs(rows.num_rows - 20_190) < 500
-    assert us.Book().spent(demo.DATASET).runs == 1
+    assert us.Ledger().total(demo.DATASET).runs == 1
 
 
-def test_a_demo_on_a_computer_that_knows_it_says_why_there_are_more_runs(tmp_path):
-    book = us.Book(tmp_path)
+def test_a_demo_on_a_computer_that_knows_it_says_why_there_are_more_runs():
     budget = us.Budget.of(epsilon=1.0, delta=1e-9)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERSTUDY_BOOK", str(tmp_path))
-        for words in ("Spent on 'demo-randhie' so far: 1 run,", "With an earlier demo", "With 2 earlier demos"):
-            book.append(demo.DATASET, budget, unit="a row")
-            assert demo._added_up().startswith(words)
+    for words in ("Spent on 'demo-randhie' so far: 1 run,", "With an earlier demo", "With 2 earlier demos"):
+        us.Ledger().reserve(demo.DATASET, budget, unit="a row", spec={})
+        assert demo._added_up().startswith(words)
 
 
 def test_a_second_demo_keeps_the_first(tmp_path):
@@ -387,7 +477,7 @@ def test_the_package_runs_as_a_module():
 
 def test_version_and_summaries_that_are_not_cut(call):
     assert call("--version")[:2] == (0, f"understudy {us.__version__}\n")
-    for group in ((), ("schema",)):
+    for group in ((), ("schema",), ("ledger",)):
         code, out, _ = call(*group, "--help")
         assert code == 0
         assert "..." not in out.partition("Commands:")[2]
@@ -399,7 +489,7 @@ def test_whoever_stops_a_command_while_it_starts_sees_no_traceback(monkeypatch, 
             raise KeyboardInterrupt
 
     monkeypatch.setitem(sys.modules, "understudy.cli.commands", Stopped())
-    monkeypatch.setattr(sys, "argv", ["understudy", "book"])
+    monkeypatch.setattr(sys, "argv", ["understudy", "runs"])
     with pytest.raises(SystemExit) as caught:
         main()
     assert caught.value.code == 130
@@ -428,14 +518,6 @@ def test_warnings_of_other_libraries_are_not_shown(folder, call, monkeypatch):
     assert "note: ours" in err
 
 
-@pytest.mark.parametrize(
-    ("used", "words"), [(1 - 1e-16, "all used"), (None, "all used"), (0.25, "0.25 used, 0.75 left")]
-)
-def test_a_limit_that_is_used_up_says_so(used, words):
-    limit = {"most": 1.0, "used": used, "text": "epsilon 1", "mixed_units": False}
-    assert book._words({"dataset": "people", "text": "2 runs", "limit": limit}).endswith(f"limit: epsilon 1; {words}")
-
-
-def test_the_delta_of_a_limit_is_the_books_own():
-    """Written twice, so that the help needs nothing of the book."""
-    assert inspect.signature(book.book).parameters["limit_delta"].default == Limit.delta
+def test_the_delta_of_a_grant_is_the_ledgers_own():
+    """Written twice, so that the help needs nothing of the ledger."""
+    assert inspect.signature(ledger_commands.grant).parameters["delta"].default == Grant.delta

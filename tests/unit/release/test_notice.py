@@ -5,10 +5,10 @@ from __future__ import annotations
 import warnings
 
 import pytest
-from understudy.journey.rehearsal import rehearsal_rows
 
 import understudy as us
 from understudy.notice import ManyRows
+from understudy.run.rehearsal import rehearsal_rows
 
 SCHEMA = us.Schema.from_domain({"a": 2, "b": 2})
 

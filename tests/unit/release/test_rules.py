@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from understudy.synthesis.preflight import check_rules
 
 import understudy as us
 from understudy.domain import Domain, Forbidden
@@ -15,6 +14,7 @@ from understudy.mechanism.spanning_tree import beside_rules
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.release import rows as making
+from understudy.run.checks import check_rules
 from understudy.schema import Recoding, Schema
 from understudy.schema.rules.zeros import LARGEST_RULE
 

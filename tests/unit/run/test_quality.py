@@ -6,17 +6,16 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from understudy.journey.rehearsal import rehearsal_rows
-from understudy.synthesis.journal import RunJournal
-from understudy.synthesis.rating import MOST, Rating, rated
 
 import understudy as us
-from understudy import errors, journey
+from understudy import errors, run
 from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.gate import PrivateTable
 from understudy.mechanism import mechanism_named
 from understudy.quality import Quality, parsed_share
+from understudy.run.quality import MOST, Rating, rated
+from understudy.run.rehearsal import rehearsal_rows
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
 
@@ -85,7 +84,7 @@ def test_receipt_and_public_report_tell_it():
 def test_a_share_that_makes_no_sense_is_refused_for_free(share):
     with pytest.raises(errors.SettingError, match="quality: give the share"):
         synthesis(quality=share, dataset="d")
-    assert us.Book().spent("d").runs == 0
+    assert us.Ledger().total("d").runs == 0
 
 
 def test_shares_as_people_write_them():
@@ -157,15 +156,15 @@ def folder(tmp_path):
 
 
 def test_a_run_file_says_workload_and_share(folder):
-    told = journey.run(folder / "run.yaml", folder / "out").summary["quality"]
+    told = run.run(folder / "run.yaml", folder / "out").summary["quality"]
     assert (told["workload"], told["tables"], told["share"]) == ("target:a", 1, 0.1)
     assert told["interval"][0] < told["value"] < told["interval"][1]
 
 
 def test_the_command_lines_share_makes_another_run(folder):
-    journey.run(folder / "run.yaml", folder / "out", quality="20%")
-    with pytest.raises(errors.OutputError, match="differs in quality"):
-        journey.run(folder / "run.yaml", folder / "out")
+    run.run(folder / "run.yaml", folder / "out", quality="20%")
+    with pytest.raises(errors.OutputError, match="holds no run of this file"):
+        run.run(folder / "run.yaml", folder / "out")
 
 
 @pytest.mark.parametrize("stage", ["before", "after"])
@@ -180,35 +179,38 @@ def test_a_run_that_stopped_around_it_still_measures_it_once(folder, monkeypatch
 
     monkeypatch.setattr(PrivateTable, "error", stops)
     with pytest.raises(KeyboardInterrupt):
-        journey.run(folder / "run.yaml", folder / "out")
+        run.run(folder / "run.yaml", folder / "out")
     monkeypatch.setattr(PrivateTable, "error", original)
-    done = journey.run(folder / "run.yaml", folder / "out")
+    done = run.run(folder / "run.yaml", folder / "out")
     assert done.status == "resumed"
     release = us.Release.load(folder / "out" / "stand-in.release")
     assert [charge.what for charge in release.receipt.charges] == ["measure"] * 3 + ["quality"]
     assert release.quality.to_dict().items() <= done.summary["quality"].items()
     for answer in answers:  # with noise of so many digits, a second draw is another number
         assert release.quality.value == pytest.approx(answer.rows / 2 / release.model.total, rel=1e-12)
-    assert us.Book().spent("t").runs == 1
+    assert us.Ledger().total("t").runs == 1
 
 
-def test_a_release_that_was_taken_away_before_the_record_was_removed_is_made_again_with_the_same_answer(folder):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunJournal, "close", lambda self, *, keep: self._writer.close(keep=True))
-        journey.run(folder / "run.yaml", folder / "out")
+def test_a_release_that_was_taken_away_is_made_again_with_the_same_answer(folder):
+    run.run(folder / "run.yaml", folder / "out")
     seen = us.Release.load(folder / "out" / "stand-in.release").quality
     (folder / "out" / "stand-in.release").rename(folder / "handed-over.release")
-    assert journey.run(folder / "run.yaml", folder / "out").status == "resumed"
+    assert run.run(folder / "run.yaml", folder / "out").status == "completed"
     assert us.Release.load(folder / "out" / "stand-in.release").quality == seen
 
 
-def test_resume_alone_has_no_rows_and_tells_no_quality(folder, monkeypatch):
-    monkeypatch.setattr(PrivateTable, "error", lambda *args, **kwargs: 1 / 0)
-    with pytest.raises(errors.RunInterrupted):
-        journey.run(folder / "run.yaml", folder / "out")
-    release = us.resume(folder / "out" / "stand-in.release.partial")
+def test_resume_without_the_table_tells_no_quality(folder, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(PrivateTable, "error", lambda *args, **kwargs: 1 / 0)
+        with pytest.raises(errors.RunInterrupted):
+            run.run(folder / "run.yaml", folder / "out")
+    (folder / "t.csv").unlink()
+    (one,) = us.Ledger().reservations("t")
+    release = us.resume(one.run, output=folder / "r.release")
     assert release.quality is None
+    assert len(release.measurements) == 3
     assert "quality" not in [charge.what for charge in release.receipt.charges]
+    assert us.Ledger().total("t").runs == 1
 
 
 def test_a_column_whose_name_looks_like_a_path_is_told_by_its_name():

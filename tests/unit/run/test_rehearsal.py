@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow.csv as pa_csv
 import pytest
-from understudy.journey.rehearsal import rehearsal_rows
 
 import understudy as us
-from understudy import errors, journey
+from understudy import errors, run
+from understudy.run.rehearsal import rehearsal_rows
 
 PATIENTS = """
 fields:
@@ -59,10 +59,10 @@ def test_the_declared_number_of_rows_is_the_default():
 
 def test_the_whole_journey_costs_nothing_and_is_marked(schema, book):
     out = schema.parent / "out"
-    done = journey.rehearse(schema, out, mechanism="independent", rows=200)
+    done = run.rehearse(schema, out, mechanism="independent", rows=200)
     assert done.status == "made"
     assert {path.name for path in out.iterdir() if not path.name.startswith(".")} == {
-        "run.json", "rehearsal-stand-in.release", "rehearsal-rows.csv", "rehearsal-report.html",
+        "rehearsal-stand-in.release", "rehearsal-rows.csv", "rehearsal-report.html",
     }  # fmt: skip
     assert list(book.iterdir()) == []
     release = us.Release.load(out / "rehearsal-stand-in.release")
@@ -71,22 +71,26 @@ def test_the_whole_journey_costs_nothing_and_is_marked(schema, book):
     assert "NONE: a rehearsal" in release.receipt.text()
     assert "A rehearsal." in (out / "rehearsal-report.html").read_text()
     assert pa_csv.read_csv(out / "rehearsal-rows.csv").column_names == ["patient", "ward", "age"]
-    assert journey.rehearse(schema, out, mechanism="independent", rows=200).status == "unchanged"
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert run.rehearse(schema, out, mechanism="independent", rows=100).status == "made"  # free: it is made anew
+    after = {path.name: path.read_bytes() for path in out.iterdir()}
+    assert {name for name in before if after[name] != before[name]} == set(before)
+    assert list(book.iterdir()) == []
 
 
 def test_a_run_file_is_rehearsed_without_its_table(schema, book, monkeypatch):
     monkeypatch.setattr("understudy.report.custodian_report", lambda release, real, **rest: str(real.num_rows))
-    run = schema.parent / "run.yaml"
-    run.write_text(
+    file = schema.parent / "run.yaml"
+    file.write_text(
         "data: never-there.csv\nschema: s.yaml\nbudget: {rho: 1}\nmechanism: independent\n"
         "rows: 80\noutputs: {report: custodian, rows: parquet}"
     )
     out = schema.parent / "out"
-    assert journey.run(run, out, rehearse=True).summary["rehearsal"]
+    assert run.run(file, out, rehearse=True).summary["rehearsal"]
     assert (out / "rehearsal-report.custodian-only.html").read_text() == "80"
     assert list(book.iterdir()) == []
-    with pytest.raises(errors.OutputError, match="differs in rehearsal"):
-        journey.run(run, out)
+    with pytest.raises(errors.OutputError, match="holds no run of this file"):
+        run.run(file, out)
 
 
 def test_a_real_release_says_nothing_of_rehearsals(tmp_path):
@@ -113,7 +117,7 @@ def test_facts_to_buy_are_bought_from_the_rows_of_the_rehearsal(tmp_path, book):
         "- {name: born, type: date, understudy: {bounds: discover, bins: discover}}\n"
         "- {name: sex, type: string, categories: [f, m]}\n"
     )
-    outcome = journey.rehearse(tmp_path / "open.yaml", tmp_path / "out", epsilon=5, mechanism="independent")
+    outcome = run.rehearse(tmp_path / "open.yaml", tmp_path / "out", epsilon=5, mechanism="independent")
     release = us.Release.load(outcome.summary["release"])
     assert release.receipt.rehearsal
     assert {charge.what for charge in release.receipt.charges} >= {"values", "bounds", "bins"}

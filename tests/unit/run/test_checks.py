@@ -6,18 +6,18 @@ from collections import namedtuple
 from pathlib import Path
 
 import pytest
-from understudy.synthesis.preflight import (
-    check_memory,
-    check_noise,
-    check_output,
-    check_space,
-    find_compiler_cache,
-    mind_strength,
-)
 
 from understudy.accounting import Budget
 from understudy.errors import OutputError, SettingError
 from understudy.notice import WeakBudget
+from understudy.page import check_space
+from understudy.run.checks import (
+    check_memory,
+    check_noise,
+    check_output,
+    find_compiler_cache,
+    warn_of_weak_budget,
+)
 
 
 def test_a_free_path_in_a_folder_passes_and_nothing_is_left(tmp_path):
@@ -47,7 +47,7 @@ def test_a_release_is_not_called_a_table(tmp_path, name):
 def test_a_budget_that_promises_hardly_anything_is_told(given, words):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        mind_strength(Budget.of(**given))
+        warn_of_weak_budget(Budget.of(**given))
     assert [word for word, line in zip(words, told, strict=True) if str(line.message).startswith(word)] == words
     assert all(line.category is WeakBudget for line in told)
 
@@ -93,7 +93,7 @@ def test_noise_is_known_and_installed(monkeypatch):
     check_noise("exact")
     with pytest.raises(SettingError, match="the choices are exact, opendp"):
         check_noise("gaussian")
-    monkeypatch.setattr("understudy.synthesis.preflight.find_spec", lambda name: None)
+    monkeypatch.setattr("understudy.run.checks.find_spec", lambda name: None)
     with pytest.raises(SettingError, match=r"pip install 'understudy\[opendp\]'"):
         check_noise("opendp")
 
@@ -102,7 +102,7 @@ def test_compiled_loops_find_a_place_on_a_read_only_system(monkeypatch):
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     find_compiler_cache()
     assert "NUMBA_CACHE_DIR" not in os.environ  # the package's folder or the user's cache will do
-    monkeypatch.setattr("understudy.synthesis.preflight._can_write", lambda _: False)
+    monkeypatch.setattr("understudy.run.checks._can_write", lambda _: False)
     find_compiler_cache()
     folder = Path(os.environ["NUMBA_CACHE_DIR"])
     assert folder.stat().st_mode & 0o777 == 0o700
