@@ -53,7 +53,7 @@ def sample(
     from understudy.release.write_postgres import shown_place, written_table
     from understudy.schema.kinds.column import Dropped
     from understudy.source.sql.place import refuse_password
-    from understudy.synthesis.preflight import check_space
+    from understudy.run.checks import check_space
 
     loaded = Release.load(release)
     if output == "-" and as_json:
