@@ -178,7 +178,7 @@ def true_total_in_the_model(patch):
 
 
 def true_number_of_rows_as_default(patch):
-    from understudy.synthesis import road
+    from understudy.run import road
 
     original, opened = us.Release.of.__func__, road.open_source
     truth = {}

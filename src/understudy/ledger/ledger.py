@@ -65,7 +65,8 @@ class RunHandle:
         answers: the answers on record, as (body, payload), in order, where they were read.
         answered: whether there are any.
         schema: the schema as discovery completed it, or None.
-        finished: what the `finish` entry says, or None.
+        finished: what the last `finish` entry says, or None.
+        releases: the digests of every release that was made of the run.
     """
 
     run: str
@@ -75,6 +76,7 @@ class RunHandle:
     answered: bool = False
     schema: Mapping[str, Any] | None = None
     finished: Mapping[str, Any] | None = None
+    releases: set[str] = field(default_factory=set)
     last: int = 0
     """The number of the run's last entry; whoever wrote it may write the next one."""
 
@@ -194,6 +196,19 @@ class Ledger:
         self._append(handle, "finish", body)
         handle.finished = dict(body)
 
+    def abandon(self, handle: RunHandle) -> None:
+        """Give back the reservation of a run that this process was answered nothing for.
+
+        Raises:
+            OutputError: when another process goes on with the run; its reservation stands.
+            LedgerError: when the run was answered, or the ledger cannot be written.
+        """
+        with self._database.write() as connection:
+            log = _Log(connection)
+            if log.last_of(handle.run) != handle.last:
+                raise OutputError(f"another process goes on with run {handle.run}")
+            self._cancel(log, handle.run)
+
     def cancel(self, run: str) -> None:
         """Give back the reservation of a run that was answered nothing.
 
@@ -204,12 +219,7 @@ class Ledger:
         """
         with self._database.write() as connection:
             log = _Log(connection)
-            run = self._named(log, run)
-            kinds = [entry.kind for entry in log.find(run=run)]
-            if "answer" in kinds:
-                raise LedgerError(f"run {run} was answered and its charges stand; go on with `understudy resume {run}`")
-            if "cancel" not in kinds:
-                log.add("cancel", {}, dataset=log.find(run=run, kind="reserve")[0].dataset, run=run)
+            self._cancel(log, self._named(log, run))
 
     def reservations(self, dataset: str | None = None) -> list[Reservation]:
         """Every run about a dataset or a dataset derived from it, or about any; oldest first."""
@@ -228,6 +238,12 @@ class Ledger:
                 )
             number = log.add(kind, body, dataset=handle.dataset, run=handle.run, payload=payload)
         handle.last = number
+
+    def _cancel(self, log: _Log, run: str) -> None:
+        if log.first(run, "answer") is not None:
+            raise LedgerError(f"run {run} was answered and its charges stand; go on with `understudy resume {run}`")
+        if log.first(run, "cancel") is None:
+            log.add("cancel", {}, dataset=log.find(run=run, kind="reserve")[0].dataset, run=run)
 
     def _named(self, log: _Log, run: str) -> str:
         named = [entry.run for entry in log.find(kind="reserve") if str(entry.run).startswith(run)]
@@ -267,6 +283,7 @@ class Ledger:
                 handle.schema = entry.body["schema"]
             elif entry.kind == "finish":
                 handle.finished = entry.body
+                handle.releases |= {entry.body["release"]} - {None}
         return handle
 
     # -- datasets and grants ---------------------------------------------------------------------------------------
