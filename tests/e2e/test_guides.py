@@ -25,7 +25,7 @@ FOLLOWED = {"first-release.md", "analysts.md", "budget.md", "rules.md", "on-disk
 def follow(name: str, folder: Path, answers: str = "") -> str:
     """Run a guide's blocks as a reader would, with the programs of this environment; returns all that was said."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONWARNINGS": "error", "UNDERSTUDY_BOOK": str(folder / ".book")}
+    environment = {**os.environ, "PATH": path, "PYTHONWARNINGS": "error", "UNDERSTUDY_LEDGER": str(folder / ".ledger.db")}
     command = [sys.executable, ROOT / "tests" / "follow_guide.py", GUIDES / name]
     options = {"cwd": folder, "env": environment, "input": answers, "text": True}
     done = subprocess.run(command, **options, capture_output=True, check=False)

@@ -51,9 +51,9 @@ def sample(
     from understudy.release import Release
     from understudy.release.write import write_chunks, written_file
     from understudy.release.write_postgres import shown_place, written_table
+    from understudy.run.checks import check_space
     from understudy.schema.kinds.column import Dropped
     from understudy.source.sql.place import refuse_password
-    from understudy.run.checks import check_space
 
     loaded = Release.load(release)
     if output == "-" and as_json:
