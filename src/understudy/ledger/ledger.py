@@ -313,10 +313,15 @@ class Ledger:
             return _parents(_Log(connection))
 
     def grant(self, grant: Grant) -> Grant:
-        """Enter a grant; its number is given to it."""
+        """Enter a grant; its number is given to it. Whoever entered a dataset grants budget for it, and nobody else.
+
+        Raises:
+            SettingError: when somebody else entered the dataset.
+        """
         check_name(grant.dataset)
         with self._database.write() as connection:
             log = _Log(connection)
+            self._check_grantor(log, grant.dataset)
             self._check_owner(log, grant.dataset)
             terms = {name: getattr(grant, name) for name in ("epsilon", "delta", "rho", "per", "to")}
             return replace(grant, number=log.add("grant", terms, dataset=grant.dataset))
@@ -325,13 +330,14 @@ class Ledger:
         """Revoke a grant: nothing more can be drawn on it.
 
         Raises:
-            SettingError: when there is no such grant.
+            SettingError: when there is no such grant, or somebody else entered its dataset.
         """
         with self._database.write() as connection:
             log = _Log(connection)
             found = [grant for grant in log.grants() if grant.number == number and not grant.revoked]
             if not found:
                 raise SettingError(f"grant {number} is not in the ledger, or was revoked; `understudy ledger show`")
+            self._check_grantor(log, found[0].dataset)
             log.add("revoke", {"grant": number}, dataset=found[0].dataset)
 
     def grants(self, dataset: str | None = None) -> list[Grant]:
@@ -362,6 +368,11 @@ class Ledger:
                 f"same table, ask for a grant (`understudy ledger grant {dataset} --to {who()}`); else choose another "
                 "name (--dataset). Nothing was read"
             )
+
+    def _check_grantor(self, log: _Log, dataset: str) -> None:
+        found = log.find(kind="dataset", dataset=dataset)
+        if found and found[0].who != who():
+            raise SettingError(f"dataset {dataset!r} was entered by {found[0].who}, who alone grants budget for it")
 
     def _draw(self, log: _Log, new: Reservation) -> list[int]:
         """The grants that a reservation draws on: one of its dataset and one of each dataset it is derived from."""
