@@ -273,9 +273,7 @@ def only_answers_tell_the_tables_apart(tmp_path: Path):
     second = pl.DataFrame({"a": [2] * 9, "b": [1] * 9})
 
     def run(frame, folder):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
-            us.synthesize(frame, schema, rho=0.05, mechanism="independent", output=folder / "r.release", dataset="d")
+        us.synthesize(frame, schema, rho=0.05, mechanism="independent", output=folder / "r.release", dataset="d")
 
     check_twins(run, first, second, tmp_path / "twin")
 
