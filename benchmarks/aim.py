@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-os.environ.setdefault("UNDERSTUDY_BOOK", tempfile.mkdtemp())
+os.environ.setdefault("UNDERSTUDY_LEDGER", f"{tempfile.mkdtemp()}/ledger.db")
 
 import numpy as np
 import pandas as pd

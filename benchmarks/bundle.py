@@ -68,7 +68,7 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
-        os.environ["UNDERSTUDY_BOOK"] = str(path / "book")
+        os.environ["UNDERSTUDY_LEDGER"] = str(path / "ledger.db")
         us.synthesize(rows(20_000), schema(), epsilon=1, delta=1e-6, output=path / "x.release")
         for number, formats in enumerate(LIMITS):
             words = [str(path / "x.release"), str(path / f"out{number}"), formats]

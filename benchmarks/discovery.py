@@ -194,7 +194,7 @@ def main() -> None:
     parser.add_argument("--types", action="store_true")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["UNDERSTUDY_BOOK"] = folder
+        os.environ["UNDERSTUDY_LEDGER"] = f"{folder}/ledger.db"
         (compare if args.what == "error" else quantiles)(args)
 
 

@@ -256,5 +256,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("UNDERSTUDY_BOOK", tempfile.mkdtemp())
+    os.environ.setdefault("UNDERSTUDY_LEDGER", f"{tempfile.mkdtemp()}/ledger.db")
     main()

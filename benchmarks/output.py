@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-os.environ.setdefault("UNDERSTUDY_BOOK", str(Path(tempfile.mkdtemp()) / "book"))
+os.environ.setdefault("UNDERSTUDY_LEDGER", str(Path(tempfile.mkdtemp()) / "ledger.db"))
 
 import understudy as us
 from understudy.release.write import write_chunks, written_file

@@ -176,7 +176,7 @@ def run(data: Path, name: str, epsilon: float, peer: str, tool: str, python: str
         (folder / "case.json").write_text(json.dumps({"sizes": sizes, "epsilon": epsilon, "rho": rho}))
         frame.to_csv(folder / "codes.csv", index=False)
         command = [python, __file__, "--run", peer, tool, str(folder / "case.json"), str(limit)]
-        environment = {**os.environ, **ONE_CORE, "UNDERSTUDY_BOOK": str(folder / "book")}
+        environment = {**os.environ, **ONE_CORE, "UNDERSTUDY_LEDGER": str(folder / "ledger.db")}
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=folder)
         if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
             return {**row, "outcome": f"not done after {limit} s of processor"}

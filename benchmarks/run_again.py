@@ -9,9 +9,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from understudy.journey.rehearsal import rehearsal_rows
-
 import understudy as us
+from understudy.run.rehearsal import rehearsal_rows
 
 
 def main(columns: int = 100, rows: int = 20_000) -> None:
@@ -26,7 +25,7 @@ def main(columns: int = 100, rows: int = 20_000) -> None:
             "data: t.parquet\nschema: s.yaml\nbudget: {rho: 0.1}\nmechanism: independent\noutputs: {report: []}\n"
         )
         command = [sys.executable, "-m", "understudy.cli", "run", str(folder / "run.yaml"), "-o", str(folder / "out")]
-        environment = {**os.environ, "UNDERSTUDY_BOOK": str(folder / "book")}
+        environment = {**os.environ, "UNDERSTUDY_LEDGER": str(folder / "ledger.db")}
         took = []
         for _ in range(6):
             start, before = time.perf_counter(), os.times()
@@ -34,7 +33,7 @@ def main(columns: int = 100, rows: int = 20_000) -> None:
             after = os.times()
             cpu = after.children_user + after.children_system - before.children_user - before.children_system
             took.append((time.perf_counter() - start, cpu))
-        spent = us.Book(folder / "book").spent("t")
+        spent = us.Ledger(folder / "ledger.db").total("t")
         wall, cpu = min(took[1:]), min(cpu for _, cpu in took[1:])
         print(f"{columns} columns: first {took[0][0]:.1f} s, again {wall[0]:.2f} s ({cpu:.2f} s of processor); {spent}")
         assert cpu < 1.0

@@ -151,7 +151,7 @@ def mst(folder: str) -> dict[str, float]:
     StreamedSource.__init__, StreamedSource.counts = timed_read, timed_count  # type: ignore[method-assign]
     mechanism.tree_fit = timed_fit
     with tempfile.TemporaryDirectory() as place:
-        os.environ["UNDERSTUDY_BOOK"] = place
+        os.environ["UNDERSTUDY_LEDGER"] = f"{place}/ledger.db"
         start = time.perf_counter()
         us.synthesize(folder, schema(), epsilon=1.0, delta=1e-9, output=f"{place}/x.release")
         total = time.perf_counter() - start - spent["model"]

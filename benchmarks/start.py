@@ -17,7 +17,7 @@ COMMANDS = {
     "--help": ["--help"],
     "--version": ["--version"],
     "schema --help": ["schema", "--help"],
-    "book": ["book"],
+    "ledger show": ["ledger", "show"],
     "mechanisms": ["mechanisms"],
     "schema draft": ["schema", "draft", "t.csv", "-o", "new.yaml", "--unit", "row"],
     "plan": ["plan", "t.yaml", "--people", "2000"],
@@ -40,9 +40,9 @@ def main() -> None:
 def command(arguments: list[str], place: Path) -> float:
     """Processor seconds of one command, whose new files are removed again."""
     before = os.times()
-    book = os.environ | {"UNDERSTUDY_BOOK": str(place / "book")}
+    environment = os.environ | {"UNDERSTUDY_LEDGER": str(place / "ledger.db")}
     line = [sys.executable, "-m", "understudy.cli", *arguments]
-    subprocess.run(line, cwd=place, env=book, check=True, capture_output=True)
+    subprocess.run(line, cwd=place, env=environment, check=True, capture_output=True)
     after = os.times()
     for new in place.glob("new*"):
         new.unlink()

@@ -41,7 +41,7 @@ def one(kind: str, columns: int) -> None:
     mechanism, settings = KINDS[kind]
     rows, sizes = table(columns)
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["UNDERSTUDY_BOOK"] = str(Path(folder) / "book")
+        os.environ["UNDERSTUDY_LEDGER"] = str(Path(folder) / "ledger.db")
         begin = time.process_time()
         release = us.synthesize(
             rows,

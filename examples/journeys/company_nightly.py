@@ -3,7 +3,7 @@
     python examples/journeys/company_nightly.py OUT
 
 Each night has a folder of its own. A retry of the same night costs nothing, whatever happened to the first attempt; the
-book adds the nights up; the year's limit stops the pipeline before the customers' budget is spent.
+ledger adds the nights up; the year's grant stops the pipeline before more than the customers' budget is spent.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from understudy.privacy.records.limit import Limit
 
 import understudy as us
-from understudy import errors, journey
+from understudy import errors
+from understudy.ledger import Grant
+from understudy.run import run
 
 SCHEMA = """
 title: Orders
@@ -51,19 +52,19 @@ def main(folder: Path, nights: int = 3) -> list[str]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "orders.schema.yaml").write_text(SCHEMA)
     (folder / "run.yaml").write_text(RUN)
-    us.Book().set_limit("orders", Limit(rho=0.12))
-    told = []
+    us.Ledger().grant(Grant("orders", rho=0.12, per="year"))
+    statuses = []
     for night in range(1, nights + 1):
         pq.write_table(orders(night), folder / "orders.parquet")
         try:
-            first = journey.run(folder / "run.yaml", folder / f"night-{night}")
-            again = journey.run(folder / "run.yaml", folder / f"night-{night}")  # cron tries again
-            told += [first.status, again.status]
+            first = run(folder / "run.yaml", folder / f"night-{night}")
+            again = run(folder / "run.yaml", folder / f"night-{night}")  # cron tries again
+            statuses += [first.status, again.status]
         except errors.BudgetExceeded as stop:
             print(f"night {night}: {stop}")
-            told.append("stopped")
-    print(us.Book().spent("orders"))
-    return told
+            statuses.append("stopped")
+    print(us.Ledger().total("orders"))
+    return statuses
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 import understudy as us
-from understudy import journey
+from understudy.run import run
 
 SCHEMA = """
 title: Stays
@@ -57,8 +57,8 @@ def main(folder: Path) -> us.Release:
     pa_csv.write_csv(stays(), folder / "stays.csv")
     (folder / "stays.schema.yaml").write_text(SCHEMA)
     (folder / "run.yaml").write_text(RUN)
-    journey.run(folder / "run.yaml", folder / "rehearsal", rehearse=True)
-    done = journey.run(folder / "run.yaml", folder / "release")
+    run(folder / "run.yaml", folder / "rehearsal", rehearse=True)
+    done = run(folder / "run.yaml", folder / "release")
     release = us.Release.load(done.summary["release"])
     print(release.receipt.text())
     print("stays on surgery:", release.answer({"ward": "surgery"}))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 import understudy as us
-from understudy import journey
+from understudy.run import run
 
 SCHEMA = """
 title: Living conditions survey
@@ -68,7 +68,7 @@ def main(folder: Path) -> dict[str, float]:
     pa_csv.write_csv(survey(), folder / "survey.csv")
     (folder / "survey.schema.yaml").write_text(SCHEMA)
     (folder / "run.yaml").write_text(RUN)
-    done = journey.run(folder / "run.yaml", folder / "release")
+    done = run(folder / "run.yaml", folder / "release")
     print(json.dumps(dict(done.summary), indent=2))
     # for the custodian: totals and shares weighted as the survey's own tables are
     schema = us.Schema.load(folder / "survey.schema.yaml")

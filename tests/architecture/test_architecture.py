@@ -294,10 +294,11 @@ def test_the_readmes_commands_are_commands(tmp_path):
     lines = [line.split() for line in re.findall(r"^understudy .*$", text, re.MULTILINE)]
     assert lines
     for words in lines:
-        code = [sys.executable, "-m", "understudy.cli", words[1], "--help"]
+        command = words[1:3] if words[1] in ("schema", "ledger") else words[1:2]
+        code = [sys.executable, "-m", "understudy.cli", *command, "--help"]
         shown = subprocess.run(code, capture_output=True, text=True, check=True).stdout
         for option in (word for word in words if word.startswith("-")):
-            assert option in shown, f"{words[1]} has no {option}"
+            assert option in shown, f"{' '.join(command)} has no {option}"
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a checkout")

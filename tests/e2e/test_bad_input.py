@@ -39,8 +39,8 @@ def synthesis(call, tmp_path):
         if code:
             assert out == ""
             assert err.startswith("error: ")
-            assert us.Book().spent("d").runs == 0
-            assert not list(tmp_path.glob("*r*.partial")) + list(tmp_path.glob(".r*")) + list(tmp_path.glob("r"))
+            assert us.Ledger().total("d").runs == 0
+            assert not list(tmp_path.glob(".r*")) + list(tmp_path.glob("r"))
         return code, err
 
     (tmp_path / "s.yaml").write_text(SCHEMA)
@@ -164,7 +164,7 @@ def test_a_frame_that_cannot_be_used(tmp_path, frame, error, words):
     with pytest.raises(error, match=words) as caught:
         us.synthesize(frame, tmp_path / "s.yaml", epsilon=1.0, delta=1e-6, dataset="d")
     CANARY.check_error(caught.value)
-    assert us.Book().spent("d").runs == 0
+    assert us.Ledger().total("d").runs == 0
 
 
 # -- the content of rows is never an error --

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import gzip
 import logging
+import struct
 import subprocess
 import sys
 import tempfile
 import warnings
+import zlib
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,15 +19,16 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from understudy.privacy.records import book as books
-from understudy.synthesis import road
 
 import understudy as us
+from understudy.accounting.budget import Account
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
+from understudy.ledger import Ledger
 from understudy.mechanism.independent import Independent
 from understudy.notice import ManyRows
-from understudy.release import archive, partial, write
+from understudy.release import archive, write
+from understudy.run import record, road
 from understudy.schema import Schema
 from understudy.source import MemorySource, unit
 from understudy.testing.canary import Canary
@@ -92,7 +95,6 @@ def run(make, folder, **rest):
     """A whole run with everything that it writes inside the folder, the table in a folder of its own."""
     (folder / "in").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
         patch.setattr(tempfile, "tempdir", str(folder))
         schema = folder / "s.yaml"
         schema.write_text(SCHEMA)
@@ -145,13 +147,14 @@ STAGES = {
     "encode": (Schema, "encode"),
     "count": (MemorySource, "counts"),
     "draw": (PrivateTable, "_draw"),
-    "pay": (PrivateTable, "_pay"),
+    "pay": (Account, "pay"),
     "merge": (gate, "merged"),
     "answer": (PrivateTable, "_released"),
-    "book": (books.Book, "append"),
-    "journal open": (partial, "_write"),
-    "journal": (partial.PartialWriter, "measured"),
-    "charge": (partial.PartialWriter, "charged"),
+    "reserve": (Ledger, "reserve"),
+    "record": (Ledger, "record"),
+    "encode answer": (record, "_encode"),
+    "finish": (Ledger, "finish"),
+    "publish": (road, "publish"),
     "fit": (Independent, "fit"),
     "estimate": (Independent, "finish"),
     "release": (us.Release, "of"),
@@ -186,7 +189,6 @@ def test_the_command_line_tells_no_value(tmp_path, monkeypatch, shell, stage, as
     def commands(folder):
         (folder / "in").mkdir()
         (folder / "s.yaml").write_text(SCHEMA)
-        monkeypatch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
         release, rows, codes = folder / "r.release", folder / "rows.csv", []
         for arguments in (
             ["synthesize", as_csv(folder), "-s", folder / "s.yaml", "--rho", "1", "-m", "independent", "-o", release],
@@ -198,7 +200,7 @@ def test_the_command_line_tells_no_value(tmp_path, monkeypatch, shell, stage, as
 
     left = collect_outcome(commands, tmp_path / "run")
     check_outcome(left)
-    expected = {"count": "[7, 5, 5]", "estimate": "[7, 5, 5]", "sample": "[0, 70, 0]", "write": "[0, 70, 0]"}[stage]
+    expected = {"count": "[70, 5, 5]", "estimate": "[7, 5, 5]", "sample": "[0, 70, 0]", "write": "[0, 70, 0]"}[stage]
     assert expected in left["stdout"].decode()
     assert b"Traceback" not in left["stderr"]
 
@@ -282,7 +284,7 @@ def test_a_table_that_cannot_be_read_is_explained_without_a_value(tmp_path, kind
     ending = left["ending"].decode()
     assert ending.split("\n")[0] in ("done", "InputError", "SchemaError"), ending
     if ending != "done":
-        assert not any(name.endswith((".release", ".partial")) for name in left)
+        assert not any(".release" in name for name in left)
 
 
 def test_values_as_column_names_are_structure_and_may_be_told(tmp_path):
@@ -317,10 +319,7 @@ def test_the_search_finds_what_is_there(tmp_path):
 
     archive.write_archive(tmp_path / "zip", {}, {"x": np.array([1, NUMBER, 2])})
     archive.write_archive(tmp_path / "zip2", {"note": f"has {WORD}"}, {})
-    writer = partial.PartialWriter(tmp_path / "p.partial", {})
-    writer.measured(us.Measurement(("a",), np.array([float(NUMBER)]), 1.0), us.schema.Recoding.identity())
-    writer.close(keep=True)
-    for name in ("zip", "zip2", "p.partial"):
+    for name in ("zip", "zip2"):
         assert CANARY.is_in((tmp_path / name).read_bytes())
         with pytest.raises(AssertionError, match="canary"):
             CANARY.check_folder(tmp_path)
@@ -331,3 +330,21 @@ def test_the_search_finds_what_is_there(tmp_path):
         with pytest.raises(AssertionError, match="canary"):
             CANARY.check_error(error)
     CANARY.check_error(ValueError("nothing"))
+
+
+def test_the_search_finds_what_is_in_the_ledger(tmp_path):
+    """As text, and packed in an answer."""
+
+    def text(folder):
+        Ledger().add_dataset(f"people {WORD}")
+
+    def answer(folder):
+        ledger, budget = Ledger(), us.Budget.of(rho=1.0)
+        handle = ledger.reserve("people", budget, unit="row", spec={})
+        ledger.record(handle, {"charges": []}, zlib.compress(struct.pack("<3q", 1, NUMBER, 2)))
+
+    for leak in (text, answer):
+        left = collect_outcome(leak, tmp_path / "run")
+        assert left["ending"] == b"done"
+        with pytest.raises(AssertionError, match="ledger"):
+            check_outcome(left)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -19,7 +18,8 @@ import pytest
 import understudy as us
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
-from understudy.release import partial, read_partial
+from understudy.ledger import Ledger
+from understudy.run import record
 from understudy.schema import Schema
 from understudy.schema.discovery import discover, probe
 from understudy.source import MemorySource
@@ -47,7 +47,6 @@ WILD = HEADER + "x,zebra,1e308,inf,9999-99-99,\n,,,,,\ny,?,-5,nan,0001-01-01,wor
 
 def whole_road(shell, text, folder: Path, *options):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
         patch.setattr("tempfile.tempdir", str(folder))
         table, schema, release = folder / "t.csv", folder / "s.yaml", folder / "t.release"
         table.write_text(text)
@@ -57,7 +56,7 @@ def whole_road(shell, text, folder: Path, *options):
                 ("synthesize", table, "-s", schema, "-o", release, "--discovery-share", "0.5", *options),
                 ("inspect", release),
                 ("sample", release, "--seed", 3, "-n", 20, "-o", folder / "rows.csv"),
-                ("book", "t"),
+                ("ledger", "show", "t"),
             ):
                 print("exit", shell(*arguments))
         finally:
@@ -76,7 +75,7 @@ def test_two_tables_are_told_apart_by_paid_answers_alone(tmp_path, shell, option
         tmp_path / "twin",
     )
     assert left["stdout"].count(b"exit 0") == 4
-    assert {"t.release", "rows.csv", "book/t.jsonl"} <= set(left)
+    assert {"t.release", "rows.csv", "ledger.db"} <= set(left)
 
 
 def boom(*args, **kwargs):
@@ -88,7 +87,8 @@ FAILURES = {
     "count": (MemorySource, "counts"),
     "values": (MemorySource, "values"),
     "search": (probe.Search, "learn"),
-    "bought": (partial.PartialWriter, "bought"),
+    "record": (Ledger, "record"),
+    "schema": (Ledger, "complete"),
 }
 
 
@@ -101,8 +101,9 @@ def test_failing_purchases_tell_two_tables_apart_by_paid_answers_alone(tmp_path,
         WILD,
         tmp_path / "t",
     )
-    assert ("t.release.partial" in left) == (stage != "open")
-    assert b"exit 7" in left["stdout"] or stage == "open"
+    answered = stage not in ("open", "count", "record")
+    assert (b'"kind": "answer"' in left["ledger.db"]) == answered
+    assert (b"exit 7\n" in left["stdout"]) == answered
 
 
 # -- canaries --
@@ -124,7 +125,6 @@ def canary_frames(folder):
 def canary_run(folder):
     (folder / "in").mkdir()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
         patch.setattr("tempfile.tempdir", str(folder))
         (folder / "s.yaml").write_text(SCHEMA)
         for i, frame in enumerate(canary_frames(folder)):
@@ -152,7 +152,7 @@ def test_a_value_of_few_rows_is_in_no_output(tmp_path):
     [
         (reopening, "open_source"), (MemorySource, "counts"), (MemorySource, "values"), (discover.Words, "texts"),
         (probe.Search, "learn"), (PrivateTable, "_draw"), (PrivateTable, "_released"), (gate, "thresholded"),
-        (partial.PartialWriter, "bought"), (Schema, "encode"),
+        (Ledger, "record"), (Ledger, "complete"), (record, "_encode"), (Schema, "encode"),
     ],
     ids=lambda target: target[1],
 )  # fmt: skip
@@ -170,7 +170,6 @@ def test_no_failure_while_buying_tells_a_value(tmp_path, monkeypatch, target):
 
 def test_a_value_of_many_rows_is_told(tmp_path, monkeypatch):
     """What the canary test above would find."""
-    monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path))
     frame = pd.DataFrame({"who": range(900), "sex": [WORD] * 900, "age": 30, "income": 1, "born": "", "free": ""})
     (tmp_path / "s.yaml").write_text(SCHEMA)
     release = us.synthesize(frame, tmp_path / "s.yaml", epsilon=20.0, delta=1e-3, mechanism="independent")
@@ -181,11 +180,11 @@ def test_a_value_of_many_rows_is_told(tmp_path, monkeypatch):
 
 RUN = """
 import os, signal, sys
-from understudy.release.partial import PartialWriter
 from understudy.cli import main
+from understudy.ledger import Ledger
 
 method, times, folder = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-original, calls = getattr(PartialWriter, method), []
+original, calls = getattr(Ledger, method), []
 
 def wrapped(*args, **kwargs):
     result = original(*args, **kwargs)
@@ -194,7 +193,7 @@ def wrapped(*args, **kwargs):
         os.kill(os.getpid(), signal.SIGKILL)
     return result
 
-setattr(PartialWriter, method, wrapped)
+setattr(Ledger, method, wrapped)
 sys.argv = ["understudy", "synthesize", f"{folder}/t.csv", "-s", f"{folder}/s.yaml", "--epsilon", "20",
             "--delta", "1e-3", "-m", "independent", "-o", f"{folder}/r.release", "-q"]
 main()
@@ -203,42 +202,72 @@ main()
 
 @pytest.fixture
 def killed(tmp_path):
+    """A run that was killed after a call of the ledger: its identifier."""
     (tmp_path / "t.csv").write_text(FIRST)
     (tmp_path / "s.yaml").write_text(SCHEMA)
     (tmp_path / "run.py").write_text(RUN)
 
     def start(method, times):
         arguments = [sys.executable, str(tmp_path / "run.py"), method, str(times), str(tmp_path)]
-        environment = {**os.environ, "UNDERSTUDY_BOOK": str(tmp_path / "book")}
-        done = subprocess.run(arguments, env=environment, check=False, capture_output=True)
+        done = subprocess.run(arguments, check=False, capture_output=True)
         assert done.returncode == -signal.SIGKILL, done.stderr
-        return tmp_path / "r.release.partial"
+        (run,) = Ledger().reservations()
+        assert not (tmp_path / "r.release").exists()
+        return run.run
 
     return start
 
 
-def test_a_run_killed_after_its_purchases_is_finished_with_the_schema_that_was_bought(killed, tmp_path):
-    kept = killed("measured", 2)
-    held = read_partial(kept)
-    assert {charge.what for charge in held.charges} == {"type", "bounds", "bins", "values", "measure"}
-    release = us.resume(kept, output=tmp_path / "r.release")
+def recorded(run):
+    """The charges and answers of a run, in order."""
+    return [(entry.body, entry.payload) for entry in Ledger().entries() if (entry.run, entry.kind) == (run, "answer")]
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["with its rows", "without"])
+def test_a_run_killed_after_its_purchases_is_finished_with_the_schema_that_was_bought(killed, tmp_path, there):
+    run = killed("finish", 1)
+    held, bought = recorded(run), Ledger().find(run).schema
+    whats = {charge["what"] for body, _ in held for charge in body["charges"]}
+    assert whats == {"type", "bounds", "bins", "values", "measure"}
+    if not there:
+        (tmp_path / "t.csv").unlink()
+    release = us.resume(run)
+    assert recorded(run) == held
     assert not release.schema.open
-    assert release.schema == Schema.from_dict(held.schema)
+    assert release.schema == Schema.from_dict(bought)
     assert {release.receipt.facts[name] for name in ("sex", "age", "income", "born", "free")} == {"bought"}
     assert "Facts taken as bought: " in release.receipt.text()
     again = us.Release.load(tmp_path / "r.release")
     assert again.receipt == release.receipt
     assert again.sample(5, seed=1).num_rows == 5
-    assert us.Book(tmp_path / "book").spent("t").runs == 1
+    assert Ledger().total("t").runs == 1
 
 
-@pytest.mark.parametrize(("method", "times"), [("charged", 2), ("bought", 1)])
-def test_a_run_killed_while_buying_says_that_its_charges_stand(killed, tmp_path, method, times):
-    kept = killed(method, times)
-    assert read_partial(kept).charges
-    with pytest.raises(us.errors.ReleaseError, match="charges were made and stand"):
-        us.resume(kept)
-    assert us.Book(tmp_path / "book").spent("t").runs == 1
+@pytest.mark.parametrize(("method", "times"), [("record", 1), ("record", 2), ("complete", 1)])
+def test_a_run_killed_while_buying_goes_on_buying_and_pays_once(killed, tmp_path, method, times):
+    run = killed(method, times)
+    held = recorded(run)
+    assert held
+    release = us.resume(run)
+    assert recorded(run)[: len(held)] == held
+    assert not release.schema.open
+    assert release.receipt.exact_rho <= release.receipt.budget.rho
+    assert [charge.to_dict() for charge in release.receipt.charges] == [
+        charge for body, _ in recorded(run) for charge in body["charges"]
+    ]
+    assert Ledger().total("t").runs == 1
+
+
+def test_a_run_killed_while_buying_needs_its_rows(killed, tmp_path):
+    run = killed("record", 1)
+    held = recorded(run)
+    (tmp_path / "t.csv").unlink()
+    with pytest.raises(us.errors.RunInterrupted, match="the table is not there"):
+        us.resume(run)
+    assert recorded(run) == held
+    (tmp_path / "moved.csv").write_text(FIRST)
+    assert not us.resume(run, data=tmp_path / "moved.csv").schema.open
+    assert Ledger().total("t").runs == 1
 
 
 # -- schema draft --discover --
@@ -328,7 +357,6 @@ def test_what_needs_a_complete_schema_says_so(tmp_path, monkeypatch, call, argum
 
 
 def test_from_a_file_to_rows_without_declaring_anything(tmp_path, call, monkeypatch):
-    monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "book"))
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"city": rng.choice(["Bern", "Rome"], 4000), "age": rng.integers(18, 80, 4000)})
     frame.to_csv(tmp_path / "t.csv", index=False)
@@ -344,7 +372,6 @@ def test_from_a_file_to_rows_without_declaring_anything(tmp_path, call, monkeypa
 
 
 def test_the_guide_says_what_works(tmp_path, monkeypatch):
-    monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "book"))
     guide = (Path(__file__).parents[2] / "docs" / "guide" / "discovery.md").read_text()
     (tmp_path / "s.yaml").write_text(guide.split("```yaml")[1].split("```")[0])
     schema = Schema.load(tmp_path / "s.yaml")

@@ -71,7 +71,7 @@ def run_file_of(name, tmp_path):
 
 @pytest.mark.parametrize("name", TABLES)
 def test_one_command_goes_from_the_file_to_the_report(name, tmp_path, monkeypatch, call):
-    monkeypatch.setenv("UNDERSTUDY_BOOK", str(tmp_path / "book"))
+    monkeypatch.setenv("UNDERSTUDY_LEDGER", str(tmp_path / "ledger.db"))
     file = run_file_of(name, tmp_path)
     code, _, err = call("run", file, "-o", tmp_path / "out", "--quiet")
     assert code == 0, err

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -18,14 +19,19 @@ ROOT = Path(__file__).parents[2]
 GUIDES = ROOT / "docs" / "guide"
 PAGES = sorted(path.name for path in GUIDES.glob("*.md"))
 FOLLOWED = {"first-release.md", "analysts.md", "budget.md", "rules.md", "on-disk.md", "run.md", "bounds.md", "mst.md",
-            "privsyn.md", "discovery.md", "databases.md", "evaluate.md", "schema.md"}  # fmt: skip
+            "privsyn.md", "discovery.md", "databases.md", "evaluate.md", "schema.md", "ledger.md"}  # fmt: skip
 """Guides that a test below follows; what `air-gapped.md` says is installed, so only `make clean-machine` can."""
 
 
 def follow(name: str, folder: Path, answers: str = "") -> str:
     """Run a guide's blocks as a reader would, with the programs of this environment; returns all that was said."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PYTHONWARNINGS": "error", "UNDERSTUDY_BOOK": str(folder / ".book")}
+    environment = {
+        **os.environ,
+        "PATH": path,
+        "PYTHONWARNINGS": "error",
+        "UNDERSTUDY_LEDGER": str(folder / ".ledger.db"),
+    }
     command = [sys.executable, ROOT / "tests" / "follow_guide.py", GUIDES / name]
     options = {"cwd": folder, "env": environment, "input": answers, "text": True}
     done = subprocess.run(command, **options, capture_output=True, check=False)
@@ -56,11 +62,11 @@ def test_first_release(first):
 
 
 def test_nothing_else_is_left_on_disk(first):
-    """Besides what was asked for, a release leaves the draft and the book."""
+    """Besides what was asked for, a release leaves the draft and the ledger."""
     folder, _ = first
     assert {path.name for path in folder.iterdir()} == {
         "make_people.py", "people.csv", "people.schema.custodian-only.yaml", "people.schema.yaml", "practice",
-        "people.release", "report.html", "stand-in.csv", "people-for-analysts", ".book",
+        "people.release", "report.html", "stand-in.csv", "people-for-analysts", ".ledger.db",
     }  # fmt: skip
 
 
@@ -98,9 +104,20 @@ def test_on_disk(after):
 def test_run(after):
     said = follow("run.md", after)
     assert "people: 2 runs" in said
-    assert "limit: epsilon 4 at delta 1e-06 in any 365 days" in said
+    assert "epsilon 4 at delta 1e-06 in any 365 days to anyone; " in said
     named = set(re.findall(r"`out/([\w.-]+)`", (GUIDES / "run.md").read_text()))
     assert {path.name for path in (after / "out").iterdir() if path.name[0] != "."} == named
+
+
+def test_ledger(after):
+    said = follow("ledger.md", after)
+    assert "refused with exit code 6" in said
+    assert "people: 1 run, epsilon 1 in all" in said
+    assert " is revoked." in said
+    assert said.count("Every entry is intact; checkpoints cover the first ") == 2
+    assert (after / "again.release").read_bytes() == (after / "people.release").read_bytes()
+    kinds = [json.loads(line)["kind"] for line in (after / "ledger.jsonl").read_text().splitlines()]
+    assert {"dataset", "reserve", "attempt", "answer", "finish", "grant", "revoke"} == set(kinds)
 
 
 def test_bounds(after):

@@ -35,7 +35,7 @@ def test_statistics_office(tmp_path):
     assert 0 < told["high"] < 0.3
     assert {"rows.csv", "report.html"} <= {path.name for path in (tmp_path / "release").iterdir()}
     assert "How good it is" in (tmp_path / "release" / "report.html").read_text()
-    assert us.Book().spent("living-conditions").runs == 1
+    assert us.Ledger().total("living-conditions").runs == 1
 
 
 def test_hospital(tmp_path):
@@ -44,12 +44,12 @@ def test_hospital(tmp_path):
     rows = pa_csv.read_csv(tmp_path / "release" / "rows.csv")
     assert rows.column_names == ["patient_id", "ward", "sex", "days", "emergency"]
     assert (tmp_path / "rehearsal" / "rehearsal-report.html").exists()
-    assert us.Book().spent("stays").runs == 1
+    assert us.Ledger().total("stays").runs == 1
 
 
 def test_company_nightly(tmp_path):
     assert script("company_nightly").main(tmp_path) == ["made", "unchanged", "made", "unchanged", "stopped"]
-    assert us.Book().spent("orders").runs == 2
+    assert us.Ledger().total("orders").runs == 2
     rows = pq.read_table(tmp_path / "night-2" / "rows.parquet")
     assert rows.column_names == ["country", "channel", "amount", "returned"]
 
@@ -58,4 +58,4 @@ def test_researcher(tmp_path):
     errors = script("researcher").main(tmp_path)
     assert set(errors) == set(us.MECHANISMS)
     assert errors["mst"] < errors["independent"]
-    assert us.Book().spent("journey-researcher").runs == len(us.MECHANISMS)
+    assert us.Ledger().total("journey-researcher").runs == len(us.MECHANISMS)

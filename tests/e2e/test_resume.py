@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,17 +11,32 @@ from pathlib import Path
 import pytest
 
 import understudy as us
-from understudy.release import read_partial
 
 RUN = """
 import os, signal, sys
 import polars as pl
 import understudy as us
-from understudy.release.partial import PartialWriter
-from understudy.mechanism.independent import Independent
 from understudy.cli import main
+from understudy.ledger import Ledger
+from understudy.mechanism import MECHANISMS
+from understudy.mechanism.independent import Independent
+from understudy.progress import silent
+from understudy.run import road
+from understudy.schema import Recoding
 
 stage, action, folder = sys.argv[1:4]
+
+class OneByOne(Independent):
+    name, plan = "one-by-one", None
+
+    def fit(self, table, *, rho, progress=silent):
+        ones = [one for column in table.domain for one in table.measure([(column,)], rho=rho / len(table.domain))]
+        return self.finish(table.domain, ones, recoding=Recoding.identity(), total=None, progress=progress)
+
+MECHANISMS["one-by-one"] = OneByOne
+if stage == "resume":
+    sys.argv = ["understudy", *sys.argv[4:]]
+    sys.exit(main())
 
 def act():
     if action == "kill":
@@ -41,16 +55,18 @@ def after(owner, name, times):
     setattr(owner, name, wrapped)
 
 after(*{
-    "charged": (PartialWriter, "charged", 1),
-    "measured": (PartialWriter, "measured", 2),
-    "finished": (Independent, "finish", 1),
+    "reserved": (Ledger, "reserve", 1),
+    "opened": (road, "open_source", 1),
+    "recorded": (Ledger, "record", 2),
+    "fitted": (Independent, "finish", 1),
+    "finished": (Ledger, "finish", 1),
 }[stage])
 sys.argv = ["understudy", "synthesize", f"{folder}/t.csv", "-s", f"{folder}/s.yaml", "--epsilon", "1",
-            "--delta", "1e-6", "-m", "independent", "-o", f"{folder}/r.release", *sys.argv[4:]]
+            "--delta", "1e-6", "-m", "one-by-one", "-o", f"{folder}/r.release", *sys.argv[4:]]
 main()
 """
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
-MEASURED = {"charged": 0, "measured": 2, "finished": 3}
+ANSWERED = {"reserved": 0, "recorded": 2, "fitted": 3, "finished": 3}
 
 
 @pytest.fixture
@@ -63,44 +79,74 @@ def folder(tmp_path):
 
 def start(folder, *arguments):
     return subprocess.run(
-        [sys.executable, str(folder / "run.py"), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "UNDERSTUDY_BOOK": str(folder / "book")},
+        [sys.executable, str(folder / "run.py"), *map(str, arguments)], capture_output=True, text=True, check=False
     )
 
 
-@pytest.mark.parametrize("stage", MEASURED)
-def test_a_killed_run_leaves_what_was_paid_for(folder, stage):
-    done = start(folder, stage, "kill", str(folder))
+def resume(folder, *arguments):
+    return start(folder, "resume", "", folder, "resume", *arguments)
+
+
+def recorded():
+    return [(entry.body, entry.payload) for entry in us.Ledger().entries() if entry.kind == "answer"]
+
+
+@pytest.mark.parametrize("stage", ANSWERED)
+@pytest.mark.parametrize("there", [True, False], ids=["with its rows", "without"])
+def test_a_killed_run_is_finished_and_counted_once(folder, stage, there):
+    done = start(folder, stage, "kill", folder)
     assert done.returncode == -signal.SIGKILL
-    assert us.Book(folder / "book").spent("t").runs == 1
-    partial = folder / "r.release.partial"
-    held = read_partial(partial)
-    assert (len(held.charges), len(held.measurements)) == (3, MEASURED[stage])
+    (run,) = us.Ledger().reservations()
+    held = recorded()
+    assert (run.state, run.answers, len(held)) == (
+        "finished" if stage == "finished" else "unfinished", ANSWERED[stage], ANSWERED[stage],
+    )  # fmt: skip
     assert not (folder / "r.release").exists()
-    if stage == "charged":
-        with pytest.raises(us.errors.ReleaseError, match="charges were made and stand"):
-            us.resume(partial)
+    if not there:
+        (folder / "t.csv").unlink()
+    again = resume(folder, run.run[:8])
+    if not there and not held:
+        assert again.returncode == us.errors.InputError.exit_code
+        assert "the table is not there" in again.stderr
+        assert us.Ledger().total("t").runs == 0
         return
-    release = us.resume(partial, output=folder / "r.release")
-    assert len(release.measurements) == MEASURED[stage]
-    assert release.receipt.charges == held.charges
-    assert us.Release.load(folder / "r.release").sample(5, seed=1).num_rows == 5
-    assert us.Book(folder / "book").spent("t").runs == 1
-    assert not partial.exists()
+    assert again.returncode == 0, again.stderr
+    assert recorded()[: len(held)] == held
+    assert len(recorded()) == (3 if there else len(held))
+    release = us.Release.load(folder / "r.release")
+    assert len(release.measurements) == len(recorded())
+    paid = [charge for body, _ in recorded() for charge in body["charges"]]
+    assert [charge.to_dict() for charge in release.receipt.charges] == paid
+    assert release.sample(5, seed=1).num_rows == 5
+    assert us.Ledger().total("t").runs == 1
+    assert us.Ledger().reservations()[0].state == "finished"
+    assert not [path for path in folder.iterdir() if path.name.startswith(".r.release")]
 
 
-@pytest.mark.parametrize(("stage", "extra"), [("measured", []), ("finished", ["--json"])])
+@pytest.mark.parametrize(("stage", "extra"), [("recorded", []), ("fitted", ["--json"])])
 def test_an_interrupted_run_says_what_is_kept_and_exits_130(folder, stage, extra):
-    done = start(folder, stage, "interrupt", str(folder), *extra)
+    done = start(folder, stage, "interrupt", folder, *extra)
     assert done.returncode == 130
-    told = json.loads(done.stderr)["message"] if extra else done.stderr
-    assert "interrupted. The charge stands." in told
-    assert f"understudy resume {folder / 'r.release.partial'} -o RELEASE" in told
+    words = json.loads(done.stderr)["message"] if extra else done.stderr
+    (run,) = us.Ledger().reservations()
+    assert f"interrupted. The charges stand and every answer is recorded as run {run.run}" in words
+    assert f"`understudy resume {run.run}`" in words
     assert "Traceback" not in done.stderr
-    assert len(us.resume(folder / "r.release.partial").measurements) == MEASURED[stage]
+    assert resume(folder, run.run).returncode == 0
+    assert us.Ledger().total("t").runs == 1
+
+
+def test_an_interrupted_run_that_was_answered_nothing_costs_nothing(folder):
+    done = start(folder, "opened", "interrupt", folder)
+    assert done.returncode == 130
+    assert "Nothing was spent." in done.stderr
+    assert us.Ledger().total("t").runs == 0
+
+
+def test_a_run_that_is_not_there_is_refused(folder):
+    again = resume(folder, "0123")
+    assert again.returncode == us.errors.LedgerError.exit_code
+    assert "`understudy runs` lists them" in again.stderr
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")

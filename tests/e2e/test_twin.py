@@ -10,6 +10,7 @@ import pytest
 
 import understudy as us
 from understudy.errors import InputError
+from understudy.ledger import Grant
 from understudy.mechanism.independent import Independent
 from understudy.schema import PrivacyUnit
 from understudy.source import MemorySource
@@ -29,9 +30,8 @@ EMPTY = "sex,age,income\n"
 
 
 def whole_road(shell, text, folder: Path, *options):
-    """Synthesize, inspect, sample and ask the book; the table itself is removed before outputs are compared."""
+    """Synthesize, inspect, sample and look into the ledger; the table itself is removed before outputs are compared."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
         patch.setattr("tempfile.tempdir", str(folder))
         table, schema, release = folder / "t.csv", folder / "s.yaml", folder / "t.release"
         table.write_text(text)
@@ -43,7 +43,7 @@ def whole_road(shell, text, folder: Path, *options):
                 ("inspect", release, "--json"),
                 ("sample", release, "--seed", 3, "-o", folder / "rows.csv"),
                 ("sample", release, "--seed", 3, "-n", 9, "-o", folder / "rows.parquet"),
-                ("book", "t"),
+                ("ledger", "show", "t"),
             ):
                 print("exit", shell(*arguments))
         finally:
@@ -58,7 +58,7 @@ def whole_road(shell, text, folder: Path, *options):
 )
 def test_the_command_line_tells_two_tables_apart_by_paid_answers_alone(tmp_path, shell, options, second):
     left = check_twins(lambda text, folder: whole_road(shell, text, folder, *options), FIRST, second, tmp_path / "twin")
-    assert {"t.release", "rows.csv", "rows.parquet", "book/t.jsonl"} <= set(left)
+    assert {"t.release", "rows.csv", "rows.parquet", "ledger.db"} <= set(left)
     assert left["stdout"].count(b"exit 0") == 6
 
 
@@ -74,13 +74,11 @@ def test_python_tells_two_frames_apart_by_paid_answers_alone(tmp_path, unit, row
     schema = replace(us.Schema.from_domain({"a": 3, "b": 2}), privacy_unit=unit, rows=rows)
 
     def run(frame, folder):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
-            steps = []
-            release = us.synthesize(
-                frame, schema, epsilon=1.0, delta=1e-6, output=folder / "r", dataset="d", progress=steps.append
-            )
-            print(steps, release, release.receipt.text(), release.sample(seed=1, as_="arrow").to_pydict())
+        steps = []
+        release = us.synthesize(
+            frame, schema, epsilon=1.0, delta=1e-6, output=folder / "r", dataset="d", progress=steps.append
+        )
+        print(steps, release, release.receipt.text(), release.sample(seed=1, as_="arrow").to_pydict())
 
     check_twins(run, *frames(), tmp_path / "twin")
 
@@ -106,22 +104,22 @@ def test_failing_runs_tell_two_tables_apart_by_paid_answers_alone(tmp_path, monk
     fails(monkeypatch, stage)
 
     def run(text, folder):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("UNDERSTUDY_BOOK", str(folder / "book"))
-            table, schema = folder / "t.csv", folder / "s.yaml"
-            table.write_text(text)
-            schema.write_text(SCHEMA)
-            try:
-                us.synthesize(table, schema, epsilon=1.0, delta=1e-6, mechanism="independent", output=folder / "r")
-            finally:
-                table.unlink()
+        table, schema = folder / "t.csv", folder / "s.yaml"
+        table.write_text(text)
+        schema.write_text(SCHEMA)
+        try:
+            us.synthesize(table, schema, epsilon=1.0, delta=1e-6, mechanism="independent", output=folder / "r")
+        finally:
+            table.unlink()
 
     left = check_twins(run, FIRST, second, tmp_path / "twin")
-    assert (b"InternalError" if stage == "read" else b"RunInterrupted") in left["ending"]
-    assert ("r.partial" in left) == (stage != "read")
+    answered = stage in ("estimate", "save")
+    assert (b"RunInterrupted" if answered else b"InternalError") in left["ending"]
+    assert (b'"kind": "answer"' in left["ledger.db"]) == answered
+    assert (b'"kind": "cancel"' in left["ledger.db"]) != answered
 
 
-def test_the_twin_sees_a_leak_into_the_release_a_message_a_file_and_its_name(tmp_path):
+def test_the_twin_sees_a_leak_into_the_ledger_a_message_a_file_and_its_name(tmp_path):
     """What the twin is for: each of these leaks must make it fail."""
 
     def leak(how):
@@ -132,15 +130,20 @@ def test_the_twin_sees_a_leak_into_the_release_a_message_a_file_and_its_name(tmp
                 (folder / f"{len(frame)}.txt").write_text("")
             elif how == "print":
                 print(len(frame))
+            elif how == "ledger":
+                us.Ledger().add_dataset(f"people {len(frame)}")
+            elif how == "grant":
+                us.Ledger().grant(Grant("people", rho=len(frame)))
             else:
                 raise InputError(str(len(frame)))
 
         return run
 
-    for how in ("file", "name", "print", "error"):
+    for how in ("file", "name", "print", "error", "ledger", "grant"):
         with pytest.raises(AssertionError):
             check_twins(leak(how), *frames(), tmp_path / "twin")
-    check_twins(lambda frame, folder: print("same"), *frames(), tmp_path / "twin")
+    same = Grant("people", rho=1.0)
+    check_twins(lambda frame, folder: print(us.Ledger().grant(same)), *frames(), tmp_path / "twin")
 
 
 def test_the_twin_proves_nothing_by_a_run_that_breaks(tmp_path):

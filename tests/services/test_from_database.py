@@ -53,7 +53,7 @@ def table(postgres: Any) -> str:
 
 
 def command(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "UNDERSTUDY_BOOK": str(cwd / "book"), "TMPDIR": str(cwd), **env}
+    environment = {**os.environ, "UNDERSTUDY_LEDGER": str(cwd / "ledger.db"), "TMPDIR": str(cwd), **env}
     line = [sys.executable, "-m", "understudy.cli", *arguments]
     return subprocess.run(line, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
 
@@ -246,7 +246,7 @@ def test_nothing_is_left_after_an_interrupt(schema_file: Path, tmp_path: Path, s
     for i in range(3):
         pq.write_table(rows().drop_columns("d"), folder / f"{i}.parquet")
     arguments = ["synthesize", str(folder), "-s", str(schema_file), *BUDGET, "-o", "d.release", "--temp-dir", str(temp)]
-    environment = {**os.environ, "UNDERSTUDY_BOOK": str(tmp_path / "book")}
+    environment = {**os.environ, "UNDERSTUDY_LEDGER": str(tmp_path / "ledger.db")}
     line = [sys.executable, "-c", IN_THE_MIDDLE, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(line, cwd=tmp_path, env=environment, text=True, **pipes) as running:

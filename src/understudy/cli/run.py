@@ -175,20 +175,21 @@ def resume(
     """
     from understudy.ledger import Ledger
     from understudy.run import run as run_file
-    from understudy.run.road import RunSpec
+    from understudy.run.folder import find_run_file
     from understudy.run.road import resume as resume_run
 
-    known = Ledger(ledger).find(run)
+    book = Ledger(ledger)
+    known = book.find(run)
     place = known.spec.get("place", {})
     with progress_shown(quiet=quiet or as_json) as progress:
-        if output is None and data is None and Path(place.get("run", "")).is_file():
-            if known.finished is None and RunSpec.from_dict(known.spec, known.dataset).data is None:
-                resume_run(run, output=Path(place["folder"]) / "stand-in.release", progress=progress, ledger=ledger)
-            outcome = run_file(place["run"], place["folder"], progress=progress, ledger=ledger)
+        file = find_run_file(known, book) if output is None and data is None else None
+        if file is not None:
+            quality = place.get("quality")
+            outcome = run_file(file, place["folder"], quality=quality, progress=progress, ledger=ledger)
             tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
             return
         if output is None and "release" not in place:
-            raise SettingError("--output: say where the release goes; the run was not given a file for it")
+            raise SettingError("--output: say where the release goes; its run file is gone, was changed, or never was")
         target = output or Path(place["release"])
         release = resume_run(run, data=data, output=target, progress=progress, ledger=ledger)
     words = f"Release: {target}\nGuarantee: {release.receipt.guarantee()}\nThe run is counted once."

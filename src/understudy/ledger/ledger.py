@@ -66,7 +66,8 @@ class RunHandle:
         answers: the answers on record, as (body, payload), in order, where they were read.
         answered: whether there are any.
         schema: the schema as discovery completed it, or None.
-        finished: what the `finish` entry says, or None.
+        finished: what the last `finish` entry says, or None.
+        releases: the digests of every release that was made of the run.
     """
 
     run: str
@@ -76,6 +77,7 @@ class RunHandle:
     answered: bool = False
     schema: Mapping[str, Any] | None = None
     finished: Mapping[str, Any] | None = None
+    releases: set[str] = field(default_factory=set)
     last: int = 0
     """The number of the run's last entry; whoever wrote it may write the next one."""
 
@@ -194,12 +196,21 @@ class Ledger:
         self._append(handle, "finish", body)
         handle.finished = dict(body)
 
-    def cancel(self, run: str, *, last: int | None = None) -> None:
-        """Give back the reservation of a run that was answered nothing.
+    def abandon(self, handle: RunHandle) -> None:
+        """Give back the reservation of a run that this process was answered nothing for.
 
-        Args:
-            run: the run's identifier, or the beginning of it.
-            last: the number of the run's last entry, where it is cancelled only if no other process went on with it.
+        Raises:
+            OutputError: when another process goes on with the run; its reservation stands.
+            LedgerError: when the run was answered, or the ledger cannot be written.
+        """
+        with self._database.write() as connection:
+            log = _Log(connection)
+            if log.last_of(handle.run) != handle.last:
+                raise OutputError(f"another process goes on with run {handle.run}")
+            self._cancel(log, handle.run)
+
+    def cancel(self, run: str) -> None:
+        """Give back the reservation of a run that was answered nothing.
 
         **Privacy.** A process that still works on the run cannot record, and so cannot see, an answer any more.
 
@@ -209,14 +220,7 @@ class Ledger:
         """
         with self._database.write() as connection:
             log = _Log(connection)
-            run = self._named(log, run)
-            if last is not None and log.last_of(run) != last:
-                raise OutputError(f"another process goes on with run {run}; it is not cancelled")
-            kinds = [entry.kind for entry in log.find(run=run)]
-            if "answer" in kinds:
-                raise LedgerError(f"run {run} was answered and its charges stand; go on with `understudy resume {run}`")
-            if "cancel" not in kinds:
-                log.add("cancel", {}, dataset=log.find(run=run, kind="reserve")[0].dataset, run=run)
+            self._cancel(log, self._named(log, run))
 
     def reservations(self, dataset: str | None = None) -> list[Reservation]:
         """Every run about a dataset or a dataset derived from it, or about any; oldest first."""
@@ -235,6 +239,12 @@ class Ledger:
                 )
             number = log.add(kind, body, dataset=handle.dataset, run=handle.run, payload=payload)
         handle.last = number
+
+    def _cancel(self, log: _Log, run: str) -> None:
+        if log.first(run, "answer") is not None:
+            raise LedgerError(f"run {run} was answered and its charges stand; go on with `understudy resume {run}`")
+        if log.first(run, "cancel") is None:
+            log.add("cancel", {}, dataset=log.find(run=run, kind="reserve")[0].dataset, run=run)
 
     def _named(self, log: _Log, run: str) -> str:
         named = [entry.run for entry in log.find(kind="reserve") if str(entry.run).startswith(run)]
@@ -274,6 +284,7 @@ class Ledger:
                 handle.schema = entry.body["schema"]
             elif entry.kind == "finish":
                 handle.finished = entry.body
+                handle.releases |= {entry.body["release"]} - {None}
         return handle
 
     # -- datasets and grants ---------------------------------------------------------------------------------------
@@ -303,17 +314,17 @@ class Ledger:
             return _parents(_Log(connection))
 
     def grant(self, grant: Grant) -> Grant:
-        """Enter a grant; its number is given to it.
+        """Enter a grant; its number is given to it. Whoever entered a dataset grants budget for it, and nobody else.
 
         Raises:
-            SettingError: for what is no grant, or a name that is not allowed.
-            BudgetExceeded: when the dataset is somebody else's.
+            SettingError: for what is no grant, a name that is not allowed, or a dataset that somebody else entered.
         """
         if not isinstance(grant, Grant):
             raise SettingError("grant: give a `Grant`, such as Grant('people', epsilon=4)")
         check_name(grant.dataset)
         with self._database.write() as connection:
             log = _Log(connection)
+            self._check_grantor(log, grant.dataset)
             self._check_owner(log, grant.dataset)
             terms = {name: getattr(grant, name) for name in ("epsilon", "delta", "rho", "per", "to")}
             return replace(grant, number=log.add("grant", terms, dataset=grant.dataset))
@@ -322,13 +333,14 @@ class Ledger:
         """Revoke a grant: nothing more can be drawn on it.
 
         Raises:
-            SettingError: when there is no such grant.
+            SettingError: when there is no such grant, or somebody else entered its dataset.
         """
         with self._database.write() as connection:
             log = _Log(connection)
             found = [grant for grant in log.grants() if grant.number == number and not grant.revoked]
             if not found:
                 raise SettingError(f"grant {number} is not in the ledger, or was revoked; `understudy ledger show`")
+            self._check_grantor(log, found[0].dataset)
             log.add("revoke", {"grant": number}, dataset=found[0].dataset)
 
     def grants(self, dataset: str | None = None) -> list[Grant]:
@@ -359,6 +371,11 @@ class Ledger:
                 f"same table, ask for a grant (`understudy ledger grant {dataset} --to {who()}`); else choose another "
                 "name (--dataset). Nothing was read"
             )
+
+    def _check_grantor(self, log: _Log, dataset: str) -> None:
+        found = log.find(kind="dataset", dataset=dataset)
+        if found and found[0].who != who():
+            raise SettingError(f"dataset {dataset!r} was entered by {found[0].who}, who alone grants budget for it")
 
     def _draw(self, log: _Log, new: Reservation) -> list[int]:
         """The grants that a reservation draws on: one of its dataset and one of each dataset it is derived from."""

@@ -141,7 +141,9 @@ def _parse_verifier(line: str) -> tuple[str, bytes, bytes, Ed25519PublicKey]:
             raise ValueError
         return name, bytes.fromhex(key_id), raw[:1], key
     except ValueError:
-        raise LedgerError("this is not a verifier key; give the line that `understudy ledger key` prints") from None
+        raise LedgerError(
+            "this is not a verifier key; give the line that `understudy ledger checkpoint` or `cosign` prints"
+        ) from None
 
 
 def _key_id(name: str, algorithm: bytes, key: Ed25519PublicKey) -> bytes:

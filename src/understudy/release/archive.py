@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import OutputError, ReleaseError
 from understudy.notation import count_json, read_json
-from understudy.page import written
+from understudy.page import reason, written
 
 FORMAT = 1
 """The format this version writes. A reader keeps reading every older one."""
@@ -57,8 +57,10 @@ def write_archive(
         if path.exists() and not overwrite:
             raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
         _write(path, members)
-    except (OSError, ValueError) as error:  # a ValueError: "." and the like name no file
-        raise OutputError(f"{path} could not be written ({getattr(error, 'strerror', None) or 'no file'})") from None
+    except OSError as error:
+        raise OutputError(f"{path} could not be written ({reason(error)})") from None
+    except ValueError:  # "." and the like
+        raise OutputError(f"{path} could not be written (no file)") from None
 
 
 def _write(path: Path, members: Mapping[str, bytes]) -> None:

@@ -111,6 +111,17 @@ def rehearse(
     return _Folder(file, Path(output), Ledger()).fill(progress or silent)
 
 
+def find_run_file(known: RunHandle, ledger: Ledger) -> Path | None:
+    """The run file that starts this run and no other; None where it is gone or says something else by now."""
+    place = known.spec.get("place", {})
+    try:
+        path, folder = Path(place["run"]), Path(place["folder"])
+        found = ledger.peek(RunFile.load(path).but(quality=place.get("quality")).key(folder))
+    except (KeyError, SettingError):
+        return None
+    return path if found is not None and found.run == known.run else None
+
+
 class _Folder:
     """The folder of a run: the names of its files, and how they are made."""
 
@@ -138,7 +149,7 @@ class _Folder:
                 status, release = "completed", Release.load(self.release)
             else:
                 finished, begun = known is not None and known.finished is not None, known is not None and known.answered
-                release = self._make(progress)
+                release = self._make(progress, begun=begun)
                 status = "completed" if finished else "resumed" if begun else "made"
             self._write_outputs(release, progress)
         except KeyboardInterrupt as interrupt:
@@ -166,10 +177,10 @@ class _Folder:
         """
         if known.finished is None:
             return False
-        digest, staged = known.finished["release"], staged_path(self.release, known)
-        if not self.release.exists() and staged.exists() and file_digest(staged) == digest:
+        staged = staged_path(self.release, known)
+        if not self.release.exists() and staged.exists() and file_digest(staged) in known.releases:
             publish(staged, self.release)
-        if self.release.exists() and file_digest(self.release) != digest:
+        if self.release.exists() and file_digest(self.release) not in known.releases:
             raise OutputError(
                 f"{self.release} is not the release of this run; choose another folder. Nothing was spent"
             )
@@ -199,16 +210,19 @@ class _Folder:
                     "outputs: report: a report for the custodian needs the table as one file. Nothing was spent"
                 )
 
-    def _make(self, progress: Progress) -> Release:
+    def _make(self, progress: Progress, *, begun: bool) -> Release:
+        """Make the release. A run that was answered something is finished without the table where that is gone."""
         from understudy.run.road import execute
 
+        spec = self.file.spec()
         spec = replace(
-            self.file.spec(),
+            spec.without_missing_data() if begun else spec,
             key=self.file.key(self.path),
             place={
                 "file": self.file.digest(),
                 "run": str(self.file.path.absolute()),
                 "folder": str(self.path.absolute()),
+                **({"quality": self.file.content["quality"]} if self.file.content.get("quality") else {}),
             },
         )
         return execute(spec, output=self.release, progress=progress, ledger=self.ledger)

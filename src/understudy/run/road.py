@@ -25,6 +25,7 @@ from understudy.domain import Clique
 from understudy.errors import (
     InputError,
     InternalError,
+    LedgerError,
     OutputError,
     RunInterrupted,
     SettingError,
@@ -104,7 +105,7 @@ class RunSpec:
     workload: str | None = None
     rehearsal: bool = False
     key: str | None = None
-    place: Mapping[str, str] = field(default_factory=dict)
+    place: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self, mechanism: Mechanism) -> dict[str, Any]:
         """Plain data for the ledger, from which `from_dict` makes the spec again; without seeds and without rows."""
@@ -124,9 +125,13 @@ class RunSpec:
     def from_dict(cls, data: Mapping[str, Any], dataset: str) -> RunSpec:
         """What `to_dict` wrote; the data is None where it was a frame or is gone."""
         content = dict(data) | {"schema": Schema.from_dict(data["schema"]), "dataset": dataset}
-        given = content["data"]
-        there = given is not None and ("://" in given or "*" in given or Path(given).exists())
-        return cls(**content | {"data": given if there else None})
+        return cls(**content).without_missing_data()
+
+    def without_missing_data(self) -> RunSpec:
+        """The same run without a table where its file is gone."""
+        given = self.data
+        gone = isinstance(given, str) and "://" not in given and "*" not in given and not Path(given).exists()
+        return replace(self, data=None) if gone else self
 
 
 def synthesize(
@@ -187,6 +192,8 @@ def synthesize(
         RunInterrupted: it failed after spending; `understudy resume` goes on with it.
     """
     output = None if output is None else as_path("output", output)
+    if data is None:
+        raise InputError("the table must be a pandas, polars or pyarrow frame, or a path; nothing was given")
     if "seed" in settings:
         raise SettingError("seed: noise that protects people cannot be seeded; seed the rows, `release.sample(seed=1)`")
     spec = RunSpec(
@@ -238,6 +245,8 @@ def resume(
         raise SettingError("run: give the run's identifier, as `understudy runs` lists it")
     book = Ledger(ledger)
     stored = book.find(run)
+    if not stored.spec:
+        raise LedgerError(f"run {stored.run} was imported from the book of an earlier version, without its answers")
     spec = RunSpec.from_dict(stored.spec, stored.dataset)
     spec = spec if data is None else replace(spec, data=data)
     target = spec.place.get("release") if output is None else output
@@ -504,7 +513,7 @@ def _explain(
         after = f"The charges stand and every answer is recorded as run {handle.run}: {again}, at no more cost"
     elif handle is not None:
         try:
-            ledger.cancel(handle.run, last=handle.last)
+            ledger.abandon(handle)
         except OutputError:
             after = f"Another process goes on with run {handle.run}."
         except UnderstudyError:
@@ -515,6 +524,8 @@ def _explain(
         return stopped
     if answered and handle is not None:
         return RunInterrupted(f"{words}. {after}")
+    if isinstance(error, CannotContinue):
+        return InputError(f"{words}; start a new run with the table. {after}")
     if isinstance(error, UnderstudyError):
         error.__context__ = error.__cause__ = None
         return error.with_traceback(None)

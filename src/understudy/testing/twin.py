@@ -6,10 +6,13 @@ other values. If a file, message or name then differs, it was computed from rows
 
 from __future__ import annotations
 
-import re
+import json
+import os
 import shutil
+import sqlite3
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import closing, contextmanager, redirect_stderr, redirect_stdout
 from copy import copy
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -21,6 +24,9 @@ from understudy.gate import PrivateTable
 from understudy.testing import expect
 
 _FAILED = b"failed with "
+_LEDGER = "ledger.db"
+_CHANCE = ("time", "run", "leaf")
+"""Columns of the ledger's entries that differ from run to run and say nothing about rows."""
 
 
 @contextmanager
@@ -58,12 +64,16 @@ def replay_answers(answers: list[Any]) -> Iterator[None]:
 
 
 def collect_outcome(run: Callable[[Path], object], folder: Path) -> dict[str, bytes]:
-    """Run in a fresh folder and collect what is left: files by name, what was printed, and how the run ended."""
+    """Everything that a run leaves behind in a fresh `folder`: files by name, what it printed, and how it ended.
+
+    The ledger is in the folder too, as `ledger.db`: what its tables say, answers unpacked, without times. Identifiers
+    of runs are numbered wherever they occur.
+    """
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     out, err = TextIOWrapper(BytesIO(), "utf-8"), TextIOWrapper(BytesIO(), "utf-8")
     ending = "done"
-    with redirect_stdout(out), redirect_stderr(err):
+    with patch.dict(os.environ, UNDERSTUDY_LEDGER=str(folder / _LEDGER)), redirect_stdout(out), redirect_stderr(err):
         try:
             run(folder)
         except (UnderstudyError, SystemExit, KeyboardInterrupt) as error:  # how a run ends is part of its outcome
@@ -71,15 +81,24 @@ def collect_outcome(run: Callable[[Path], object], folder: Path) -> dict[str, by
         except BaseException as error:
             ending = _FAILED.decode() + describe_error(error)
     left = {"stdout": _written(out), "stderr": _written(err), "ending": ending.encode()}
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return left | {path.relative_to(folder).as_posix(): _remove_times(path.read_bytes()) for path in files}
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(_LEDGER))
+    left |= {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
+    runs: list[str] = []
+    if (folder / _LEDGER).exists():
+        left[_LEDGER], runs = _read_ledger(folder / _LEDGER)
+    for i, name in enumerate(runs):
+        left = {
+            file.replace(name, f"run-{i}"): content.replace(name.encode(), b"run-%d" % i)
+            for file, content in left.items()
+        }
+    return left
 
 
 def check_twins(run: Callable[[Any, Path], object], first: Any, second: Any, folder: Path) -> dict[str, bytes]:
     """Run on the first table, then on the second with the first one's answers, and compare everything left behind.
 
     Args:
-        run: called with a table and the folder for everything it writes.
+        run: called with a table and the folder for everything it writes; the ledger is there by default.
         first: the table whose answers are recorded.
         second: another table of the same structure.
         folder: used for both runs, one after the other, so that paths are the same.
@@ -115,6 +134,24 @@ def _written(stream: TextIOWrapper) -> bytes:
     return buffer.getvalue() if isinstance(buffer, BytesIO) else b""
 
 
-def _remove_times(content: bytes) -> bytes:
-    """Blank the times of runs, which the ledger keeps for the custodian: they say nothing about rows."""
-    return re.sub(rb'"time": "[^"]*"', b'"time": ""', content)
+def _read_ledger(path: Path) -> tuple[bytes, list[str]]:
+    """Every row of every table of a ledger, as text with unpacked answers, and the identifiers of its runs in order.
+
+    The process that worked on a run and the ledger's random name are no facts about rows either.
+    """
+    lines, runs = [], []
+    with closing(sqlite3.connect(path)) as database:
+        database.row_factory = sqlite3.Row
+        tables = database.execute("select name from sqlite_master where type = 'table' order by name").fetchall()
+        for (table,) in tables:
+            for row in map(dict, database.execute(f'select * from "{table}" order by 1')):  # noqa: S608 - its own name
+                if table == "understudy_entries":
+                    runs += [row["run"]] if row["kind"] == "reserve" else []
+                    body = json.loads(row["body"])
+                    row["body"] = {"host": body["host"]} if row["kind"] == "attempt" else body
+                payload = row.pop("payload", None)
+                if row.get("name") != "origin":
+                    said = {name: value for name, value in row.items() if name not in _CHANCE}
+                    lines.append(f"{table} {json.dumps(said, ensure_ascii=False, default=str)}".encode())
+                    lines += [zlib.decompress(payload)] if payload else []
+    return b"\n".join(lines), runs

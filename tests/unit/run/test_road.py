@@ -21,7 +21,7 @@ from understudy.mechanism.registry import MECHANISMS
 from understudy.notice import WeakBudget
 from understudy.run import road
 from understudy.source import MemorySource
-from understudy.testing.twin import told as everything_told
+from understudy.testing.twin import describe_error as everything_told
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
 KEPT = replace(SCHEMA, columns=tuple(column.model_copy(update={"on_unknown": "other"}) for column in SCHEMA.columns))
