@@ -135,7 +135,7 @@ def main() -> int:
     functions = sorted((found for module in modules for found in module.functions), reverse=True)
     print("\nlongest functions, in lines:", *(f"{lines} {name}" for lines, name in functions[:10]), sep="\n  ")
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["UNDERSTUDY_LEDGER"] = folder
+        os.environ["UNDERSTUDY_LEDGER"] = f"{folder}/ledger.db"
         path = f"{folder}/house.release"
         print(f"\na plain synthesize runs code of {len(run_python(RUN, path))} modules")
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -299,7 +299,7 @@ def test_a_ledger_that_cannot_record_the_first_answer_stops_the_run_and_nothing_
 
 
 def test_a_reservation_that_cannot_be_given_back_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(Ledger, "cancel", _raising(errors.LedgerError("away")))
+    monkeypatch.setattr(Ledger, "abandon", _raising(errors.LedgerError("away")))
     monkeypatch.setattr(road, "open_source", _raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt) as caught:
         run(tmp_path)
