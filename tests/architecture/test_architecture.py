@@ -151,6 +151,14 @@ def test_a_mechanism_reaches_for_nothing_private(path):
             assert ast.unparse(node.args[0]) in ("self", "cls"), f"line {node.lineno}: {ast.unparse(node)}"
 
 
+@pytest.mark.parametrize("path", MECHANISM_FILES, ids=names)
+def test_a_mechanism_asks_the_gate_for_what_depends_on_sensitivity_and_the_kind_of_noise(path):
+    """It never works them out from the account, the neighbour relation or the kind of budget."""
+    read = {node.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)}
+    assert read.isdisjoint({"account", "neighbours", "budget", "pure"})
+    assert read.isdisjoint({"marginal_l1", "marginal_l2_squared", "indif"})
+
+
 # -- nothing runs by loading, nothing is printed, nothing is global --
 
 

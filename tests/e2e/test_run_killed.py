@@ -38,7 +38,7 @@ class Chooser(Independent):
     def fit(self, table, *, rho, progress=silent):
         pairs = [("a", "b"), ("a", "c"), ("b", "c")]
         flat = {pair: np.ones(table.domain.cells(pair)) for pair in pairs}
-        first = table.select(pairs, against=flat, rho=rho / 4)
+        first = table.select(pairs, against=flat, rho=rho / 4).clique
         scores = table.dependence([pair for pair in pairs if pair != first], rho=rho / 4)
         ones = table.measure([(column,) for column in table.domain], rho=rho / 4)
         best = max(scores, key=scores.get)

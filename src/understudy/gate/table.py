@@ -1,8 +1,10 @@
-"""What callers ask the gate, checked before anything is paid: public arguments and facts of the schema alone."""
+"""The gate: the one place through which anything computed from private rows is released, always paid for first."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -261,6 +263,69 @@ def apart(distances: Mapping[Clique, int], weights: Mapping[Clique, int], noise:
 
 
 # ----------------------------------------------------------------------------------------------------
+# What mechanisms get from the gate beside measurements.
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A private choice among candidates, and what error bounds need to know of it.
+
+    Attributes:
+        clique: the candidate that was chosen.
+        epsilon: the parameter of the exponential mechanism.
+        sensitivity: how far one unit moves a score.
+
+    **Privacy.** A released answer and the public terms on which it was given.
+    """
+
+    clique: Clique
+    epsilon: float
+    sensitivity: float
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The best division of a budget over marginals, and the L1 error to be expected of it.
+
+    For Gaussian noise a table of c cells measured with rho_i has an expected L1 error of c / sqrt(pi rho_i); the sum is
+    least when rho_i is proportional to c^(2/3). For Laplace noise it is c / epsilon_i, and c^(1/2).
+
+    Attributes:
+        per_cell: the expected absolute noise of a cell measured with the whole budget.
+        weight_power: 2 for Gaussian noise, 1 for Laplace; see `PrivateTable.weight_power`.
+    """
+
+    per_cell: float
+    weight_power: int = 2
+
+    @property
+    def power(self) -> float:
+        """A table's share is proportional to its cells to this power: 2/3 for Gaussian noise, 1/2 for Laplace."""
+        return self.weight_power / (self.weight_power + 1)
+
+    def error(self, cells: Sequence[int]) -> float:
+        """The expected L1 error, summed over tables of these sizes.
+
+        >>> round(Allocation(1 / math.sqrt(math.pi)).error([6, 20, 100]), 3)
+        103.157
+        """
+        return float(self.per_cell * sum(size**self.power for size in cells) ** (1 / self.power))
+
+    def shares(self, cells: Sequence[int]) -> list[float]:
+        """The part of the budget for each table.
+
+        >>> [round(share, 6) for share in Allocation(1.0).shares([6, 20, 100])]
+        [0.102499, 0.22872, 0.668781]
+        """
+        parts = [size**self.power for size in cells]
+        return [part / sum(parts) for part in parts]
+
+    def weights(self, cells: Sequence[int]) -> list[float]:
+        """The same division as weights for `PrivateTable.measure`."""
+        return [math.sqrt(share) if self.weight_power == 2 else share for share in self.shares(cells)]
+
+
+# ----------------------------------------------------------------------------------------------------
 # The gate: the only place where something computed from the rows is released, always paid for first.
 #
 # Each call does, in this order: check its arguments (public), work out its exact cost, pay (or refuse), write the
@@ -389,12 +454,57 @@ class PrivateTable:
         """
         return can_count(clique, self.domain, self.__source.domain)
 
+    # What depends on sensitivity or on the kind of noise, for mechanisms to plan with: public, and free.
+
     def sigma(self, rho: float) -> float:
-        """The standard deviation of the noise on each cell of one marginal measured with this share of the budget."""
+        """Standard deviation of the noise on each cell of one marginal measured with this share of the budget."""
         share = self.__account.share(rho)
         if self.__account.budget.pure:
             return laplace_sd(float_above(self.neighbours.marginal_l1 / share))
         return sqrt_above(self.neighbours.marginal_l2_squared / (2 * share))
+
+    def expected_noise(self, rho: float) -> float:
+        """Mean absolute noise on each cell of one marginal measured with this share of the budget."""
+        return self.sigma(rho) * (math.sqrt(1 / 2) if self.__account.budget.pure else math.sqrt(2 / math.pi))
+
+    def rho_for(self, sigma: float) -> float:
+        """Share of the budget that measures one marginal with this sigma (epsilon in pure DP); the inverse of `sigma`.
+
+        In pure DP the noise of so much is a little less than `sigma` where that is below about 3: it is discrete.
+
+        Raises:
+            SettingError: when sigma is not a positive, finite number.
+        """
+        if not 0 < sigma < math.inf:
+            raise SettingError("sigma must be a positive, finite number")
+        if self.__account.budget.pure:
+            return self.neighbours.marginal_l1 * math.sqrt(2) / sigma
+        return self.neighbours.marginal_l2_squared / (2 * sigma**2)
+
+    @property
+    def weight_power(self) -> int:
+        """A clique's share of the budget of `measure` grows with this power of its weight.
+
+        Noise is inversely proportional to the weight, and a share buys less noise by its square root (Gaussian noise:
+        2) or in proportion (Laplace: 1). So noise falls to half when a share grows 2^power times.
+        """
+        return 1 if self.__account.budget.pure else 2
+
+    def allocation(self, rho: float) -> Allocation:
+        """Division of this share of the budget over marginals that gives the least expected L1 error in all."""
+        return Allocation(self.expected_noise(rho), self.weight_power)
+
+    def dependence_noise(self, pairs: int, rho: float) -> float:
+        """Standard deviation of the noise on each of so many scores of `dependence`, asked for with this share."""
+        if self.__account.budget.pure:
+            return self.sigma(rho) * self.neighbours.indif * pairs / self.neighbours.marginal_l1
+        return self.sigma(rho) * self.neighbours.indif * math.sqrt(pairs / self.neighbours.marginal_l2_squared)
+
+    @property
+    def guarantee(self) -> tuple[float, float] | None:
+        """Epsilon and delta that the budget was stated in; None for a budget in rho."""
+        budget = self.__account.budget
+        return None if budget.epsilon is None or budget.delta is None else (float(budget.epsilon), float(budget.delta))
 
     @in_turn
     def measure(
@@ -437,7 +547,7 @@ class PrivateTable:
         rho: float,
         weights: Mapping[Clique, float] | None = None,
         offsets: Mapping[Clique, float] | None = None,
-    ) -> Clique:
+    ) -> Selection:
         """One candidate, privately, preferring those whose true marginal is far from the given one.
 
         The score of r is `weights[r] * (||M_r - against[r]||_1 - offsets[r])`; r is chosen with probability exactly
@@ -468,7 +578,7 @@ class PrivateTable:
         distances.update(distances_of(self._counts(list(given), keep=keep), given))
         scores, unit = whole_scores([distances[clique] for clique in wanted], weight, offset)
         chosen = exponential_mechanism(scores, Fraction(charge.scale) / (2 * sensitivity * unit))
-        return self._released(wanted[chosen])
+        return Selection(self._released(wanted[chosen]), charge.scale, charge.sensitivity)
 
     @in_turn
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:

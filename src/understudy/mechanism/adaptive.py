@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.gate import PrivateTable
-from understudy.measurement import Measurement
+from understudy.gate import Selection
 from understudy.model import GraphicalModel, JunctionTree
 
 
@@ -31,18 +29,6 @@ def within(
     sizes = tree.size_mib_with(list(weights), enough_mib=enough)
     small = sizes <= max(enough, sizes.min())
     return {clique: weight for (clique, weight), fits in zip(weights.items(), small, strict=True) if fits}
-
-
-def expected_noise(table: PrivateTable, share: float) -> float:
-    """The mean magnitude of the noise on a cell of a marginal measured with this share of the budget."""
-    return table.sigma(share) * (math.sqrt(1 / 2) if table.account.budget.pure else math.sqrt(2 / math.pi))
-
-
-def rows_guess(measurements: Sequence[Measurement]) -> float:
-    """The number of rows by the noisy tables alone: the inverse-variance mean of their sums, at least 1."""
-    precision = [1 / (m.sigma**2 * len(m.values)) for m in measurements]
-    sums = [float(m.values.sum()) for m in measurements]
-    return max(1.0, math.fsum(p * s for p, s in zip(precision, sums, strict=True)) / math.fsum(precision))
 
 
 class RoundLog:
@@ -73,26 +59,24 @@ class RoundLog:
         """How many selections were made."""
         return sum("chosen" in entry for entry in self._entries)
 
-    def selected(
+    def add_round(
         self,
-        table: PrivateTable,
-        chosen: Clique,
+        selection: Selection,
         *,
         candidates: Iterable[Clique],
         offsets: Mapping[Clique, float],
         before: GraphicalModel,
         share: float,
     ) -> None:
-        """A round: one selection, paid last but one, and one measurement of the chosen clique, paid last."""
-        charge = next(charge for charge in reversed(table.account.charges) if charge.what == "select")
+        """Add a round: a selection, and one measurement of the chosen clique after it."""
         names = list(candidates)
         places = np.array([self._places[clique] for clique in names], np.int32)
         entry = {
             "measured": 1,
             "share": share,
-            "chosen": list(chosen),
-            "epsilon": charge.scale,
-            "sensitivity": charge.sensitivity,
+            "chosen": list(selection.clique),
+            "epsilon": selection.epsilon,
+            "sensitivity": selection.sensitivity,
             "candidates": places,
             "offsets": np.array([offsets[clique] for clique in names]),
         }

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
-from understudy.measurement import Measurement
-from understudy.mechanism.adaptive import RoundLog, expected_noise, moved, rows_guess, within
+from understudy.measurement import Measurement, noisy_total
+from understudy.mechanism.adaptive import RoundLog, moved, within
 from understudy.mechanism.compress import all_re_expressed, compress
 from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.protocol import Fit, Footprint, check_numbers
@@ -110,26 +110,27 @@ class AIM:
             if left <= (2 if self.anneal else 1.5) * share:  # Algorithm 4, line 8: too little for two more rounds
                 share = left
             left = 0.0 if share == left else left - share
-            noise = expected_noise(table, self.measured * share)
+            noise = table.expected_noise(self.measured * share)
             candidates = self._candidates(
                 domain, weights, measurements, noise, model.total, 1 - left / rho if self.growing else 1.0
             )
             offsets = {r: (noise if self.score == "expected" else 1.0) * domain.cells(r) for r in candidates}
             before = model.project_many(candidates)
-            chosen = table.select(  # line 14
+            selection = table.select(  # line 14
                 candidates,
                 against=before,
                 weights=candidates,
                 offsets=offsets,
                 rho=(1 - self.measured) * share,
             )
+            chosen = selection.clique
             measurements += table.measure([chosen], rho=self.measured * share)  # line 15
-            log.selected(table, chosen, candidates=candidates, offsets=offsets, before=model, share=share / rho)
+            log.add_round(selection, candidates=candidates, offsets=offsets, before=model, share=share / rho)
             rough = _ROUGH[model.size_mib < _MEDIUM_MIB]
             model = estimate(domain, measurements, total=total, warm_start=model, tolerance=rough)  # line 16
             progress(Step("measure", 1 - left / rho, _told(log.rounds, chosen, model)))
             if self.anneal and moved(before[chosen], model.project(chosen)) <= noise * domain.cells(chosen):
-                grown = share * (2 if table.account.budget.pure else 4)  # Algorithm 4: half the noise
+                grown = share * 2**table.weight_power  # Algorithm 4: half the noise
                 share = max(share, min(grown, left / self.fewest)) if self.fewest else grown
         kept = [*raw, *measurements[len(raw) :]]
         rounds = log.entries([m.clique for m in kept])
@@ -245,15 +246,13 @@ def ablations() -> dict[str, dict[str, Any]]:
 
 def _wanted(table: PrivateTable, ones: Sequence[Measurement], precise: float) -> dict[Clique, float]:
     """By column, the budget that would bring its noise to this share of the (noisy) number of rows."""
-    rows = rows_guess(ones)
-    pure = table.account.budget.pure
+    rows = noisy_total(ones)
     wanted = {}
     for one in ones:
         enough = precise * max(1.0, _FEW / len(one.values)) * rows
         target = enough / (math.sqrt(2 / math.pi) * len(one.values))
         if target < one.sigma and len(one.values) > 1:
-            l1, squared = table.neighbours.marginal_l1, table.neighbours.marginal_l2_squared
-            wanted[one.clique] = l1 * math.sqrt(2) / target if pure else squared / (2 * target**2)
+            wanted[one.clique] = table.rho_for(target)
     return wanted
 
 

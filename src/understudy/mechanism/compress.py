@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.errors import InputError, SettingError
-from understudy.measurement import Measurement
+from understudy.measurement import Measurement, combine
 from understudy.query import Scaling
 from understudy.schema import Recoding
 
@@ -134,13 +134,7 @@ def _means(domain: Domain, one_ways: Sequence[Measurement]) -> dict[str, tuple[N
         if len(measurement.clique) == 1 and measurement.query is None:
             measurement.check(domain)
             tables.setdefault(measurement.clique[0], []).append(measurement)
-    return {column: _mean(tables[column]) for column in domain if column in tables}
-
-
-def _mean(tables: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:
-    precision = np.array([table.sigma**-2 for table in tables])
-    mean = precision @ np.stack([table.values for table in tables]) / precision.sum()
-    return mean, float(precision.sum() ** -0.5)
+    return {column: combine(tables[column]) for column in domain if column in tables}
 
 
 def _demanded(threshold: float, codes: int) -> float:

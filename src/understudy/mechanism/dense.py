@@ -4,66 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 
 from understudy.domain import Clique, Domain
+from understudy.gate import Allocation
 
 _MOST_VISITS = 30_000
 """How many partial cliques are looked at for each size: dense graphs have more than could ever be listed."""
 
 
-@dataclass(frozen=True)
-class Spread:
-    """The best division of a budget over tables, and the L1 error that is then expected.
-
-    For Gaussian noise a table of c cells measured with rho_i has an expected L1 error of c / sqrt(pi rho_i); the sum is
-    least when rho_i is proportional to c^(2/3). For Laplace noise it is c / epsilon_i, and c^(1/2).
-
-    Attributes:
-        per_cell: the expected absolute noise of a cell measured with the whole budget.
-        power: 2/3 for Gaussian noise, 1/2 for Laplace.
-    """
-
-    per_cell: float
-    power: float = 2 / 3
-
-    @classmethod
-    def of(cls, sigma: float, *, pure: bool) -> Spread:
-        """From the standard deviation that the whole budget gives one table."""
-        return cls(sigma / math.sqrt(2), 1 / 2) if pure else cls(sigma * math.sqrt(2 / math.pi), 2 / 3)
-
-    def error(self, cells: Sequence[int]) -> float:
-        """The expected L1 error, summed over tables of these sizes.
-
-        >>> round(Spread(1 / math.sqrt(math.pi)).error([6, 20, 100]), 3)
-        103.157
-        """
-        return float(self.per_cell * sum(size**self.power for size in cells) ** (1 / self.power))
-
-    def shares(self, cells: Sequence[int]) -> list[float]:
-        """What part of the budget each table gets.
-
-        >>> [round(share, 6) for share in Spread(1.0).shares([6, 20, 100])]
-        [0.102499, 0.22872, 0.668781]
-        """
-        parts = [size**self.power for size in cells]
-        return [part / sum(parts) for part in parts]
-
-    def weights(self, cells: Sequence[int]) -> list[float]:
-        """The same for the gate, which divides Gaussian budgets by the square of the weights."""
-        return [math.sqrt(share) if self.power == 2 / 3 else share for share in self.shares(cells)]
-
-
-def shrunk(scores: Mapping[Clique, float], sd: float) -> dict[Clique, float]:
+def shrink_scores(scores: Mapping[Clique, float], sd: float) -> dict[Clique, float]:
     """The scores, moved towards their mean as far as noise of this standard deviation explains their differences.
 
     Greedy choice among noisy scores prefers pairs that the noise has favoured. The differences keep the part of their
     variance that the noise does not explain (James and Stein); with little noise the scores stay as they are.
 
-    >>> shrunk({("a", "b"): 5.0, ("a", "c"): 1.0, ("b", "c"): 3.0}, 1.0)
+    >>> shrink_scores({("a", "b"): 5.0, ("a", "c"): 1.0, ("b", "c"): 3.0}, 1.0)
     {('a', 'b'): 4.5, ('a', 'c'): 1.5, ('b', 'c'): 3.0}
     """
     if len(scores) < 3:
@@ -74,10 +32,10 @@ def shrunk(scores: Mapping[Clique, float], sd: float) -> dict[Clique, float]:
     return {pair: float(mean + kept * (score - mean)) for pair, score in scores.items()}
 
 
-def dense_marginals(
+def choose_pairs(
     scores: Mapping[Clique, float],
     cells: Mapping[Clique, int],
-    spread: Spread,
+    allocation: Allocation,
     *,
     least_gain: float = 0.0,
     most_cells: float = math.inf,
@@ -90,7 +48,7 @@ def dense_marginals(
     Args:
         scores: noisy dependence of each candidate, in rows.
         cells: the size of each candidate's table.
-        spread: how the budget is divided.
+        allocation: how the budget is divided.
         least_gain: stop when a pair would lower the error by less than this many rows.
         most_cells: chosen tables have at most this many cells in all.
         admissible: whether these pairs may be measured together; a pair that makes a set inadmissible is passed over.
@@ -98,12 +56,12 @@ def dense_marginals(
     pairs = list(scores)
     gain = np.array([float(scores[pair]) for pair in pairs])
     size = np.array([cells[pair] for pair in pairs], dtype=np.float64)
-    part, open_ = size**spread.power, size <= most_cells
+    part, open_ = size**allocation.power, size <= most_cells
     chosen: list[Clique] = []
     total = 0.0
     while open_.any():
-        now = spread.per_cell * total ** (1 / spread.power)
-        better = gain - (spread.per_cell * (total + part) ** (1 / spread.power) - now)
+        now = allocation.per_cell * total ** (1 / allocation.power)
+        better = gain - (allocation.per_cell * (total + part) ** (1 / allocation.power) - now)
         best = int(np.argmax(np.where(open_, better, -np.inf)))
         if better[best] <= 0 or better[best] < least_gain:
             break
@@ -117,7 +75,7 @@ def dense_marginals(
     return chosen
 
 
-def combined(
+def join_pairs(
     domain: Domain,
     pairs: Sequence[Clique],
     *,
@@ -130,7 +88,7 @@ def combined(
     `most_cells` cells, it is `admissible` and shares at most two columns with all cliques taken before; then the pairs
     that no clique covers. Among cliques of one size the first in the domain's order is taken.
 
-    >>> combined(Domain(dict.fromkeys("abcd", 2)), [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")])
+    >>> join_pairs(Domain(dict.fromkeys("abcd", 2)), [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")])
     [('a', 'b', 'c'), ('c', 'd')]
     """
     near: dict[str, set[str]] = {}

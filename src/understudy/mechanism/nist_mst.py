@@ -92,7 +92,7 @@ class NistMST:
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Measure the columns, merge rare values, measure the chosen marginals, finish."""
-        domain, power = table.domain, 1 if table.account.budget.pure else 2
+        domain, power = table.domain, table.weight_power
         columns, chosen = self._weights(domain, power)
         paper = _paper_sigma(table) if self.calibration == "paper" else None
         spend = rho if paper is None else min(rho, paper**-2)
@@ -195,15 +195,16 @@ def equation_5_1(epsilon: float, delta: float) -> float:
 
 def _paper_sigma(table: PrivateTable) -> float | None:
     """Equation 5.1 for this run's guarantee, for sensitivity 1; None where it has no epsilon and delta."""
-    budget = table.account.budget
-    if not budget.epsilon or not budget.delta:
+    if table.guarantee is None or not table.guarantee[1]:
         return None
-    return equation_5_1(float(budget.epsilon), float(budget.delta))
+    return equation_5_1(*table.guarantee)
 
 
 def _noise_report(table: PrivateTable, ones: Sequence[Measurement]) -> dict[str, float]:
-    """The noise scale of the run, for sensitivity 1, beside that of equation 5.1."""
-    precision = math.fsum(one.sigma**-2 for one in ones)
-    used = 1 / math.sqrt(precision * table.neighbours.marginal_l2_squared)
+    """The noise scale of the run, for sensitivity 1, beside that of equation 5.1.
+
+    A table of sigma s costs rho = D^2 / (2 s^2) at L2 sensitivity D, so 2 rho is its precision for sensitivity 1.
+    """
+    used = 1 / math.sqrt(math.fsum(2 * table.rho_for(one.sigma) for one in ones))
     paper = _paper_sigma(table)
     return {"sigma": used} if paper is None else {"sigma": used, "equation_5_1": paper, "gain": 1 - used / paper}

@@ -15,7 +15,7 @@ from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import compress
-from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
+from understudy.mechanism.dense import choose_pairs, join_pairs, shrink_scores
 from understudy.mechanism.generate import check_generator, generated
 from understudy.mechanism.protocol import Fit, Footprint, check_numbers, one_way
 from understudy.progress import Progress, Step, silent
@@ -121,21 +121,16 @@ class PrivSyn:
         """Noisy dependence of the candidates, shrunk by what is public about its noise."""
         if not candidates:
             return {}
-        sigma = view.sigma(rho)  # asked first: once it is spent, less than this share may be left
+        sigma = view.dependence_noise(len(candidates), rho)  # before it is spent: less than this share may be left
         scores = view.dependence(candidates, rho=rho)
-        if not self.shrink:
-            return dict(scores)
-        count, near = len(scores), view.neighbours
-        if view.account.budget.pure:
-            return shrunk(scores, sigma * near.indif * count / near.marginal_l1)
-        return shrunk(scores, sigma * near.indif * (count / near.marginal_l2_squared) ** 0.5)
+        return shrink_scores(scores, sigma) if self.shrink else dict(scores)
 
     def _chosen(self, view: PrivateTable, scores: Mapping[Clique, float], rho: float) -> list[Clique]:
         domain = view.domain
-        return dense_marginals(
+        return choose_pairs(
             scores,
             {pair: domain.cells(pair) for pair in scores},
-            _spread(view, rho),
+            view.allocation(rho),
             least_gain=self.least_gain,
             most_cells=self.most_cells,
             admissible=self._tractable(domain),
@@ -147,9 +142,9 @@ class PrivSyn:
         """The cliques to measure and their weights; a column that no pair names is measured by itself again."""
         domain = view.domain
         named = {column for pair in pairs for column in pair}
-        cliques = combined(domain, pairs, most_cells=self.clique_cells, admissible=view.askable)
+        cliques = join_pairs(domain, pairs, most_cells=self.clique_cells, admissible=view.askable)
         cliques += [(column,) for column in domain if column not in named]
-        weights = _spread(view, rho).weights([domain.cells(clique) for clique in cliques])
+        weights = view.allocation(rho).weights([domain.cells(clique) for clique in cliques])
         return cliques, dict(zip(cliques, weights, strict=True))
 
     def _tractable(self, domain: Domain) -> Callable[[list[Clique]], bool] | None:
@@ -158,10 +153,6 @@ class PrivSyn:
         from understudy.model.junction_tree import JunctionTree
 
         return lambda cliques: JunctionTree.of(domain, cliques).size_mib <= self.limit_mib
-
-
-def _spread(table: PrivateTable, rho: float) -> Spread:
-    return Spread.of(table.sigma(rho), pure=table.account.budget.pure)
 
 
 def _restricted(recoding: Recoding, columns: set[str]) -> Recoding:

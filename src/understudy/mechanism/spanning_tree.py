@@ -122,7 +122,7 @@ def spanning_tree(
         pairs = [pair for pair in pairs if components.apart(pair)]  # line 7
         fitting = beside_rules(domain, pairs, [*start, *tree])
         wanted = None if offsets is None else {pair: offsets[pair] for pair in fitting}
-        choice = table.select(fitting, against=independent, rho=rho / draws, offsets=wanted)  # line 8
+        choice = table.select(fitting, against=independent, rho=rho / draws, offsets=wanted).clique  # line 8
         components.join(choice)
         tree.append(choice)  # line 9
     return tree
