@@ -16,7 +16,7 @@ import numpy as np
 
 from understudy.accounting.budget import Budget
 from understudy.accounting.charge import What
-from understudy.domain import Clique, Domain
+from understudy.domain import Clique, CodeGroups, Domain
 from understudy.errors import BudgetExceeded, SchemaError, SettingError
 from understudy.gate.table import PrivateTable
 from understudy.measurement import Measurement
@@ -79,6 +79,7 @@ class Unread:
 
     def __init__(self, schema: Schema) -> None:
         self.domain, self.unit, self.rows_public = Domain({}), schema.privacy_unit, schema.rows
+        self.code_groups = CodeGroups()
         self.rows_used = None  # whether rows can be dropped is known once there is a coding
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:

@@ -28,7 +28,7 @@ from understudy.accounting.charge import (
 from understudy.accounting.exact import float_above, float_below, sqrt_above
 from understudy.accounting.neighbours import Neighbours
 from understudy.arguments import as_mapping, as_whole
-from understudy.domain import Clique, Domain
+from understudy.domain import Clique, CodeGroups, Domain
 from understudy.errors import BudgetExceeded, SettingError
 from understudy.gate.noise import Noise, noise_named
 from understudy.gate.selection import (
@@ -385,6 +385,11 @@ class PrivateTable:
     def domain(self) -> Domain:
         """The columns and their numbers of codes, after merging; public."""
         return self.__domain
+
+    @property
+    def code_groups(self) -> CodeGroups:
+        """Which declared codes belong together when rare ones are merged; public."""
+        return self.__source.code_groups
 
     @property
     def neighbours(self) -> Neighbours:

@@ -198,7 +198,11 @@ class AIM:
         if spend > _WORTH_ASKING * rho:
             raw += table.measure(sizes, rho=spend, weights=sizes)
             stages.append((len(sizes), spend / rho))
-        recoding = compress(table.domain, raw, threshold=self.threshold) if self.threshold else Recoding.identity()
+        recoding = (
+            compress(table.domain, raw, table.code_groups, threshold=self.threshold)
+            if self.threshold
+            else Recoding.identity()
+        )
         return raw, stages, recoding
 
     def _candidates(

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.domain import Domain
+from understudy.domain import CodeGroups, Domain
 from understudy.errors import InputError, SettingError
 from understudy.measurement import Measurement, combine
 from understudy.query import Scaling
@@ -18,9 +18,13 @@ _MANY = 1000
 """From so many codes on, the threshold is at least what the largest noise among them is likely to reach."""
 
 
+_NO_GROUPS = CodeGroups()
+
+
 def compress(
     domain: Domain,
     one_ways: Sequence[Measurement],
+    groups: CodeGroups = _NO_GROUPS,
     *,
     threshold: float = 3.0,
     once: bool = False,
@@ -42,6 +46,7 @@ def compress(
     Args:
         domain: the columns as they were measured.
         one_ways: measurements of single columns with the identity query; others are ignored.
+        groups: which codes belong together; by default none do.
         threshold: how many standard deviations a count must reach to be kept; more in columns of 1000 codes and more,
             sqrt(2 log codes), unless it is 0.
         once: a table of two columns is measured once, with about the same noise; then those in order are coarser.
@@ -60,7 +65,7 @@ def compress(
     for column, (counts, sigma) in _means(domain, one_ways).items():
         enough = _demanded(threshold, len(counts)) * sigma
         rare = counts < enough
-        places, tied = domain.axis(column) if threshold else 0, domain.tied(column)
+        places, tied = groups.axis(column) if threshold else 0, groups.tied(column)
         if places and (tied or _share(rare[:places], counts[:places]) >= many):
             least = (2 if tied else 3) * enough
             if tied and once:
@@ -69,7 +74,7 @@ def compress(
             if array.max() + 1 < len(array):
                 maps[column] = array
         elif rare.sum() > 1:
-            maps[column] = _merged(rare, counts, enough, domain.levels(column))
+            maps[column] = _merged(rare, counts, enough, groups.levels(column))
     return Recoding(maps)
 
 

@@ -40,7 +40,7 @@ def settled(mechanism: Mechanism, fit: Fit, schema: Schema, *, total: float | No
     for rule in unstated(schema):
         values = determined(fit.model, fit.recoding, schema, rule)
         codes = fit.recoding.apply(rule.determines, np.arange(domain[rule.determines])).astype(np.int64)
-        domain = domain.ruled([dependency_cells(domain, rule, values, codes)])
+        domain = domain.add_rules([dependency_cells(domain, rule, values, codes)])
         again = mechanism.finish(domain, fit.measurements, recoding=fit.recoding, total=total, progress=progress)
         fit = replace(again, rounds=fit.rounds)
     return fit

@@ -85,7 +85,7 @@ class MST:
         for_ones, for_choice, for_pairs = (rho * part for part in self.split) if several or kept else (rho, 0.0, 0.0)
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(one_way(domain), rho=for_ones, weights=sized(domain, one_way(domain), self.size_power))
-        recoding = compress(domain, ones, threshold=self.threshold, once=True, many=_MANY)
+        recoding = compress(domain, ones, table.code_groups, threshold=self.threshold, once=True, many=_MANY)
         merged = table.recoded(recoding)
         draws = joinable(merged.domain, kept, self.max_cells)
         tree: list[Clique] = []
@@ -108,7 +108,9 @@ class MST:
             later = merged.measure(weights, rho=for_rest, weights=weights)
         elif for_rest:  # columns of one code each have no pairs: what is left buys a second look at the columns
             later = table.measure(one_way(domain), rho=for_rest)
-            recoding = compress(domain, [*ones, *later], threshold=self.threshold, once=True, many=_MANY)
+            recoding = compress(
+                domain, [*ones, *later], table.code_groups, threshold=self.threshold, once=True, many=_MANY
+            )
         done = self.finish(domain, [*ones, *later], recoding=recoding, total=table.rows_public, progress=progress)
         return replace(done, rounds=[{"chosen": list(pair)} for pair in tree])
 

@@ -99,14 +99,14 @@ class NistMST:
         rest = spend * math.fsum(weight**power for weight in chosen.values())
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(columns, rho=spend - rest, weights=columns)
-        recoding = compress(domain, ones, threshold=self.threshold, once=True)
+        recoding = compress(domain, ones, table.code_groups, threshold=self.threshold, once=True)
         merged = table.recoded(recoding)
         weights = self._affordable(merged, chosen)
         progress(Step("measure", 0.5, "marginals chosen from the public table"))
         later = merged.measure(weights, rho=rest, weights=weights) if weights else []
         if chosen and not weights and not table.planned:  # constant columns have no tables: a second look instead
             later = table.measure(columns, rho=rest, weights=columns)
-            recoding = compress(domain, [*ones, *later], threshold=self.threshold, once=True)
+            recoding = compress(domain, [*ones, *later], table.code_groups, threshold=self.threshold, once=True)
         done = self.finish(domain, [*ones, *later], recoding=recoding, total=table.rows_public, progress=progress)
         return replace(done, rounds=[_noise_report(table, ones)])
 

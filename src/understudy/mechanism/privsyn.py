@@ -73,7 +73,7 @@ class PrivSyn:
         """Measure one-ways, score pairs, choose, measure what was chosen, finish."""
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(one_way(table.domain), rho=self.one_way_share * rho)
-        recoding = compress(table.domain, ones, threshold=self.threshold)
+        recoding = compress(table.domain, ones, table.code_groups, threshold=self.threshold)
         view = table.recoded(recoding)
         progress(Step("select", None, "dependence of all pairs"))
         candidates = self._candidates(view.domain)

@@ -151,7 +151,7 @@ def merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any]]:
     """
     found = {}
     for name in recoding.columns:
-        places = recoding.intervals(name, schema.domain.axis(name))
+        places = recoding.intervals(name, schema.code_groups.axis(name))
         rare = [code for group in recoding.merged(name) if len(group) > 1 for code in group if code >= places]
         if rare:
             found[name] = _named(name, rare, schema)
@@ -209,7 +209,7 @@ def _members(name: str, rule: str, recoding: Recoding, schema: Schema, measureme
     size = len(recoding.maps[name])
     column = next((column for column in schema.coded if column.name == name), None)
     counts, sigma = _counts(name, size, measurements)
-    places = recoding.intervals(name, schema.domain.axis(name))
+    places = recoding.intervals(name, schema.code_groups.axis(name))
     codes, chances = [], []
     for group in recoding.merged(name):
         apart = (rule == "other" and group[0] >= places) or (rule == _DEFAULT and not _one_group(column, group))

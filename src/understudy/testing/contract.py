@@ -130,7 +130,7 @@ def check_rules(mechanism: Mechanism) -> None:
     mask = np.zeros((SIZES["a"], SIZES["c"]), np.bool_)
     mask[0, 1:] = mask[2, 0] = True
     source = CodedSource(SIZES, _rows(200))
-    source.domain = source.domain.ruled([Forbidden(("a", "c"), lambda: mask)])
+    source.domain = source.domain.add_rules([Forbidden(("a", "c"), lambda: mask)])
     fit = mechanism.fit(PrivateTable(source, Budget.of(rho=1.0)), rho=1.0)
     again = mechanism.finish(source.domain, fit.measurements, recoding=fit.recoding)
     banned = fit.recoding.recode(source.domain).forbidden.get(("a", "c"))

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import understudy as us
-from understudy.domain import Domain
+from understudy.domain import CodeGroups, Domain
 from understudy.errors import SettingError
 from understudy.gate.randomness import insecure
 from understudy.measurement import Measurement
@@ -92,10 +92,10 @@ def test_the_hierarchy_carries_what_rare_values_share(mechanism, plain, grouped)
 def test_rare_codes_go_up_the_hierarchy_as_far_as_they_must():
     counts = Measurement(("c",), np.array([90, 3, 3, 1, 0, 2, 1, 0]), 1.0)
     fine, coarse = np.array([0, 1, 1, 2, 2, 3, 3, 3]), np.array([0, 0, 0, 1, 1, 1, 1, 1])
-    domain = Domain({"c": 8}, levels={"c": [fine, coarse]})
-    assert compress(domain, [counts], threshold=4).merged("c") == [[0], [1, 2], [3, 4, 5, 6, 7]]
-    lonely = Domain({"c": 8}, levels={"c": [fine]})
-    assert compress(lonely, [counts], threshold=2).merged("c")[:1] == [[0]]
+    domain, groups = Domain({"c": 8}), CodeGroups({"c": [fine, coarse]})
+    assert compress(domain, [counts], groups, threshold=4).merged("c") == [[0], [1, 2], [3, 4, 5, 6, 7]]
+    lonely = CodeGroups({"c": [fine]})
+    assert compress(domain, [counts], lonely, threshold=2).merged("c")[:1] == [[0]]
     assert compress(Domain({"c": 8}), [counts], threshold=4).merged("c") == [[0], [1, 2, 3, 4, 5, 6, 7]]
 
 
