@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, TypeVar
@@ -69,7 +69,8 @@ Value = TypeVar("Value", float, NDArray[np.float64])
 def weighted_mean(estimates: Iterable[tuple[Value, Any]]) -> tuple[Value, Any]:
     """Mean of independent estimates of one quantity, weighted by precision (1/variance), and its precision.
 
-    This is the unbiased combination of least variance. A single estimate is returned as it is.
+    This is the unbiased combination of least variance. A single estimate is returned as it is; numbers are summed
+    exactly, tables one after the other, so that they are not all held at once.
 
     Args:
         estimates: pairs of a number or table and its precision: one number, or one for each cell. At least one pair.
@@ -77,13 +78,22 @@ def weighted_mean(estimates: Iterable[tuple[Value, Any]]) -> tuple[Value, Any]:
     >>> weighted_mean([(100.0, 1.0), (106.0, 0.5)])
     (102.0, 1.5)
     """
-    found = iter(estimates)
+    found: Iterator[tuple[Any, Any]] = iter(estimates)
     mean, precision = next(found)
+    if isinstance(mean, float):
+        return _mean_of_numbers([(mean, precision), *found])
     weighted = None
     for value, weight in found:
         weighted = (mean * precision if weighted is None else weighted) + value * weight
         precision = precision + weight
     return (mean if weighted is None else weighted / precision), precision
+
+
+def _mean_of_numbers(pairs: Sequence[tuple[float, float]]) -> tuple[Any, Any]:
+    if len(pairs) == 1:
+        return pairs[0]
+    precision = math.fsum(weight for _, weight in pairs)
+    return math.fsum(value * weight for value, weight in pairs) / precision, precision
 
 
 def combine(measurements: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:

@@ -164,17 +164,17 @@ def filter_switched_off(patch):
 
 
 def true_total_in_the_model(patch):
-    from understudy.mechanism import independent
+    from understudy.model import generate
 
     truth = {}
-    original, init = independent.product_of, PrivateTable.__init__
+    original, init = generate.product_of, PrivateTable.__init__
 
     def watched(table, source, *args, **rest):
         truth["n"] = int(dict(source.counts([()]))[()].sum())
         init(table, source, *args, **rest)
 
     patch.setattr(PrivateTable, "__init__", watched)
-    patch.setattr(independent, "product_of", lambda domain, ms, total=None: original(domain, ms, total=truth["n"]))
+    patch.setattr(generate, "product_of", lambda domain, ms, total=None: original(domain, ms, total=truth["n"]))
 
 
 def true_number_of_rows_as_default(patch):

@@ -387,6 +387,16 @@ class PrivateTable:
         return self.__domain
 
     @property
+    def declared_domain(self) -> Domain:
+        """The columns and their numbers of codes before merging; public."""
+        return self.__source.domain
+
+    @property
+    def recoding(self) -> Recoding:
+        """The codes that are merged; public."""
+        return self.__recoding
+
+    @property
     def code_groups(self) -> CodeGroups:
         """Which declared codes belong together when rare ones are merged; public."""
         return self.__source.code_groups
@@ -451,7 +461,7 @@ class PrivateTable:
         """Whether all measurements were fixed in advance, so that nothing else can be asked; public."""
         return self.__plan is not None
 
-    def askable(self, clique: Clique) -> bool:
+    def can_measure(self, clique: Clique) -> bool:
         """Whether the table of a clique is small enough to be asked for, in merged codes and as it is counted; public.
 
         Rows are counted before their codes are merged, by a cell's number of 64 bits: of four columns of 100,000 values

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import fields
 from importlib.metadata import entry_points
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
-import numpy as np
-
+from understudy.arguments import describe_kind, plain_setting, unknown_setting
 from understudy.errors import SettingError
 from understudy.metric import (
     disclosure,
@@ -77,33 +76,23 @@ def settings_of(metric: Metric, given: dict[str, Any]) -> Any:
     names = [field.name for field in fields(metric.settings)]
     for name in given:
         if name not in names:
-            raise SettingError(f"{metric.name} has no setting {name!r}; its settings are: {', '.join(names)}")
+            raise unknown_setting(metric.name, name, names)
     missing = [name for name in metric.needs if given.get(name) is None]
     if missing:
         raise SettingError(f"{metric.name} needs {', '.join(missing)}; give {metric.name}.{missing[0]}=COLUMN")
-    kinds = get_type_hints(metric.settings)
-    return metric.settings(**{name: _of_kind(metric.name, name, kinds[name], value) for name, value in given.items()})
+    kinds = get_type_hints(metric.settings, include_extras=True)
+    return metric.settings(
+        **{name: _check_kind(metric.name, name, kinds[name], value) for name, value in given.items()}
+    )
 
 
-def _of_kind(metric: str, name: str, kind: Any, value: Any) -> Any:
+def _check_kind(metric: str, name: str, kind: Any, value: Any) -> Any:
     """A value as the setting's type has it; one alone stands for a list of one."""
     from pydantic import TypeAdapter, ValidationError
 
-    several = get_origin(kind) is tuple
-    plain = _frozen(value)
-    plain = (plain,) if several and not isinstance(plain, tuple) else plain
+    plain = plain_setting(value)
+    plain = (plain,) if get_origin(kind) is tuple and not isinstance(plain, tuple) else plain
     try:
         return TypeAdapter(kind).validate_python(plain, strict=True)
     except ValidationError:
-        one = get_args(kind)[0] if several else next((k for k in get_args(kind) if k is not type(None)), kind)
-        words = _WORDS.get(one, "what its page in the guide shows")
-        raise SettingError(f"{metric}.{name}: give {words}{', or several as [A, B]' * several}") from None
-
-
-_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a name"}
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(_frozen(item) for item in value)
-    return value.item() if isinstance(value, np.generic) else value
+        raise SettingError(f"{metric}.{name}: give {describe_kind(kind)}") from None

@@ -76,7 +76,7 @@ def _table(domain: Domain, measurement: Measurement) -> tuple[Clique, Array, Arr
 # The best estimate of every column by itself, in closed form: where nothing but single columns was measured.
 
 
-def fitted_one_ways(
+def fit_one_ways(
     domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None
 ) -> tuple[dict[str, Array], float]:
     """Non-negative counts of each column with one common sum, nearest to what was measured; and that sum.
@@ -92,7 +92,7 @@ def fitted_one_ways(
         total: the number of rows where it is public; else the mean of the columns' sums, by precision.
 
     >>> ages = Measurement(("age",), np.array([50, 2, 40, -4]), 2.0)
-    >>> counts, rows = fitted_one_ways(Domain({"age": 4, "sex": 2}), [ages])
+    >>> counts, rows = fit_one_ways(Domain({"age": 4, "sex": 2}), [ages])
     >>> counts["age"].round(3).tolist(), counts["sex"].tolist(), rows
     ([48.667, 0.667, 38.667, 0.0], [44.0, 44.0], 88.0)
     """

@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.gate import Allocation
-from understudy.mechanism.dense import choose_pairs, join_pairs, shrink_scores
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.mst import MST
 from understudy.mechanism.nist_mst import NistMST
-from understudy.mechanism.privsyn import PrivSyn
+from understudy.mechanism.privsyn import PrivSyn, choose_pairs, join_pairs, shrink_scores
 from understudy.planning.measured import Measured, Places
 from understudy.planning.noise import PlannedNoise
 from understudy.planning.plausible import merged_size, plausible_column, plausible_dependence

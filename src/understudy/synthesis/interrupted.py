@@ -12,7 +12,7 @@ from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_progress
 from understudy.errors import InputError, ReleaseError, SettingError, UnderstudyError
 from understudy.mechanism import Fit, mechanism_named
-from understudy.mechanism.learned import settled
+from understudy.model.dependencies import learn_dependencies
 from understudy.progress import Progress
 from understudy.quality import Quality
 from understudy.release import Partial, Release, read_partial
@@ -70,7 +70,7 @@ def resume(
         fit = finish(total=schema.rows_used)
     except InputError:  # a wrongly declared number of rows must not lose what was paid for: the noisy one serves
         fit = finish(total=None)
-    fit = settled(mechanism, fit, schema, total=schema.rows_used, progress=told)
+    fit = learn_dependencies(mechanism.finish, fit, schema, total=schema.rows_used, progress=told)
     quality = None
     if rate is not None:
         quality, receipt = rate(fit, receipt, schema)

@@ -15,7 +15,7 @@ from understudy.discovery.purchase import Shop, Unread, narrowest, purchase_budg
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism import Mechanism
-from understudy.mechanism.learned import settled
+from understudy.model.dependencies import learn_dependencies
 from understudy.privacy.records.book import Book
 from understudy.progress import Progress, Step
 from understudy.quality import parsed_share
@@ -130,7 +130,7 @@ def _made(data: Any, run: Run, journal: RunJournal, output: str | PathLike[str] 
     table = _opened(rows, run, journal, progress)
     aside = run.rating.cost(run.budget.capacity) if run.rating is not None else 0
     fit = run.mechanism.fit(table, rho=float_below(table.account.remaining - aside), progress=progress)
-    fit = settled(run.mechanism, fit, run.schema, total=table.rows_public, progress=progress)
+    fit = learn_dependencies(run.mechanism.finish, fit, run.schema, total=table.rows_public, progress=progress)
     quality = None
     if run.rating is not None:
         progress(Step("measure", None, "the workload error"))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass, replace
+from dataclasses import asdict, replace
 from os import PathLike
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from understudy.accounting import Budget, Receipt
 from understudy.accounting.calibrate import can_plan, certified_plan
@@ -87,7 +87,7 @@ class Run:
     def receipt(self, charges: Sequence[Charge]) -> Receipt:
         """The receipt once these charges were paid."""
         facts: dict[str, str] = {column.name: column.origin for column in self.schema.columns}
-        if name := getattr(self.mechanism, "public_name", None):
+        for name in self.mechanism.public_tables():
             facts[f"the table {name}"] = "declared public by the custodian"
         return Receipt(self.budget, tuple(charges), self.neighbours, facts, self.noise, self.look(), self.rehearsal)
 
@@ -123,54 +123,45 @@ def prepared(
     if not narrowest(schema).domain:
         raise SettingError("the schema has no column to synthesise; declare at least one")
     rows = None if rows is None else as_whole("rows", rows, least=1)
-    _check_kinds(mechanism)
     check_noise(noise)
     find_compiler_cache()
     chosen = mechanism_named(mechanism, **settings)
     if not budget.purchase_delta and (words := [column for column in schema.open if column.may_need_delta]):
         raise SettingError(f"column {words[0].name!r}: its values take a part of delta; set some of it aside")
-    given = getattr(chosen, "public", None)
+    given = next((table for table in chosen.public_tables().values() if table is not None), None)
     if given is not None and schema.open:
         raise SettingError(
             f"public: a public table needs a declared schema; column {schema.open[0].name!r} is still to be bought"
         )
     public = None if given is None else DeclaredPublic(given, schema)
-    if hasattr(chosen, "prepared"):
-        chosen = chosen.prepared(schema)  # what it learns from public sources; it keeps no rows of them
+    chosen = chosen.prepare(schema)  # what it learns from public sources; it keeps no rows of them
     _settings(chosen)
     if budget.pure and not chosen.pure:
         raise SettingError(
             f"{chosen.name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)"
         )
     if rating is not None:
-        rating = replace(rating, workload=rating.workload or getattr(chosen, "workload", None) or "all-2way")
+        rating = replace(rating, workload=rating.workload or chosen.workload or "all-2way")
         rating.tables(narrowest(schema).domain)
         if schema.open and discovery_share + rating.share >= 1:
             raise SettingError("quality and discovery_share leave nothing for the mechanism; give one of them less")
     return Run(schema, budget, chosen, noise, rows, _frame_kind(data), public, discovery_share, rating)
 
 
-def _check_kinds(mechanism: Any) -> None:
-    if not isinstance(mechanism, str) and (isinstance(mechanism, type) or not hasattr(mechanism, "fit")):
-        raise SettingError('mechanism: give a name such as "mst" (`understudy mechanisms` lists them), or a mechanism')
-
-
 def _planned(
     mechanism: Mechanism, schema: Schema, budget: Budget, neighbours: Neighbours
 ) -> tuple[dict[Clique, float] | None, Budget]:
     """The sigmas of a run whose measurements are fixed in advance, and its budget certified by their exact curve."""
-    plan = getattr(mechanism, "plan", None)
-    if plan is None or schema.open or not can_plan(budget, neighbours):
+    if schema.open or not can_plan(budget, neighbours):
         return None, budget
-    weights = plan(schema.domain)
+    weights = mechanism.plan(schema.domain)
     return certified_plan(weights, budget, neighbours) if weights else (None, budget)
 
 
 def _settings(mechanism: Mechanism) -> dict[str, Any]:
     """The settings as a release tells them: plain data in the form that its file gives back, so lists for tuples."""
-    settings: dict[str, Any] = asdict(cast(Any, mechanism)) if is_dataclass(mechanism) else {}
     try:
-        return dict(json.loads(json.dumps(settings, allow_nan=False)))
+        return dict(json.loads(json.dumps(mechanism.settings(), allow_nan=False)))
     except (TypeError, ValueError, RecursionError):
         raise SettingError(
             f"the settings of {mechanism.name} must be plain values: numbers, words, lists of them"

@@ -11,10 +11,10 @@ from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable, Selection
-from understudy.mechanism.adaptive import RoundLog, within
-from understudy.mechanism.aim import AIM, ablations, paper_settings
+from understudy.mechanism.aim import AIM, RoundLog, ablations, paper_settings
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.mwem import MWEM
+from understudy.model.junction_tree import cliques_within
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
 
@@ -95,14 +95,14 @@ def test_candidates_grow_with_the_budget_and_stay_within_the_limit():
 
 def test_within_agrees_with_the_small_domain_shortcut():
     domain, weights = Domain(SIZES), AIM()._cliques(Domain(SIZES))
-    assert list(within(domain, weights, [("a",)], 1.0)) == list(weights)
-    assert set(within(domain, weights, [("a", "b")], 1e-9)) == {("a",), ("b",), ("c",), ("d",), ("a", "b")}
+    assert list(cliques_within(domain, weights, [("a",)], 1.0)) == list(weights)
+    assert set(cliques_within(domain, weights, [("a", "b")], 1e-9)) == {("a",), ("b",), ("c",), ("d",), ("a", "b")}
 
 
 def test_where_nothing_fits_the_smallest_are_the_candidates():
     domain = Domain(SIZES)
     triples = {r: w for r, w in AIM()._cliques(domain).items() if len(r) == 3}
-    assert list(within(domain, triples, [], 1e-9)) == [
+    assert list(cliques_within(domain, triples, [], 1e-9)) == [
         ("a", "b", "c")
     ]  # 18 cells and 4 for d; the others have 28 and up
 

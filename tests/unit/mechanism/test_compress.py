@@ -6,7 +6,8 @@ import pytest
 from understudy.domain import CodeGroups, Domain
 from understudy.errors import InputError, SettingError
 from understudy.measurement import Measurement
-from understudy.mechanism.compress import all_re_expressed, compress, re_express
+from understudy.mechanism.compress import compress
+from understudy.model.generate import re_express, re_express_all
 from understudy.schema import Recoding, Schema
 
 DOMAIN = Domain({"a": 5, "b": 2, "c": 3})
@@ -113,11 +114,11 @@ def test_a_pair_is_re_expressed_along_both_axes() -> None:
 def test_untouched_columns_and_later_measurements_stay_as_they_are() -> None:
     recoding = Recoding({"a": np.array([0, 1, 1, 1, 1])})
     before, other, after = measured("a", 9, 1, 1, 1, 1), measured("b", 7, 6), Measurement(("a", "b"), np.ones(4), 2.0)
-    settled = all_re_expressed(DOMAIN, [before, other, after], recoding)
+    settled = re_express_all(DOMAIN, [before, other, after], recoding)
     assert settled[1] is other
     assert settled[2] is after
     assert settled[0].values == pytest.approx([9, 2])
-    assert all_re_expressed(DOMAIN, settled, recoding)[0] is settled[0]
+    assert re_express_all(DOMAIN, settled, recoding)[0] is settled[0]
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -126,4 +127,4 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="query"):
         re_express(DOMAIN, twice, recoding)
     with pytest.raises(InputError, match="'a'"):
-        all_re_expressed(DOMAIN, [measured("a", 1, 2, 3)], recoding)
+        re_express_all(DOMAIN, [measured("a", 1, 2, 3)], recoding)

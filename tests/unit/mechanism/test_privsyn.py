@@ -11,8 +11,7 @@ from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import Allocation, PrivateTable
 from understudy.mechanism import mechanism_named
-from understudy.mechanism.dense import choose_pairs, join_pairs, shrink_scores
-from understudy.mechanism.privsyn import PrivSyn
+from understudy.mechanism.privsyn import PrivSyn, choose_pairs, join_pairs, shrink_scores
 from understudy.model.gum import GumModel
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
@@ -223,17 +222,19 @@ def test_settings_out_of_range_are_named(settings: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "setting"),
+    ("mechanism", "setting", "words"),
     [
-        *(("privsyn", name) for name in ("one_way_share", "dependence_share", "threshold", "least_gain", "limit_mib")),
-        *(("privsyn", name) for name in ("clique_cells", "pair_cells", "most_cells")),
-        ("gaussian", "max_mib"),
-        ("gaussian", "max_cells"),
+        *(("privsyn", name, "a number above 0 and below 1") for name in ("one_way_share", "dependence_share")),
+        *(("privsyn", name, "a number of at least 0") for name in ("threshold", "least_gain")),
+        *(("privsyn", name, "a whole number of at least 1") for name in ("clique_cells", "pair_cells", "most_cells")),
+        ("privsyn", "limit_mib", "a number above 0"),
+        ("gaussian", "max_mib", "a number above 0"),
+        ("gaussian", "max_cells", "a whole number of at least 1"),
     ],
 )
 @pytest.mark.parametrize("value", ["x", None, [1], {"a": 1}, float("inf")], ids=str)
-def test_settings_of_a_wrong_kind_are_named(mechanism: str, setting: str, value: object) -> None:
-    with pytest.raises(SettingError, match=f"{setting}: give a number of at least 0"):
+def test_settings_of_a_wrong_kind_are_named(mechanism: str, setting: str, words: str, value: object) -> None:
+    with pytest.raises(SettingError, match=f"^{mechanism}.{setting}: give {words}$"):
         mechanism_named(mechanism, **{setting: value})
 
 
