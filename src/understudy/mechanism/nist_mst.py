@@ -75,7 +75,7 @@ class NistMST(Mechanism):
         **Privacy.** Reads the public table alone, through the private table's schema.
 
         Raises:
-            SettingError: without a public table, or for forced cliques that cannot be measured.
+            SettingError: without a public table, or for cliques to keep that cannot be measured.
             InputError: when the public table cannot be read.
         """
         check_kept(schema.domain, [clique for clique, _ in self.keep])
@@ -126,7 +126,7 @@ class NistMST(Mechanism):
         return Generator("tree" if self.generator == "pgm" else self.generator)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The chosen tables, each no larger than `max_cells`, and the forced ones."""
+        """The chosen tables, each no larger than `max_cells`, and those to keep."""
         kept = [clique for clique, _ in self.keep]
         chosen = [clique for clique, _ in self.cliques or ()]
         sizes = [min(int(self.max_cells), domain.cells(clique)) for clique in chosen]
@@ -264,15 +264,15 @@ def choose_cliques(public: Source, *, keep: Sequence[Clique] = (), error: float 
     chosen = [*tree]
     for i, j, k in _find_triangles(public, tree, error):
         chosen += [domain.canonical((j, k)), domain.canonical((i, j, k))]
-    forced = {frozenset(clique) for clique in keep}
-    return [clique for clique in dict.fromkeys(chosen) if frozenset(clique) not in forced]
+    kept = {frozenset(clique) for clique in keep}
+    return [clique for clique in dict.fromkeys(chosen) if frozenset(clique) not in kept]
 
 
 def public_tree(public: Source, keep: Sequence[Clique] = ()) -> list[Clique]:
     """The maximum spanning tree of mutual information (lines 1 and 2), pairs to keep first."""
-    forced = {frozenset(pair) for clique in keep for pair in combinations(clique, 2)}
+    kept = {frozenset(pair) for clique in keep for pair in combinations(clique, 2)}
     weights = pair_information(public)
-    raised = {pair: weight + _KEPT * (frozenset(pair) in forced) for pair, weight in weights.items()}
+    raised = {pair: weight + _KEPT * (frozenset(pair) in kept) for pair, weight in weights.items()}
     return maximum_spanning_tree(raised)
 
 

@@ -191,12 +191,12 @@ def largest_forest(domain: Domain, max_cells: int) -> list[int]:
 def tree_footprint(domain: Domain, forest: Sequence[int], kept: Sequence[Clique], *, candidates: int = 0) -> Footprint:
     """What a run needs for a model of tables of these many cells and of cliques to keep."""
     check_kept(domain, kept)
-    forced = int(JunctionTree.of(domain, kept).size_mib * 2**17) + 1 if kept or domain.rules else 0
-    forced += int(RULED_MIB * 2**17) if domain.rules else 0
+    joined = int(JunctionTree.of(domain, kept).size_mib * 2**17) + 1 if kept or domain.rules else 0
+    joined += int(RULED_MIB * 2**17) if domain.rules else 0
     measured = sum(domain.values()) + sum(forest) + sum(domain.cells(clique) for clique in kept)
     named = 16 + 2 * max(len(column) for column in domain)
     return Footprint(
-        memory_bytes=8 * _COPIES * (sum(forest) + forced + sum(domain.values())) + (256 << 20),
+        memory_bytes=8 * _COPIES * (sum(forest) + joined + sum(domain.values())) + (256 << 20),
         disk_bytes=16 * measured + 1024 * len(domain) + len(forest) * candidates * named // 2,
     )
 
