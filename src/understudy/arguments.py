@@ -14,8 +14,6 @@ from types import UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 from urllib.parse import parse_qsl, urlsplit
 
-import numpy as np
-
 from understudy.errors import SettingError
 from understudy.progress import Progress, silent
 
@@ -111,6 +109,8 @@ def plain_setting(value: Any) -> Any:
     >>> plain_setting([1, [2.5, "a"]])
     (1, (2.5, 'a'))
     """
+    import numpy as np  # here: arguments are checked before anything heavy is loaded
+
     if isinstance(value, list | tuple):
         return tuple(plain_setting(item) for item in value)
     return value.item() if isinstance(value, np.generic) else value

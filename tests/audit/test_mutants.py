@@ -148,14 +148,14 @@ def journal_written_after_reading(patch):
 
 
 def rows_read_before_paying(patch):
-    original = PrivateTable._checked
+    original = PrivateTable._check_cliques
 
     def checked(table, cliques):
         wanted = original(table, cliques)
         list(table._counts(wanted))
         return wanted
 
-    patch.setattr(PrivateTable, "_checked", checked)
+    patch.setattr(PrivateTable, "_check_cliques", checked)
 
 
 def filter_switched_off(patch):

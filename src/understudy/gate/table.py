@@ -85,7 +85,7 @@ class Forgetful:
         return answer
 
 
-# ----------------------------------------------------------------------------------------------------
+# Checks of what is asked, before anything is paid: public arguments and facts of the schema alone.
 
 
 LARGEST_TABLE = 1 << 28
@@ -95,10 +95,10 @@ _LARGEST_INDEX = (1 << 63) - 1
 """Before codes are merged, a cell has a number of 64 bits; a table of more cells is refused before it is paid."""
 
 
-def asked_cliques(
+def check_cliques(
     cliques: Iterable[Clique], domain: Domain, counted: Domain, known: dict[Clique, tuple[Clique, frozenset[str]]]
 ) -> list[Clique]:
-    """The cliques as tuples, each set of columns once.
+    """Check the cliques of a call and give them back as tuples; each set of columns may be named once.
 
     Args:
         cliques: what was given.
@@ -121,7 +121,7 @@ def asked_cliques(
         raise SettingError("the same set of columns is named twice in one call; name it once")
     for clique, columns in found:
         if clique not in known:
-            if too_large := _beyond(clique, domain, counted):
+            if too_large := _find_excess(clique, domain, counted):
                 raise SettingError(
                     f"the table of {clique} has {too_large[0]} cells, more than {too_large[1]}: use fewer columns, or "
                     "coarser ones; nothing was spent"
@@ -130,21 +130,23 @@ def asked_cliques(
     return [clique for clique, _ in found]
 
 
-def can_count(clique: Clique, domain: Domain, counted: Domain) -> bool:
+def fits_limits(clique: Clique, domain: Domain, counted: Domain) -> bool:
     """Whether the table of a clique is small enough, after merging codes and before."""
-    return _beyond(clique, domain, counted) is None
+    return _find_excess(clique, domain, counted) is None
 
 
-def _beyond(clique: Clique, domain: Domain, counted: Domain) -> tuple[int, int] | None:
+def _find_excess(clique: Clique, domain: Domain, counted: Domain) -> tuple[int, int] | None:
     """How many cells a table that is too large has, and how many it may have."""
     sizes = (domain.cells(clique), LARGEST_TABLE), (counted.cells(clique), _LARGEST_INDEX)
     return next((size for size in sizes if size[0] > size[1]), None)
 
 
-def asked_marginals(
+def check_marginals(
     cliques: Sequence[Clique], against: Mapping[Clique, ArrayLike], domain: Domain
 ) -> dict[Clique, Callable[[], NDArray[np.int64]]]:
-    """How to get each public marginal in whole units. All are checked now; fixed ones are not all held at once.
+    """Check public marginals and give back, for each, a function that makes it in whole units.
+
+    Fixed marginals are made again when they are needed: they are not all held at once.
 
     Raises:
         SettingError: for a clique that has none, and one that does not fit its clique.
@@ -164,15 +166,14 @@ def asked_marginals(
     return given
 
 
-# ----------------------------------------------------------------------------------------------------
 # Exact counts that the gate keeps, so that a table asked about in every round is counted once.
 
 
-ROOM = 1 << 26
+CACHE_CELLS = 1 << 26
 """The most cells kept: 256 MiB at four bytes a cell."""
 
 
-class Counted:
+class CountCache:
     """Exact tables of one view of the rows; held by the gate alone.
 
     **Privacy.** Exact, hence private: nothing shows them. What is kept is decided by the tables' numbers of cells and
@@ -182,12 +183,12 @@ class Counted:
         room: the most cells kept.
     """
 
-    def __init__(self, room: int = ROOM) -> None:
+    def __init__(self, room: int = CACHE_CELLS) -> None:
         self._room = room
         self._tables: dict[Clique, NDArray[np.integer[Any]]] = {}
 
     def __repr__(self) -> str:
-        return "Counted()"
+        return "CountCache()"
 
     def get(self, clique: Clique) -> NDArray[np.integer[Any]] | None:
         """The table of a clique with its columns in this order, read-only; None when it is not kept."""
@@ -204,21 +205,20 @@ class Counted:
         self._tables[clique] = kept
 
 
-# ----------------------------------------------------------------------------------------------------
 # One question at a time: threads that share a table wait for each other.
 
 
-class _Paying(Protocol):
+class _HasAccount(Protocol):
     @property
     def account(self) -> Account: ...
 
 
 P = ParamSpec("P")
-Table = TypeVar("Table", bound=_Paying)
+Table = TypeVar("Table", bound=_HasAccount)
 
 
-def in_turn(question: Callable[Concatenate[Table, P], T]) -> Callable[Concatenate[Table, P], T]:
-    """The same question, asked when no other thread asks one of the same account, through whichever view.
+def one_at_a_time(question: Callable[Concatenate[Table, P], T]) -> Callable[Concatenate[Table, P], T]:
+    """Let one thread at a time ask questions that are paid from the same account, through whichever view.
 
     **Privacy.** A check, its payment and its answer belong together: two threads must not both find a measurement free
     that a run may make once, nor one of them the counts that another is about to keep.
@@ -232,7 +232,6 @@ def in_turn(question: Callable[Concatenate[Table, P], T]) -> Callable[Concatenat
     return waited
 
 
-# ----------------------------------------------------------------------------------------------------
 # The workload error as one question to the gate: what it costs, and the answer from exact distances and noise.
 #
 # The error is a sum of L1 distances, each of which one unit moves by at most the L1 sensitivity of a marginal. Asking
@@ -254,7 +253,7 @@ def error_charge(weights: Mapping[Clique, int], marginal_l1: int, share: Fractio
     return gaussian("quality", tuple(weights), reach**2, share=share)
 
 
-def apart(distances: Mapping[Clique, int], weights: Mapping[Clique, int], noise: int, charge: Charge) -> Apart:
+def noisy_error(distances: Mapping[Clique, int], weights: Mapping[Clique, int], noise: int, charge: Charge) -> Apart:
     """The noisy weighted mean, in rows, of distances in units of 2^-16: only their sum becomes a float."""
     exact = sum(weights[clique] * value for clique, value in distances.items())
     unit = sum(weights.values()) << BITS
@@ -262,7 +261,6 @@ def apart(distances: Mapping[Clique, int], weights: Mapping[Clique, int], noise:
     return Apart(value, charge.scale / unit, "gaussian" if charge.noise == "gaussian" else "laplace")
 
 
-# ----------------------------------------------------------------------------------------------------
 # What mechanisms get from the gate beside measurements.
 
 
@@ -325,11 +323,8 @@ class Allocation:
         return [math.sqrt(share) if self.weight_power == 2 else share for share in self.shares(cells)]
 
 
-# ----------------------------------------------------------------------------------------------------
-# The gate: the only place where something computed from the rows is released, always paid for first.
-#
-# Each call does, in this order: check its arguments (public), work out its exact cost, pay (or refuse), write the
-# charge down, and only then read counts, add integer noise or choose, write the answer down, and return it.
+# The gate. Each call does, in this order: check its arguments (public), work out its exact cost, pay (or refuse), write
+# the charge down, and only then read counts, add integer noise or choose, write the answer down, and return it.
 
 
 class PrivateTable:
@@ -369,7 +364,7 @@ class PrivateTable:
         self.__journal = journal or Forgetful()
         self.__recoding = Recoding.identity()
         self.__distances = Distances()
-        self.__counted = Counted()
+        self.__cached = CountCache()
         self.__asked: dict[Clique, tuple[Clique, frozenset[str]]] = {}
         self.__plan = None if plan is None else dict(plan)
         self.__domain = source.domain
@@ -433,7 +428,7 @@ class PrivateTable:
         view.__dict__.update(self.__dict__)
         view.__recoding = recoding
         view.__distances = Distances()
-        view.__counted = Counted()
+        view.__cached = CountCache()
         view.__asked = {}
         view.__domain = recoding.recode(self.__source.domain)
         return view
@@ -467,7 +462,7 @@ class PrivateTable:
         Rows are counted before their codes are merged, by a cell's number of 64 bits: of four columns of 100,000 values
         there is no table, however few codes are left of them.
         """
-        return can_count(clique, self.domain, self.__source.domain)
+        return fits_limits(clique, self.domain, self.__source.domain)
 
     # What depends on sensitivity or on the kind of noise, for mechanisms to plan with: public, and free.
 
@@ -521,7 +516,7 @@ class PrivateTable:
         budget = self.__account.budget
         return None if budget.epsilon is None or budget.delta is None else (float(budget.epsilon), float(budget.delta))
 
-    @in_turn
+    @one_at_a_time
     def measure(
         self, cliques: Iterable[Clique], *, rho: float, weights: Mapping[Clique, float] | None = None
     ) -> list[Measurement]:
@@ -538,7 +533,7 @@ class PrivateTable:
             SettingError: unknown columns, repeated cliques, weights that are not positive.
             BudgetExceeded: before a row is read.
         """
-        wanted = self._checked(cliques)
+        wanted = self._check_cliques(cliques)
         if not wanted:
             return []
         charges = self._measure_charges(wanted, rho, weights)
@@ -553,7 +548,7 @@ class PrivateTable:
             self.__journal.measured(measured[clique], self.__recoding)
         return [measured[clique] for clique in wanted]
 
-    @in_turn
+    @one_at_a_time
     def select(
         self,
         candidates: Iterable[Clique],
@@ -575,7 +570,7 @@ class PrivateTable:
             SettingError: unknown columns, a marginal of the wrong size, weights that are negative or all zero.
             BudgetExceeded: before a row is read.
         """
-        wanted = self._checked(candidates)
+        wanted = self._check_cliques(candidates)
         if not wanted:
             raise SettingError("select needs at least one candidate")
         weight = None if weights is None else numbers("weight", wanted, weights)
@@ -583,7 +578,7 @@ class PrivateTable:
         if weight is not None and (min(weight) < 0 or max(weight) <= 0):
             raise SettingError("select: weights must not be negative, and one must be positive")
         distances = self.__distances.of(against)
-        given = asked_marginals([clique for clique in wanted if clique not in distances], against, self.domain)
+        given = check_marginals([clique for clique in wanted if clique not in distances], against, self.domain)
         sensitivity = self.neighbours.score(Fraction(1 if weight is None else max(weight)))
         self._refuse_if_planned()
         pure = self.__account.budget.pure
@@ -595,7 +590,7 @@ class PrivateTable:
         chosen = exponential_mechanism(scores, Fraction(charge.scale) / (2 * sensitivity * unit))
         return Selection(self._released(wanted[chosen]), charge.scale, charge.sensitivity)
 
-    @in_turn
+    @one_at_a_time
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
         """Noisy InDif scores: how far each pair's table is from the product of its one-ways, in rows.
 
@@ -606,7 +601,7 @@ class PrivateTable:
             SettingError: a clique that is not a pair of known columns.
             BudgetExceeded: before a row is read.
         """
-        wanted = self._checked(pairs)
+        wanted = self._check_cliques(pairs)
         if not wanted:
             return {}
         if any(len(pair) != 2 for pair in wanted):
@@ -622,7 +617,7 @@ class PrivateTable:
         exact = {pair: indif(c.astype(np.int64), self.domain.shape(pair)) for pair, c in self._counts(wanted)}
         return self._released({pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)})
 
-    @in_turn
+    @one_at_a_time
     def tally(self, columns: Mapping[str, Fraction], *, what: Mapping[str, What]) -> dict[str, Measurement]:
         """Noisy counts of the codes of single columns, each for its own share: purchases of facts for the schema.
 
@@ -633,17 +628,19 @@ class PrivateTable:
             BudgetExceeded: before a row is read.
         """
         columns = as_mapping("columns", columns, example="{'age': 0.1}")
-        wanted = self._checked([(column,) for column in columns])
+        wanted = self._check_cliques([(column,) for column in columns])
         self._refuse_if_planned()
         if missing := [column for column in columns if column not in what]:
             raise SettingError(f"what: say what is bought about {missing[0]!r}, such as 'bounds'")
         shares = map(self.__account.share, columns.values())
-        charges = [self._counting(what[clique[0]], clique, share) for clique, share in zip(wanted, shares, strict=True)]
+        charges = [
+            self._count_charge(what[clique[0]], clique, share) for clique, share in zip(wanted, shares, strict=True)
+        ]
         self._pay(charges)
         paid = {charge.about[0]: charge for charge in charges}
         return {clique[0]: self._noisy(clique, counts, paid[clique]) for clique, counts in self._counts(wanted)}
 
-    @in_turn
+    @one_at_a_time
     def values(self, column: str, *, rho: float | Fraction, delta: float | Fraction) -> dict[str, int]:
         """The values of a column of which enough rows have each, with their noisy counts, in the order of the text.
 
@@ -669,7 +666,7 @@ class PrivateTable:
         noisy = {text: count + drawn for (text, count), drawn in zip(counted, noise, strict=True)}
         return self._released({text: count for text, count in noisy.items() if count >= (charge.threshold or 0)})
 
-    @in_turn
+    @one_at_a_time
     def error(self, against: Mapping[Clique, ArrayLike], *, weights: Mapping[Clique, int], rho: float) -> Apart:
         """How far given marginals are from the true ones: the weighted mean of their L1 distances, in rows, with noise.
 
@@ -680,18 +677,18 @@ class PrivateTable:
             SettingError: unknown columns, a marginal of the wrong size, weights that are not whole and positive.
             BudgetExceeded: before a row is read.
         """
-        wanted = self._checked(as_mapping("weights", weights, example="{('sex', 'age'): 2}"))
+        wanted = self._check_cliques(as_mapping("weights", weights, example="{('sex', 'age'): 2}"))
         self._refuse_if_planned()
-        given, share = asked_marginals(wanted, against, self.domain), self.__account.share(rho)
+        given, share = check_marginals(wanted, against, self.domain), self.__account.share(rho)
         named = zip(wanted, weights.values(), strict=True)
         weights = {clique: as_whole(f"the weight of {clique}", weight, least=1) for clique, weight in named}
         charge = error_charge(weights, self.neighbours.marginal_l1, share, pure=self.__account.budget.pure)
         self._pay([charge])
         distances = dict(distances_of(self._counts(wanted), given))
-        return self._released(apart(distances, weights, int(self._draw(charge, 1)[0]), charge))
+        return self._released(noisy_error(distances, weights, int(self._draw(charge, 1)[0]), charge))
 
-    def _checked(self, cliques: Iterable[Clique]) -> list[Clique]:
-        return asked_cliques(cliques, self.domain, self.__source.domain, self.__asked)
+    def _check_cliques(self, cliques: Iterable[Clique]) -> list[Clique]:
+        return check_cliques(cliques, self.domain, self.__source.domain, self.__asked)
 
     def _pay(self, charges: Sequence[Charge]) -> None:
         self.__account.pay(charges)
@@ -707,9 +704,9 @@ class PrivateTable:
             squared = self.neighbours.marginal_l2_squared
             return [planned("measure", (clique,), squared, sigma=self.__plan[clique]) for clique in cliques]
         shares = divide(cliques, weights, self.__account.share(rho), squared=not self.__account.budget.pure)
-        return [self._counting("measure", clique, share) for clique, share in shares.items()]
+        return [self._count_charge("measure", clique, share) for clique, share in shares.items()]
 
-    def _counting(self, what: What, clique: Clique, share: Fraction) -> Charge:
+    def _count_charge(self, what: What, clique: Clique, share: Fraction) -> Charge:
         """The charge for the noisy counts of one clique's cells."""
         if self.__account.budget.pure:
             return laplace(what, (clique,), self.neighbours.marginal_l1, share=share)
@@ -723,15 +720,15 @@ class PrivateTable:
         self, cliques: Sequence[Clique], *, keep: bool = False
     ) -> Iterator[tuple[Clique, NDArray[np.integer[Any]]]]:
         """Exact counts in the order asked, whichever of them were kept; `keep` those that will be asked for again."""
-        known = {clique: self.__counted.get(clique) for clique in cliques}  # once: another thread may add to them
-        fresh = self._counted_now([clique for clique, table in known.items() if table is None])
+        known = {clique: self.__cached.get(clique) for clique in cliques}  # once: another thread may add to them
+        fresh = self._count_cells([clique for clique, table in known.items() if table is None])
         for clique, table in known.items():
             found = next(fresh) if table is None else table
             if table is None and keep:
-                self.__counted.put(clique, found)
+                self.__cached.put(clique, found)
             yield clique, found
 
-    def _counted_now(self, cliques: Sequence[Clique]) -> Iterator[NDArray[np.int64]]:
+    def _count_cells(self, cliques: Sequence[Clique]) -> Iterator[NDArray[np.int64]]:
         maps = self.__recoding.maps
         for clique, counts in self.__source.counts(cliques):
             yield merged(counts, self.__source.domain.shape(clique), [maps.get(column) for column in clique])
