@@ -28,7 +28,7 @@ class Generator:
         limit_mib: where the junction tree of a graphical model would be larger, "gum" is used. None for no limit.
 
     Raises:
-        SettingError: for an unknown name.
+        SettingError: for an unknown name, or a limit that is no positive number.
     """
 
     name: str = "pgm"
@@ -37,6 +37,8 @@ class Generator:
     def __post_init__(self) -> None:
         if self.name not in _NAMES:
             raise SettingError(f"generator: {self.name!r} is unknown; the choices are {', '.join(_NAMES[:2])}")
+        if self.limit_mib is not None and (not isinstance(self.limit_mib, int | float) or not self.limit_mib > 0):
+            raise SettingError("generator: limit_mib must be a positive number of MiB; leave it out for no limit")
 
     def to_dict(self) -> dict[str, Any]:
         """The generator as plain data."""
