@@ -23,8 +23,8 @@ import numpy as np
 import understudy as us
 from aim import table
 from understudy.measurement import Measurement
-from understudy.mechanism.compress import all_re_expressed
 from understudy.model import GraphicalModel, estimate
+from understudy.model.generate import re_express_all
 from understudy.query import Scaling
 
 TIGHT = 1e-6
@@ -58,7 +58,7 @@ def record(data: Path, folder: Path, number: int, case: str) -> None:
     frame, schema = table(data, name)
     release = us.synthesize(frame, schema, epsilon=float(epsilon), delta=1e-9, mechanism="aim")
     model = release.model
-    measured = all_re_expressed(schema.domain, release.measurements, release.recoding)
+    measured = re_express_all(schema.domain, release.measurements, release.recoding)
     scratch, seconds = timed(model.domain, measured, total=model.total)
     tight, tight_seconds = timed(model.domain, measured, total=model.total, tolerance=TIGHT, max_seconds=LONGEST)
     facts = {

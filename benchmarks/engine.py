@@ -34,9 +34,9 @@ import pyarrow as pa
 import understudy as us
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.mechanism.compress import all_re_expressed
 from understudy.model import GraphicalModel, JunctionTree, estimate
 from understudy.model.descent import minimise
+from understudy.model.generate import re_express_all
 from understudy.model.problem import Problem, make_problem
 
 ROWS = 48842.0
@@ -252,7 +252,7 @@ def real_wide_tree(folder: Path) -> None:
     domain, columns = read(folder, "stroke")
     schema = us.Schema.from_domain(dict(domain))
     release = us.synthesize(pa.table(columns), schema, epsilon=1.0, delta=1e-9, mechanism="mst", dataset="benchmark")
-    measurements = all_re_expressed(domain, release.measurements, release.recoding)
+    measurements = re_express_all(domain, release.measurements, release.recoding)
     begin = time.process_time()
     model = estimate(release.model.domain, measurements)
     print(f"MST's {len(measurements)} tables of stroke: {time.process_time() - begin:.2f} s CPU, {model.report}")

@@ -38,11 +38,10 @@ from understudy.accounting import Budget
 from understudy.accounting.convert import rho_of
 from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
-from understudy.mechanism.mst import MST, independent_pairs, paper_settings
-from understudy.mechanism.nist_mst import NistMST, equation_5_1
-from understudy.mechanism.protocol import one_way
-from understudy.mechanism.public_cliques import maximum_spanning_tree, pair_information
-from understudy.mechanism.spanning_tree import spanning_tree
+from understudy.mechanism.base import one_way
+from understudy.mechanism.mst import MST, paper_settings
+from understudy.mechanism.nist_mst import NistMST, equation_5_1, maximum_spanning_tree, pair_information
+from understudy.mechanism.spanning_tree import independent_pairs, spanning_tree
 from understudy.release.rare import undo_merging
 from understudy.schema import Recoding, Schema
 from understudy.source import MemorySource
@@ -257,7 +256,7 @@ def record(folder: Path, output: Path) -> None:
         gate = PrivateTable(table.source, budget)
         half = float(budget.capacity) / 3
         ones = gate.measure(one_way(table.domain), rho=half)
-        pairs = independent_pairs(table.domain, ones, Recoding.identity(), total=None)
+        pairs = independent_pairs(table, ones)
         tree = spanning_tree(gate, pairs, rho=half, max_cells=10**6)
         measured = [*ones, *gate.measure(tree, rho=half)]
         started = time.perf_counter()

@@ -39,8 +39,8 @@ from understudy.domain import Clique
 from understudy.gate import PrivateTable
 from understudy.gate.selection import merged
 from understudy.mechanism import mechanism_named
-from understudy.mechanism.protocol import Fit
 from understudy.mechanism.registry import MECHANISMS
+from understudy.model.fit import Fit
 from understudy.planning import default_delta, plan
 from understudy.schema import Schema
 from understudy.source import MemorySource

@@ -124,11 +124,11 @@ def grouping_sets(folder: str) -> dict[str, float]:
 def mst(folder: str) -> dict[str, float]:
     """MST end to end, with the time spent reading, counting, estimating the model and on everything else."""
     import understudy as us
-    from understudy.mechanism import mst as mechanism
+    from understudy.model import generate
     from understudy.source.sql.stream import StreamedSource
 
     spent = {"reading": 0.0, "counting": 0.0, "model": 0.0, "model cpu": 0.0}
-    read, count, fit = StreamedSource.__init__, StreamedSource.counts, mechanism.tree_fit
+    read, count, fit = StreamedSource.__init__, StreamedSource.counts, generate.tree_fit
 
     def timed_read(self: Any, *arguments: Any, **options: Any) -> None:
         start = time.perf_counter()
@@ -149,7 +149,7 @@ def mst(folder: str) -> dict[str, float]:
         return found
 
     StreamedSource.__init__, StreamedSource.counts = timed_read, timed_count  # type: ignore[method-assign]
-    mechanism.tree_fit = timed_fit
+    generate.tree_fit = timed_fit
     with tempfile.TemporaryDirectory() as place:
         os.environ["UNDERSTUDY_LEDGER"] = f"{place}/ledger.db"
         start = time.perf_counter()

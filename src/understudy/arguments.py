@@ -7,10 +7,11 @@ with.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import UnionType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, get_args, get_origin
 from urllib.parse import parse_qsl, urlsplit
 
 from understudy.errors import SettingError
@@ -99,36 +100,70 @@ def holds_password(address: str) -> bool:
         return True
 
 
-_KINDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "string": "a name"}
-_LIMITS = {"ge": "of at least", "gt": "above", "le": "of at most", "lt": "below"}
+# Settings of mechanisms and metrics, checked by pydantic against the types that they are declared with.
 
 
-def settings_error(owner: str, error: ValidationError) -> SettingError:
-    """The error for settings that pydantic refused, with the name of the first wrong setting and what to give.
+def plain_setting(value: Any) -> Any:
+    """A setting as plain Python: lists as tuples, numbers of numpy as Python's.
 
-    >>> from pydantic import Field, TypeAdapter, ValidationError
-    >>> from typing_extensions import Annotated, TypedDict
-    >>> kind = TypedDict("Settings", {"rows": Annotated[int, Field(ge=2)], "ways": tuple[int, ...]})
-    >>> for given in ({"rows": 1, "ways": (1,)}, {"rows": 2, "ways": ("x",)}):
-    ...     try:
-    ...         TypeAdapter(kind).validate_python(given, strict=True)
-    ...     except ValidationError as error:
-    ...         print(settings_error("metric", error))
-    metric.rows: give a number of at least 2
-    metric.ways: give a whole number, or several as [A, B]
+    >>> plain_setting([1, [2.5, "a"]])
+    (1, (2.5, 'a'))
     """
-    first = error.errors()[0]
-    place, kind, limits = first["loc"], first["type"], first.get("ctx", {})
-    name = ".".join([owner, *(str(part) for part in place[:1])])
-    several = ", or several as [A, B]" if len(place) > 1 and isinstance(place[1], int) else ""
-    if kind == "unexpected_keyword_argument":
-        return SettingError(f"{name}: there is no such setting; leave it out")
-    if kind == "literal_error":
-        return SettingError(f"{name}: choose among {limits['expected']}")
-    if kind == "too_short":
-        return SettingError(f"{name}: give at least {limits['min_length']}")
-    for sign, words in _LIMITS.items():
-        if sign in limits:
-            return SettingError(f"{name}: give a number {words} {limits[sign]:g}{several}")
-    words = _KINDS.get(kind.partition("_")[0], "what the documentation of this setting shows")
-    return SettingError(f"{name}: give {words}{several}")
+    import numpy as np  # here: arguments are checked before anything heavy is loaded
+
+    if isinstance(value, list | tuple):
+        return tuple(plain_setting(item) for item in value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def setting_error(owner: str, kinds: Mapping[str, Any], error: ValidationError) -> SettingError:
+    """The error to raise for settings that pydantic refused: it names the first one and what may be given.
+
+    Args:
+        owner: the mechanism or metric.
+        kinds: by name the types of its settings.
+        error: what pydantic raised.
+    """
+    first = error.errors(include_url=False, include_input=False)[0]
+    name = str(first["loc"][0]) if first["loc"] else ""
+    if name not in kinds:
+        return unknown_setting(owner, name, kinds)
+    if first["type"] == "value_error":
+        return SettingError(f"{owner}.{name}: {first['ctx']['error']}")
+    return SettingError(f"{owner}.{name}: give {describe_kind(kinds[name])}")
+
+
+def unknown_setting(owner: str, name: str, known: Iterable[str]) -> SettingError:
+    """The error to raise for a setting that a mechanism or metric does not have."""
+    return SettingError(f"{owner} has no setting {name!r}; its settings are: {', '.join(known) or 'none'}")
+
+
+def describe_kind(kind: Any) -> str:
+    """What may be given for a setting of this type, in words.
+
+    >>> from typing import Annotated
+    >>> from pydantic import Field
+    >>> describe_kind(Annotated[float, Field(gt=0, lt=1)]), describe_kind(Literal["pgm", "gum"])
+    ('a number above 0 and below 1', 'one of pgm, gum')
+    """
+    of, parts = get_origin(kind), get_args(kind)
+    if of is Annotated:
+        limits = {
+            word: getattr(limit, word)
+            for part in parts[1:]
+            for limit in getattr(part, "metadata", [part])
+            for word in _LIMITS
+            if hasattr(limit, word)
+        }
+        return describe_kind(parts[0]) + " and".join(f" {_LIMITS[word]} {value:g}" for word, value in limits.items())
+    if of is Literal:
+        return f"one of {', '.join(map(str, parts))}"
+    if of in (tuple, Sequence):
+        return f"{describe_kind(parts[0])}, or several as [A, B]"
+    if of in (Union, UnionType):
+        return describe_kind(next(part for part in parts if part is not type(None)))
+    return _WORDS.get(kind, "what its page in the guide shows")
+
+
+_LIMITS = {"gt": "above", "ge": "of at least", "lt": "below", "le": "of at most"}
+_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a name"}

@@ -1,4 +1,4 @@
-"""The coded domain: columns and their sizes, in order. Public by construction."""
+"""The coded domain: columns, their sizes and what cannot occur together. Public by construction."""
 
 from __future__ import annotations
 
@@ -34,7 +34,15 @@ class Forbidden:
         """The table, one axis a column."""
         return np.asarray(self._make(), dtype=np.bool_)
 
-    def merged(self, maps: Mapping[str, NDArray[np.int64]]) -> Forbidden:
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return isinstance(other, Forbidden) and self.clique == other.clique and np.array_equal(self.mask, other.mask)
+
+    def __hash__(self) -> int:
+        return hash(self.clique)  # the table is not worked out for it
+
+    def merge_codes(self, maps: Mapping[str, NDArray[np.int64]]) -> Forbidden:
         """The same over merged codes: a merged cell is forbidden when all cells that became it are."""
         mask = self.mask
         for axis, column in enumerate(self.clique):
@@ -46,29 +54,18 @@ class Forbidden:
 
 
 class Domain(Mapping[str, int]):
-    """Columns with the number of codes of each, ``0 .. size-1``; what cannot occur together, and hierarchies of codes.
+    """Columns with the number of codes of each, ``0 .. size-1``, and rules: what cannot occur together.
 
-    `axes` says of columns of numbers and times how many of their first codes stand in order on an axis; `tied` are the
-    columns that an order rule ties.
-
-    Two domains are equal when their columns and sizes are: what is forbidden says what a model may do, not what the
-    domain is.
+    Two domains are equal when their columns, in order, their sizes and their rules, in order, are.
 
     >>> domain = Domain({"age": 85, "sex": 2})
     >>> domain.shape(("sex", "age")), domain.cells(("sex", "age"))
     ((2, 85), 170)
     """
 
-    __slots__ = ("_axes", "_levels", "_rules", "_sizes", "_tied")
+    __slots__ = ("_rules", "_sizes")
 
-    def __init__(
-        self,
-        sizes: Mapping[str, int],
-        rules: Iterable[Forbidden] = (),
-        levels: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
-        axes: Mapping[str, int] | None = None,
-        tied: Iterable[str] = (),
-    ) -> None:
+    def __init__(self, sizes: Mapping[str, int], rules: Iterable[Forbidden] = ()) -> None:
         if not isinstance(sizes, Mapping):
             raise SchemaError("a domain is a mapping of columns to their sizes, as in {'sex': 2, 'age': 85}")
         for column, size in sizes.items():
@@ -76,12 +73,10 @@ class Domain(Mapping[str, int]):
                 raise SchemaError("a domain's columns are non-empty strings; rename the column")
             if not _is_size(size):
                 raise SchemaError(f"column {column!r}: a size must be a whole number of at least 1")
-        if not isinstance(rules, Iterable) or not isinstance(levels, Mapping | None):
-            raise SchemaError("a domain's rules are a list, its levels a mapping by column; leave them out for none")
+        if not isinstance(rules, Iterable):
+            raise SchemaError("a domain's rules are a list; leave them out for none")
         self._sizes = {column: int(size) for column, size in sizes.items()}
         self._rules = tuple(rules)
-        self._levels = {column: tuple(arrays) for column, arrays in (levels or {}).items()}
-        self._axes, self._tied = dict(axes or {}), frozenset(tied)
 
     def __getitem__(self, column: str) -> int:
         return self._sizes[column]
@@ -96,10 +91,14 @@ class Domain(Mapping[str, int]):
         return f"Domain({self._sizes})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Domain) and list(self._sizes.items()) == list(other._sizes.items())
+        if self is other:
+            return True
+        if not isinstance(other, Domain) or list(self._sizes.items()) != list(other._sizes.items()):
+            return False
+        return self._rules == other._rules
 
     def __hash__(self) -> int:
-        return hash(tuple(self._sizes.items()))
+        return hash((tuple(self._sizes.items()), self._rules))
 
     @property
     def columns(self) -> Clique:
@@ -134,21 +133,9 @@ class Domain(Mapping[str, int]):
         inside = [rule for rule in self._rules if set(rule.clique) <= set(columns)]
         return Domain({column: self._sizes[column] for column in columns}, inside)
 
-    def levels(self, column: str) -> tuple[NDArray[np.int64], ...]:
-        """A column's declared hierarchy, finest level first: by code its group. Empty where none is declared."""
-        return self._levels.get(column, ())
-
-    def axis(self, column: str) -> int:
-        """How many of a column's first codes stand in order on an axis; 0 where none do, or levels are declared."""
-        return self._axes.get(column, 0)
-
-    def tied(self, column: str) -> bool:
-        """Whether an order rule ties a column with an axis to another."""
-        return column in self._tied and column in self._axes
-
-    def ruled(self, rules: Iterable[Forbidden]) -> Domain:
+    def add_rules(self, rules: Iterable[Forbidden]) -> Domain:
         """The same domain with more that cannot occur."""
-        return Domain(self._sizes, (*self._rules, *rules), self._levels, self._axes, self._tied)
+        return Domain(self._sizes, (*self._rules, *rules))
 
     def canonical(self, clique: Iterable[str]) -> Clique:
         """The same columns in the domain's order: one name for each set of columns."""
@@ -171,6 +158,39 @@ class Domain(Mapping[str, int]):
         if len(set(clique)) != len(clique):
             raise SchemaError(f"clique {clique}: a column is named twice; name each column once")
         return clique
+
+
+class CodeGroups:
+    """Which codes of a column belong together when rare ones are merged: facts of the schema that only merging needs.
+
+    Args:
+        levels: by column its declared hierarchy, finest level first: by code its group.
+        axes: by column of numbers or times how many of its first codes stand in order on an axis.
+        tied: the columns that an order rule ties to another.
+    """
+
+    __slots__ = ("_axes", "_levels", "_tied")
+
+    def __init__(
+        self,
+        levels: Mapping[str, Sequence[NDArray[np.int64]]] | None = None,
+        axes: Mapping[str, int] | None = None,
+        tied: Iterable[str] = (),
+    ) -> None:
+        self._levels = {column: tuple(arrays) for column, arrays in (levels or {}).items()}
+        self._axes, self._tied = dict(axes or {}), frozenset(tied)
+
+    def levels(self, column: str) -> tuple[NDArray[np.int64], ...]:
+        """A column's declared hierarchy, finest level first: by code its group. Empty where none is declared."""
+        return self._levels.get(column, ())
+
+    def axis(self, column: str) -> int:
+        """How many of a column's first codes stand in order on an axis; 0 where none do, or levels are declared."""
+        return self._axes.get(column, 0)
+
+    def tied(self, column: str) -> bool:
+        """Whether an order rule ties a column with an axis to another."""
+        return column in self._tied and column in self._axes
 
 
 def _is_size(size: object) -> bool:

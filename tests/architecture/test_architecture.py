@@ -118,7 +118,7 @@ FORBIDDEN = ("understudy.accounting", "understudy.gate.noise", "understudy.gate.
 
 
 PUBLIC_TABLES = {
-    "public_cliques.py": {"understudy.tabulate", "understudy.tabulate.Counts", "understudy.tabulate.SparseCounts"}
+    "nist_mst.py": {"understudy.tabulate", "understudy.tabulate.Counts", "understudy.tabulate.SparseCounts"}
 }
 """Files that count a table which its custodian declares public."""
 
@@ -151,6 +151,14 @@ def test_a_mechanism_reaches_for_nothing_private(path):
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "vars"):
             assert ast.unparse(node.args[0]) in ("self", "cls"), f"line {node.lineno}: {ast.unparse(node)}"
+
+
+@pytest.mark.parametrize("path", MECHANISM_FILES, ids=names)
+def test_a_mechanism_asks_the_gate_for_what_depends_on_sensitivity_and_the_kind_of_noise(path):
+    """It never works them out from the account, the neighbour relation or the kind of budget."""
+    read = {node.attr for node in ast.walk(tree(path)) if isinstance(node, ast.Attribute)}
+    assert read.isdisjoint({"account", "neighbours", "budget", "pure"})
+    assert read.isdisjoint({"marginal_l1", "marginal_l2_squared", "indif"})
 
 
 # -- nothing runs by loading, nothing is printed, nothing is global --

@@ -16,6 +16,7 @@ from understudy.mechanism import mst, nist_mst
 from understudy.mechanism.mst import MST
 from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.spanning_tree import IndependentPairs, spanning_tree
+from understudy.model import generate
 from understudy.testing.audit import Trial, check_claim
 from understudy.testing.contract import check_share, check_spending, check_twin
 from understudy.testing.tables import CodedSource
@@ -94,22 +95,21 @@ def compressed_by_true_counts(patch):
     for module in (mst, nist_mst):
         original = module.compress
 
-        def compress(domain, ones, *, original=original, **settings):
+        def compress(domain, ones, groups, *, original=original, **settings):
             exact = [Measurement(m.clique, dict(seen["source"].counts([m.clique]))[m.clique], m.sigma) for m in ones]
-            return original(domain, exact, **settings)
+            return original(domain, exact, groups, **settings)
 
         patch.setattr(module, "compress", compress)
 
 
 def true_total(patch):
     seen = spied_source(patch)
-    for module in (mst, nist_mst):
-        original = module.tree_fit
+    original = generate.tree_fit
 
-        def tree_fit(domain, measured, *, total=None, original=original, **rest):
-            return original(domain, measured, total=max(1, int(dict(seen["source"].counts([()]))[()].sum())), **rest)
+    def tree_fit(domain, measured, *, total=None, **rest):
+        return original(domain, measured, total=max(1, int(dict(seen["source"].counts([()]))[()].sum())), **rest)
 
-        patch.setattr(module, "tree_fit", tree_fit)
+    patch.setattr(generate, "tree_fit", tree_fit)
 
 
 def tree_by_true_counts(patch):

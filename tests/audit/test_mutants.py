@@ -204,14 +204,14 @@ def recalled_answers_free(patch):
 
 
 def rows_read_before_paying(patch):
-    original = PrivateTable._checked
+    original = PrivateTable._check_cliques
 
     def checked(table, cliques):
         wanted = original(table, cliques)
         list(table._counts(wanted))
         return wanted
 
-    patch.setattr(PrivateTable, "_checked", checked)
+    patch.setattr(PrivateTable, "_check_cliques", checked)
 
 
 def filter_switched_off(patch):
@@ -220,17 +220,17 @@ def filter_switched_off(patch):
 
 
 def true_total_in_the_model(patch):
-    from understudy.mechanism import independent
+    from understudy.model import generate
 
     truth = {}
-    original, init = independent.product_of, PrivateTable.__init__
+    original, init = generate.product_of, PrivateTable.__init__
 
     def watched(table, source, *args, **rest):
         truth["n"] = int(dict(source.counts([()]))[()].sum())
         init(table, source, *args, **rest)
 
     patch.setattr(PrivateTable, "__init__", watched)
-    patch.setattr(independent, "product_of", lambda domain, ms, total=None: original(domain, ms, total=truth["n"]))
+    patch.setattr(generate, "product_of", lambda domain, ms, total=None: original(domain, ms, total=truth["n"]))
 
 
 def true_number_of_rows_as_default(patch):

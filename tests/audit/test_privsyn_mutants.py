@@ -12,8 +12,9 @@ from understudy.accounting import Budget, Receipt
 from understudy.accounting.neighbours import Neighbours
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
-from understudy.mechanism import generate, privsyn
+from understudy.mechanism import privsyn
 from understudy.mechanism.privsyn import PrivSyn
+from understudy.model import generate
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
 from understudy.testing.twin import record_answers, replay_answers
@@ -66,9 +67,9 @@ def exact_number_of_rows_in_the_model(patch):
 def rare_values_judged_by_exact_counts(patch):
     truth, original = _watch(patch), privsyn.compress
 
-    def compress(domain, ones, *, threshold):
+    def compress(domain, ones, groups, *, threshold):
         exact = [replace(one, values=truth["source"]([one.clique])) for one in ones]
-        return original(domain, exact, threshold=threshold)
+        return original(domain, exact, groups, threshold=threshold)
 
     patch.setattr(privsyn, "compress", compress)
 

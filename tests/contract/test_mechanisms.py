@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from dataclasses import dataclass, fields, replace
+from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from importlib import metadata
 from typing import ClassVar
 
@@ -67,12 +67,10 @@ def test_the_generator_decides_about_the_model_also_where_a_run_is_finished(name
 # -- a mechanism of another package --
 
 
-@dataclass(frozen=True, kw_only=True)
-class Guest:
+class Guest(us.Mechanism):
     """Measures one column at a time; what another package might offer."""
 
-    name: ClassVar[str] = "guest"
-    pure: ClassVar[bool] = True
+    name = "guest"
     share: float = 1.0
 
     def fit(self, table, *, rho, progress=lambda step: None):
@@ -149,8 +147,8 @@ def test_ours_win_a_shared_name_and_broken_packages_are_left_out(offered, monkey
 
 
 def broken(**changes):
-    """A guest with one thing wrong; dataclass settings are made again, so that fields can be changed too."""
-    return dataclass(frozen=True, kw_only=True)(type("Broken", (Guest,), {"__doc__": "Wrong.", **changes}))
+    """A guest with one thing wrong."""
+    return type("Broken", (Guest,), {"__doc__": "Wrong.", **changes})
 
 
 def _greedy(self, table, *, rho, progress=lambda step: None):
@@ -227,15 +225,52 @@ def test_the_contract_refuses_a_mechanism_that(case, offered):
         BY_NAME[check](kind())
 
 
-def test_a_mechanism_whose_settings_can_change_is_refused(offered):
+def test_settings_cannot_be_changed_and_are_given_by_name():
+    with pytest.raises(FrozenInstanceError):
+        Guest().share = 0.5
+    with pytest.raises(TypeError):
+        Guest(0.5)
+
+
+def test_a_class_whose_settings_can_change_is_no_mechanism(offered):
     @dataclass(kw_only=True)
     class Loose:
-        """Not frozen."""
+        """Not a subclass of `Mechanism`, so not frozen."""
 
         name: ClassVar[str] = "loose"
         pure: ClassVar[bool] = True
         fit, finish, footprint = Guest.fit, Guest.finish, Guest.footprint
 
     offered(loose=Loose)
+    assert "loose" not in mechanism_classes()
     with pytest.raises(AssertionError, match="frozen"):
         contract.CHECKS[0](Loose())
+    with pytest.raises(SettingError, match="or a mechanism"):
+        mechanism_named(Loose())
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "said"),
+    [
+        ("guest", {"share": "much"}, "guest.share: give a number"),
+        ("guest", {"chair": 1}, "guest has no setting 'chair'; its settings are: share"),
+        ("independent", {"chair": 1}, "independent has no setting 'chair'; its settings are: none"),
+        ("mst", {"split": [1, 2]}, "mst.split: give three positive parts"),
+        ("mst", {"max_cells": 3}, "mst.max_cells: give a whole number of at least 4"),
+        ("aim", {"measured": 1.0}, "aim.measured: give a number above 0 and below 1"),
+        ("aim", {"anneal": 1}, "aim.anneal: give true or false"),
+        ("privsyn", {"generator": "gan"}, "privsyn.generator: give one of pgm, gum"),
+        ("nist-mst", {"calibration": None}, "nist-mst.calibration: give one of tight, paper"),
+    ],
+)
+def test_a_setting_that_cannot_be_used_is_named_with_what_may_be_given(offered, name, settings, said):
+    offered(guest=Guest)
+    with pytest.raises(SettingError) as refused:
+        mechanism_named(name, **settings)
+    assert said in str(refused.value)
+
+
+def test_numbers_of_numpy_and_lists_of_json_are_settings():
+    made = mechanism_named("mst", max_cells=np.int64(50), threshold=np.float64(1), split=[1, 1, 2], keep=[["a", "b"]])
+    assert (made.max_cells, made.threshold, made.split) == (50, 1.0, (0.25, 0.25, 0.5))
+    assert made.keep == ((("a", "b"), 1.0),)

@@ -108,13 +108,13 @@ def test_sample_takes_the_rule_for_rare_values(folder, made, shell):
 
 
 def test_an_interrupted_run_with_a_public_table_is_finished_without_it(folder, made, shell, monkeypatch):
-    from understudy.mechanism import nist_mst
+    from understudy.model import generate
 
     def broken(*given, **rest):
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr(nist_mst, "tree_fit", broken)
+        patch.setattr(generate, "tree_fit", broken)
         assert made("-m", "nist-mst", "--public", folder / "public.csv") == 7
     (folder / "public.csv").unlink()
     assert shell("resume", only_run(), "-q") == 0
@@ -144,13 +144,13 @@ def test_a_generator_that_cannot_be_had_costs_nothing(folder, made, capsys, mech
 
 
 def test_an_interrupted_run_is_finished_by_the_generator_it_was_started_with(folder, made, shell, monkeypatch):
-    from understudy.mechanism import aim
+    from understudy.model import generate
 
     def broken(*given, **rest):
         raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr(aim, "generated", broken)
+        patch.setattr(generate, "gum_of", broken)
         assert made("-m", "aim", "--workload", "all-2way", "--generator", "gum") == 7
     assert shell("resume", only_run(), "-q") == 0
     assert us.Release.load(folder / "r.release").model.kind == "gum"

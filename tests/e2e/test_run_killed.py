@@ -33,11 +33,14 @@ from understudy.schema import Recoding
 PAIRS = [("a", "b"), ("a", "c"), ("b", "c")]
 
 class Chooser(Independent):
-    name, plan = "chooser", None
+    name = "chooser"
+
+    def plan(self, domain):
+        return {}
 
     def fit(self, table, *, rho, progress=silent):
         flat = {pair: np.ones(table.domain.cells(pair)) for pair in PAIRS}
-        first = table.select(PAIRS, against=flat, rho=rho / 4)
+        first = table.select(PAIRS, against=flat, rho=rho / 4).clique
         scores = table.dependence([pair for pair in PAIRS if pair != first], rho=rho / 4)
         ones = table.measure([(column,) for column in table.domain], rho=rho / 4)
         best = max(scores, key=scores.get)

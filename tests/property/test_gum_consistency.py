@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.mechanism.compress import all_re_expressed, compress
+from understudy.mechanism.compress import compress
 from understudy.model.consistency import norm_sub, shared_sets
+from understudy.model.generate import re_express_all
 from understudy.model.gum import gum_of
 
 CLIQUES = [clique for size in (1, 2, 3) for clique in combinations("abcd", size)]
@@ -56,7 +57,7 @@ def test_compression_keeps_totals_and_kept_counts(given_: tuple, threshold: floa
     domain, measurements, _ = given_
     recoding = compress(domain, measurements, threshold=threshold)
     merged = recoding.recode(domain)
-    for before, after in zip(measurements, all_re_expressed(domain, measurements, recoding), strict=True):
+    for before, after in zip(measurements, re_express_all(domain, measurements, recoding), strict=True):
         after.check(merged)
         factors = np.ones(len(after.values)) if after.query is None else after.query @ np.ones(len(after.values))
         assert np.isclose((after.values / factors).sum(), before.values.sum())

@@ -82,7 +82,6 @@ WRONG = {
     "Domain size of text": lambda r: us.Domain({"a": b"2"}),
     "Domain size of no number": lambda r: us.Domain({"a": float("nan")}),
     "Domain rules": lambda r: us.Domain({"a": 2}, None),
-    "Domain levels": lambda r: us.Domain({"a": 2}, (), "none"),
     "check clique": lambda r: SCHEMA.domain.check(None),
     "project clique": lambda r: SCHEMA.domain.project(3),
     "project column": lambda r: SCHEMA.domain.project("x"),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from understudy.bounds.tails import Law, Noise, subgaussian_l1
 from understudy.domain import Clique, Domain
-from understudy.measurement import Measurement
+from understudy.measurement import Measurement, weighted_mean
 from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
 
@@ -123,8 +123,8 @@ def weighted_average(
     found = [(table, many * m.sigma**2) for m in measurements for table, many in _about(evidence, m, clique)]
     if not found:
         return None
-    precision = sum((1 / variance for _, variance in found), np.zeros(1))
-    return sum((table / variance for table, variance in found), np.zeros(1)) / precision, 1 / precision
+    mean, precision = weighted_mean((table, 1 / variance) for table, variance in found)
+    return mean, 1 / precision
 
 
 def _smallest(

@@ -16,7 +16,7 @@ import numpy as np
 
 from understudy.accounting.budget import Budget
 from understudy.accounting.charge import What
-from understudy.domain import Clique, Domain
+from understudy.domain import Clique, CodeGroups, Domain
 from understudy.errors import BudgetExceeded, SchemaError, SettingError
 from understudy.gate.table import PrivateTable
 from understudy.measurement import Measurement
@@ -89,6 +89,7 @@ class Unread:
             schema.rows,
         )
         self.rows_used = schema.rows_used if coded else None
+        self.code_groups = schema.code_groups if coded else CodeGroups()
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Nothing."""

@@ -4,6 +4,6 @@
 `randomness` the cryptographic generator under both.
 """
 
-from understudy.gate.table import PrivateTable
+from understudy.gate.table import Allocation, PrivateTable, Selection
 
-__all__ = ["PrivateTable"]
+__all__ = ["Allocation", "PrivateTable", "Selection"]

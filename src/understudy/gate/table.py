@@ -1,8 +1,10 @@
-"""What callers ask the gate, checked before anything is paid: public arguments and facts of the schema alone."""
+"""The gate: the one place through which anything computed from private rows is released, always paid for first."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
@@ -26,7 +28,7 @@ from understudy.accounting.charge import (
 from understudy.accounting.exact import float_above, float_below, sqrt_above
 from understudy.accounting.neighbours import Neighbours
 from understudy.arguments import as_mapping, as_whole
-from understudy.domain import Clique, Domain
+from understudy.domain import Clique, CodeGroups, Domain
 from understudy.errors import BudgetExceeded, SettingError
 from understudy.gate.noise import Noise, noise_named
 from understudy.gate.selection import (
@@ -62,7 +64,7 @@ class Recorder(Protocol):
         ...
 
 
-# ----------------------------------------------------------------------------------------------------
+# Checks of what is asked, before anything is paid: public arguments and facts of the schema alone.
 
 
 LARGEST_TABLE = 1 << 28
@@ -72,10 +74,10 @@ _LARGEST_INDEX = (1 << 63) - 1
 """Before codes are merged, a cell has a number of 64 bits; a table of more cells is refused before it is paid."""
 
 
-def asked_cliques(
+def check_cliques(
     cliques: Iterable[Clique], domain: Domain, counted: Domain, known: dict[Clique, tuple[Clique, frozenset[str]]]
 ) -> list[Clique]:
-    """The cliques as tuples, each set of columns once.
+    """Check the cliques of a call and give them back as tuples; each set of columns may be named once.
 
     Args:
         cliques: what was given.
@@ -98,7 +100,7 @@ def asked_cliques(
         raise SettingError("the same set of columns is named twice in one call; name it once")
     for clique, columns in found:
         if clique not in known:
-            if too_large := _beyond(clique, domain, counted):
+            if too_large := _find_excess(clique, domain, counted):
                 raise SettingError(
                     f"the table of {clique} has {too_large[0]} cells, more than {too_large[1]}: use fewer columns, or "
                     "coarser ones; nothing was spent"
@@ -107,21 +109,23 @@ def asked_cliques(
     return [clique for clique, _ in found]
 
 
-def can_count(clique: Clique, domain: Domain, counted: Domain) -> bool:
+def fits_limits(clique: Clique, domain: Domain, counted: Domain) -> bool:
     """Whether the table of a clique is small enough, after merging codes and before."""
-    return _beyond(clique, domain, counted) is None
+    return _find_excess(clique, domain, counted) is None
 
 
-def _beyond(clique: Clique, domain: Domain, counted: Domain) -> tuple[int, int] | None:
+def _find_excess(clique: Clique, domain: Domain, counted: Domain) -> tuple[int, int] | None:
     """How many cells a table that is too large has, and how many it may have."""
     sizes = (domain.cells(clique), LARGEST_TABLE), (counted.cells(clique), _LARGEST_INDEX)
     return next((size for size in sizes if size[0] > size[1]), None)
 
 
-def asked_marginals(
+def check_marginals(
     cliques: Sequence[Clique], against: Mapping[Clique, ArrayLike], domain: Domain
 ) -> dict[Clique, Callable[[], NDArray[np.int64]]]:
-    """How to get each public marginal in whole units. All are checked now; fixed ones are not all held at once.
+    """Check public marginals and give back, for each, a function that makes it in whole units.
+
+    Fixed marginals are made again when they are needed: they are not all held at once.
 
     Raises:
         SettingError: for a clique that has none, and one that does not fit its clique.
@@ -141,15 +145,14 @@ def asked_marginals(
     return given
 
 
-# ----------------------------------------------------------------------------------------------------
 # Exact counts that the gate keeps, so that a table asked about in every round is counted once.
 
 
-ROOM = 1 << 26
+CACHE_CELLS = 1 << 26
 """The most cells kept: 256 MiB at four bytes a cell."""
 
 
-class Counted:
+class CountCache:
     """Exact tables of one view of the rows; held by the gate alone.
 
     **Privacy.** Exact, hence private: nothing shows them. What is kept is decided by the tables' numbers of cells and
@@ -159,12 +162,12 @@ class Counted:
         room: the most cells kept.
     """
 
-    def __init__(self, room: int = ROOM) -> None:
+    def __init__(self, room: int = CACHE_CELLS) -> None:
         self._room = room
         self._tables: dict[Clique, NDArray[np.integer[Any]]] = {}
 
     def __repr__(self) -> str:
-        return "Counted()"
+        return "CountCache()"
 
     def get(self, clique: Clique) -> NDArray[np.integer[Any]] | None:
         """The table of a clique with its columns in this order, read-only; None when it is not kept."""
@@ -181,21 +184,20 @@ class Counted:
         self._tables[clique] = kept
 
 
-# ----------------------------------------------------------------------------------------------------
 # One question at a time: threads that share a table wait for each other.
 
 
-class _Paying(Protocol):
+class _HasAccount(Protocol):
     @property
     def account(self) -> Account: ...
 
 
 P = ParamSpec("P")
-Table = TypeVar("Table", bound=_Paying)
+Table = TypeVar("Table", bound=_HasAccount)
 
 
-def in_turn(question: Callable[Concatenate[Table, P], T]) -> Callable[Concatenate[Table, P], T]:
-    """The same question, asked when no other thread asks one of the same account, through whichever view.
+def one_at_a_time(question: Callable[Concatenate[Table, P], T]) -> Callable[Concatenate[Table, P], T]:
+    """Let one thread at a time ask questions that are paid from the same account, through whichever view.
 
     **Privacy.** A check, its payment and its answer belong together: two threads must not both find a measurement free
     that a run may make once, nor one of them the counts that another is about to keep.
@@ -209,7 +211,6 @@ def in_turn(question: Callable[Concatenate[Table, P], T]) -> Callable[Concatenat
     return waited
 
 
-# ----------------------------------------------------------------------------------------------------
 # The workload error as one question to the gate: what it costs, and the answer from exact distances and noise.
 #
 # The error is a sum of L1 distances, each of which one unit moves by at most the L1 sensitivity of a marginal. Asking
@@ -231,7 +232,7 @@ def error_charge(weights: Mapping[Clique, int], marginal_l1: int, share: Fractio
     return gaussian("quality", tuple(weights), reach**2, share=share)
 
 
-def apart(distances: Mapping[Clique, int], weights: Mapping[Clique, int], noise: int, charge: Charge) -> Apart:
+def noisy_error(distances: Mapping[Clique, int], weights: Mapping[Clique, int], noise: int, charge: Charge) -> Apart:
     """The noisy weighted mean, in rows, of distances in units of 2^-16: only their sum becomes a float."""
     exact = sum(weights[clique] * value for clique, value in distances.items())
     unit = sum(weights.values()) << BITS
@@ -239,11 +240,70 @@ def apart(distances: Mapping[Clique, int], weights: Mapping[Clique, int], noise:
     return Apart(value, charge.scale / unit, "gaussian" if charge.noise == "gaussian" else "laplace")
 
 
-# ----------------------------------------------------------------------------------------------------
-# The gate: the only place where something computed from the rows is released, always paid for first.
-#
-# Each call does, in this order: check its arguments (public), work out its exact cost, pay (or refuse), write the
-# charge down, and only then read counts, add integer noise or choose, write the answer down, and return it.
+# What mechanisms get from the gate beside measurements.
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A private choice among candidates, and what error bounds need to know of it.
+
+    Attributes:
+        clique: the candidate that was chosen.
+        epsilon: the parameter of the exponential mechanism.
+        sensitivity: how far one unit moves a score.
+
+    **Privacy.** A released answer and the public terms on which it was given.
+    """
+
+    clique: Clique
+    epsilon: float
+    sensitivity: float
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """The best division of a budget over marginals, and the L1 error to be expected of it.
+
+    For Gaussian noise a table of c cells measured with rho_i has an expected L1 error of c / sqrt(pi rho_i); the sum is
+    least when rho_i is proportional to c^(2/3). For Laplace noise it is c / epsilon_i, and c^(1/2).
+
+    Attributes:
+        per_cell: the expected absolute noise of a cell measured with the whole budget.
+        weight_power: 2 for Gaussian noise, 1 for Laplace; see `PrivateTable.weight_power`.
+    """
+
+    per_cell: float
+    weight_power: int = 2
+
+    @property
+    def power(self) -> float:
+        """A table's share is proportional to its cells to this power: 2/3 for Gaussian noise, 1/2 for Laplace."""
+        return self.weight_power / (self.weight_power + 1)
+
+    def error(self, cells: Sequence[int]) -> float:
+        """The expected L1 error, summed over tables of these sizes.
+
+        >>> round(Allocation(1 / math.sqrt(math.pi)).error([6, 20, 100]), 3)
+        103.157
+        """
+        return float(self.per_cell * sum(size**self.power for size in cells) ** (1 / self.power))
+
+    def shares(self, cells: Sequence[int]) -> list[float]:
+        """The part of the budget for each table.
+
+        >>> [round(share, 6) for share in Allocation(1.0).shares([6, 20, 100])]
+        [0.102499, 0.22872, 0.668781]
+        """
+        parts = [size**self.power for size in cells]
+        return [part / sum(parts) for part in parts]
+
+    def weights(self, cells: Sequence[int]) -> list[float]:
+        """The same division as weights for `PrivateTable.measure`."""
+        return [math.sqrt(share) if self.weight_power == 2 else share for share in self.shares(cells)]
+
+
+# The gate. Each call does, in this order: check its arguments (public), work out its exact cost, pay (or refuse), write
+# the charge down, and only then read counts, add integer noise or choose, write the answer down, and return it.
 
 
 class PrivateTable:
@@ -283,7 +343,7 @@ class PrivateTable:
         self.__recorder = recorder
         self.__recoding = Recoding.identity()
         self.__distances = Distances()
-        self.__counted = Counted()
+        self.__cached = CountCache()
         self.__asked: dict[Clique, tuple[Clique, frozenset[str]]] = {}
         self.__plan = None if plan is None else dict(plan)
         self.__domain = source.domain
@@ -299,6 +359,21 @@ class PrivateTable:
     def domain(self) -> Domain:
         """The columns and their numbers of codes, after merging; public."""
         return self.__domain
+
+    @property
+    def declared_domain(self) -> Domain:
+        """The columns and their numbers of codes before merging; public."""
+        return self.__source.domain
+
+    @property
+    def recoding(self) -> Recoding:
+        """The codes that are merged; public."""
+        return self.__recoding
+
+    @property
+    def code_groups(self) -> CodeGroups:
+        """Which declared codes belong together when rare ones are merged; public."""
+        return self.__source.code_groups
 
     @property
     def neighbours(self) -> Neighbours:
@@ -332,7 +407,7 @@ class PrivateTable:
         view.__dict__.update(self.__dict__)
         view.__recoding = recoding
         view.__distances = Distances()
-        view.__counted = Counted()
+        view.__cached = CountCache()
         view.__asked = {}
         view.__domain = recoding.recode(self.__source.domain)
         return view
@@ -360,22 +435,67 @@ class PrivateTable:
         """Whether all measurements were fixed in advance, so that nothing else can be asked; public."""
         return self.__plan is not None
 
-    def askable(self, clique: Clique) -> bool:
+    def can_measure(self, clique: Clique) -> bool:
         """Whether the table of a clique is small enough to be asked for, in merged codes and as it is counted; public.
 
         Rows are counted before their codes are merged, by a cell's number of 64 bits: of four columns of 100,000 values
         there is no table, however few codes are left of them.
         """
-        return can_count(clique, self.domain, self.__source.domain)
+        return fits_limits(clique, self.domain, self.__source.domain)
+
+    # What depends on sensitivity or on the kind of noise, for mechanisms to plan with: public, and free.
 
     def sigma(self, rho: float) -> float:
-        """The standard deviation of the noise on each cell of one marginal measured with this share of the budget."""
+        """Standard deviation of the noise on each cell of one marginal measured with this share of the budget."""
         share = self.__account.share(rho)
         if self.__account.budget.pure:
             return laplace_sd(float_above(self.neighbours.marginal_l1 / share))
         return sqrt_above(self.neighbours.marginal_l2_squared / (2 * share))
 
-    @in_turn
+    def expected_noise(self, rho: float) -> float:
+        """Mean absolute noise on each cell of one marginal measured with this share of the budget."""
+        return self.sigma(rho) * (math.sqrt(1 / 2) if self.__account.budget.pure else math.sqrt(2 / math.pi))
+
+    def rho_for(self, sigma: float) -> float:
+        """Share of the budget that measures one marginal with this sigma (epsilon in pure DP); the inverse of `sigma`.
+
+        In pure DP the noise of so much is a little less than `sigma` where that is below about 3: it is discrete.
+
+        Raises:
+            SettingError: when sigma is not a positive, finite number.
+        """
+        if not 0 < sigma < math.inf:
+            raise SettingError("sigma must be a positive, finite number")
+        if self.__account.budget.pure:
+            return self.neighbours.marginal_l1 * math.sqrt(2) / sigma
+        return self.neighbours.marginal_l2_squared / (2 * sigma**2)
+
+    @property
+    def weight_power(self) -> int:
+        """A clique's share of the budget of `measure` grows with this power of its weight.
+
+        Noise is inversely proportional to the weight, and a share buys less noise by its square root (Gaussian noise:
+        2) or in proportion (Laplace: 1). So noise falls to half when a share grows 2^power times.
+        """
+        return 1 if self.__account.budget.pure else 2
+
+    def allocation(self, rho: float) -> Allocation:
+        """Division of this share of the budget over marginals that gives the least expected L1 error in all."""
+        return Allocation(self.expected_noise(rho), self.weight_power)
+
+    def dependence_noise(self, pairs: int, rho: float) -> float:
+        """Standard deviation of the noise on each of so many scores of `dependence`, asked for with this share."""
+        if self.__account.budget.pure:
+            return self.sigma(rho) * self.neighbours.indif * pairs / self.neighbours.marginal_l1
+        return self.sigma(rho) * self.neighbours.indif * math.sqrt(pairs / self.neighbours.marginal_l2_squared)
+
+    @property
+    def guarantee(self) -> tuple[float, float] | None:
+        """Epsilon and delta that the budget was stated in; None for a budget in rho."""
+        budget = self.__account.budget
+        return None if budget.epsilon is None or budget.delta is None else (float(budget.epsilon), float(budget.delta))
+
+    @one_at_a_time
     def measure(
         self, cliques: Iterable[Clique], *, rho: float, weights: Mapping[Clique, float] | None = None
     ) -> list[Measurement]:
@@ -392,7 +512,7 @@ class PrivateTable:
             SettingError: unknown columns, repeated cliques, weights that are not positive.
             BudgetExceeded: before a row is read.
         """
-        wanted = self._checked(cliques)
+        wanted = self._check_cliques(cliques)
         if not wanted:
             return []
         charges = self._measure_charges(wanted, rho, weights)
@@ -407,7 +527,7 @@ class PrivateTable:
 
         return self._answer(charges, count)
 
-    @in_turn
+    @one_at_a_time
     def select(
         self,
         candidates: Iterable[Clique],
@@ -416,7 +536,7 @@ class PrivateTable:
         rho: float,
         weights: Mapping[Clique, float] | None = None,
         offsets: Mapping[Clique, float] | None = None,
-    ) -> Clique:
+    ) -> Selection:
         """One candidate, privately, preferring those whose true marginal is far from the given one.
 
         The score of r is `weights[r] * (||M_r - against[r]||_1 - offsets[r])`; r is chosen with probability exactly
@@ -429,7 +549,7 @@ class PrivateTable:
             SettingError: unknown columns, a marginal of the wrong size, weights that are negative or all zero.
             BudgetExceeded: before a row is read.
         """
-        wanted = self._checked(candidates)
+        wanted = self._check_cliques(candidates)
         if not wanted:
             raise SettingError("select needs at least one candidate")
         weight = None if weights is None else numbers("weight", wanted, weights)
@@ -437,7 +557,7 @@ class PrivateTable:
         if weight is not None and (min(weight) < 0 or max(weight) <= 0):
             raise SettingError("select: weights must not be negative, and one must be positive")
         distances = self.__distances.of(against)
-        given = asked_marginals([clique for clique in wanted if clique not in distances], against, self.domain)
+        given = check_marginals([clique for clique in wanted if clique not in distances], against, self.domain)
         sensitivity = self.neighbours.score(Fraction(1 if weight is None else max(weight)))
         self._refuse_if_planned()
         pure = self.__account.budget.pure
@@ -449,9 +569,9 @@ class PrivateTable:
             scores, scale = whole_scores([distances[clique] for clique in wanted], weight, offset)
             return wanted[exponential_mechanism(scores, Fraction(charge.scale) / (2 * sensitivity * scale))]
 
-        return self._answer([charge], choose)
+        return Selection(self._answer([charge], choose), charge.scale, charge.sensitivity)
 
-    @in_turn
+    @one_at_a_time
     def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
         """Noisy InDif scores: how far each pair's table is from the product of its one-ways, in rows.
 
@@ -462,7 +582,7 @@ class PrivateTable:
             SettingError: a clique that is not a pair of known columns.
             BudgetExceeded: before a row is read.
         """
-        wanted = self._checked(pairs)
+        wanted = self._check_cliques(pairs)
         if not wanted:
             return {}
         if any(len(pair) != 2 for pair in wanted):
@@ -481,7 +601,7 @@ class PrivateTable:
 
         return self._answer([charge], score)
 
-    @in_turn
+    @one_at_a_time
     def tally(self, columns: Mapping[str, Fraction], *, what: Mapping[str, What]) -> dict[str, Measurement]:
         """Noisy counts of the codes of single columns, each for its own share: purchases of facts for the schema.
 
@@ -492,12 +612,14 @@ class PrivateTable:
             BudgetExceeded: before a row is read.
         """
         columns = as_mapping("columns", columns, example="{'age': 0.1}")
-        wanted = self._checked([(column,) for column in columns])
+        wanted = self._check_cliques([(column,) for column in columns])
         self._refuse_if_planned()
         if missing := [column for column in columns if column not in what]:
             raise SettingError(f"what: say what is bought about {missing[0]!r}, such as 'bounds'")
         shares = map(self.__account.share, columns.values())
-        charges = [self._counting(what[clique[0]], clique, share) for clique, share in zip(wanted, shares, strict=True)]
+        charges = [
+            self._count_charge(what[clique[0]], clique, share) for clique, share in zip(wanted, shares, strict=True)
+        ]
 
         def count() -> dict[str, Measurement]:
             paid = {charge.about[0]: charge for charge in charges}
@@ -505,7 +627,7 @@ class PrivateTable:
 
         return self._answer(charges, count)
 
-    @in_turn
+    @one_at_a_time
     def values(self, column: str, *, rho: float | Fraction, delta: float | Fraction) -> dict[str, int]:
         """The values of a column of which enough rows have each, with their noisy counts, in the order of the text.
 
@@ -534,7 +656,7 @@ class PrivateTable:
 
         return self._answer([charge], count)
 
-    @in_turn
+    @one_at_a_time
     def error(self, against: Mapping[Clique, ArrayLike], *, weights: Mapping[Clique, int], rho: float) -> Apart:
         """How far given marginals are from the true ones: the weighted mean of their L1 distances, in rows, with noise.
 
@@ -545,21 +667,21 @@ class PrivateTable:
             SettingError: unknown columns, a marginal of the wrong size, weights that are not whole and positive.
             BudgetExceeded: before a row is read.
         """
-        wanted = self._checked(as_mapping("weights", weights, example="{('sex', 'age'): 2}"))
+        wanted = self._check_cliques(as_mapping("weights", weights, example="{('sex', 'age'): 2}"))
         self._refuse_if_planned()
-        given, share = asked_marginals(wanted, against, self.domain), self.__account.share(rho)
+        given, share = check_marginals(wanted, against, self.domain), self.__account.share(rho)
         named = zip(wanted, weights.values(), strict=True)
         weights = {clique: as_whole(f"the weight of {clique}", weight, least=1) for clique, weight in named}
         charge = error_charge(weights, self.neighbours.marginal_l1, share, pure=self.__account.budget.pure)
 
         def compare() -> Apart:
             distances = dict(distances_of(self._counts(wanted), given))
-            return apart(distances, weights, int(self._draw(charge, 1)[0]), charge)
+            return noisy_error(distances, weights, int(self._draw(charge, 1)[0]), charge)
 
         return self._answer([charge], compare)
 
-    def _checked(self, cliques: Iterable[Clique]) -> list[Clique]:
-        return asked_cliques(cliques, self.domain, self.__source.domain, self.__asked)
+    def _check_cliques(self, cliques: Iterable[Clique]) -> list[Clique]:
+        return check_cliques(cliques, self.domain, self.__source.domain, self.__asked)
 
     def _answer(self, charges: Sequence[Charge], compute: Callable[[], T]) -> T:
         """Pay, then give the recorded answer, or compute one from the rows and record it before anybody sees it."""
@@ -582,9 +704,9 @@ class PrivateTable:
             squared = self.neighbours.marginal_l2_squared
             return [planned("measure", (clique,), squared, sigma=self.__plan[clique]) for clique in cliques]
         shares = divide(cliques, weights, self.__account.share(rho), squared=not self.__account.budget.pure)
-        return [self._counting("measure", clique, share) for clique, share in shares.items()]
+        return [self._count_charge("measure", clique, share) for clique, share in shares.items()]
 
-    def _counting(self, what: What, clique: Clique, share: Fraction) -> Charge:
+    def _count_charge(self, what: What, clique: Clique, share: Fraction) -> Charge:
         """The charge for the noisy counts of one clique's cells."""
         if self.__account.budget.pure:
             return laplace(what, (clique,), self.neighbours.marginal_l1, share=share)
@@ -598,15 +720,15 @@ class PrivateTable:
         self, cliques: Sequence[Clique], *, keep: bool = False
     ) -> Iterator[tuple[Clique, NDArray[np.integer[Any]]]]:
         """Exact counts in the order asked, whichever of them were kept; `keep` those that will be asked for again."""
-        known = {clique: self.__counted.get(clique) for clique in cliques}  # once: another thread may add to them
-        fresh = self._counted_now([clique for clique, table in known.items() if table is None])
+        known = {clique: self.__cached.get(clique) for clique in cliques}  # once: another thread may add to them
+        fresh = self._count_cells([clique for clique, table in known.items() if table is None])
         for clique, table in known.items():
             found = next(fresh) if table is None else table
             if table is None and keep:
-                self.__counted.put(clique, found)
+                self.__cached.put(clique, found)
             yield clique, found
 
-    def _counted_now(self, cliques: Sequence[Clique]) -> Iterator[NDArray[np.int64]]:
+    def _count_cells(self, cliques: Sequence[Clique]) -> Iterator[NDArray[np.int64]]:
         maps = self.__recoding.maps
         for clique, counts in self.__source.counts(cliques):
             yield merged(counts, self.__source.domain.shape(clique), [maps.get(column) for column in clique])

@@ -7,22 +7,25 @@ Where it differs from the paper, and why, is in docs/decisions/aim.md; `paper_se
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
-from understudy.gate import PrivateTable
-from understudy.measurement import Measurement
-from understudy.mechanism.adaptive import RoundLog, expected_noise, moved, rows_guess, within
-from understudy.mechanism.compress import all_re_expressed, compress
-from understudy.mechanism.generate import check_generator, generated
-from understudy.mechanism.protocol import Fit, Footprint, check_numbers
+from understudy.gate import PrivateTable, Selection
+from understudy.measurement import Measurement, noisy_total
+from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
+from understudy.mechanism.compress import compress
 from understudy.model import GraphicalModel, estimate
+from understudy.model.fit import Fit, GeneratorName
+from understudy.model.generate import re_express_all
+from understudy.model.junction_tree import cliques_within
 from understudy.progress import Progress, Step, silent
-from understudy.schema import Recoding
 from understudy.workload import Workload
 
 _ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models: a choice needs no more
@@ -32,8 +35,7 @@ _ROOM = 1 << 25  # cells of candidates that merging may let in, where the declar
 _WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
 
 
-@dataclass(frozen=True, kw_only=True)
-class AIM:
+class AIM(Mechanism):
     """Measure what the current model explains worst, round by round, until the budget is spent.
 
     **Privacy.** Every answer comes from the gate. The shares of the rounds, the codes that are merged and the
@@ -59,50 +61,38 @@ class AIM:
         generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
     """
 
-    name: ClassVar[str] = "aim"
-    pure: ClassVar[bool] = True
+    name = "aim"
 
     workload: str = "all-3way"
-    max_mib: float = 80.0
-    rounds: float = 16.0
-    measured: float = 0.9
-    first: float = 0.05
-    look: float = 0.35
-    precise: float = 0.03
-    threshold: float = 2.0
-    fewest: float = 4.0
+    max_mib: Positive = 80.0
+    rounds: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 16.0
+    measured: Share = 0.9
+    first: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    look: Annotated[float, Field(ge=0, lt=1)] = 0.35
+    precise: Positive = 0.03
+    threshold: NotNegative = 2.0
+    fewest: NotNegative = 4.0
     anneal: bool = True
     score: Literal["expected", "cells"] = "expected"
     closure: bool = True
     growing: bool = True
-    max_cells: int = 2_000_000
+    max_cells: Count = 2_000_000
     bounds: bool = True
-    generator: str = "pgm"
+    generator: GeneratorName = "pgm"
 
     def __post_init__(self) -> None:
-        check_numbers(max_mib=self.max_mib, rounds=self.rounds, measured=self.measured, max_cells=self.max_cells)
-        check_numbers(first=self.first, look=self.look, precise=self.precise)
-        check_numbers(threshold=self.threshold, fewest=self.fewest)
-        if not 0 < self.measured < 1:
-            raise SettingError("aim: measured is the part of a round's budget for measuring, between 0 and 1")
         if not self.first + self.look <= 0.9 or (self.look and not self.first):
             raise SettingError("aim: first and look together may take at most 0.9 of the budget, and look needs first")
-        if not (self.rounds >= 1 and self.max_mib > 0 and self.precise > 0 and self.max_cells >= 1):
-            raise SettingError("aim: rounds and max_cells must be at least 1, max_mib and precise positive")
-        if self.score not in ("expected", "cells"):
-            raise SettingError(f"aim: score {self.score!r} is unknown; use expected or cells")
-        check_generator(self.generator)
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Algorithm 2: initialise, then select, measure and estimate until the budget is spent."""
         declared, total = table.domain, table.rows_public
-        raw, stages, recoding = self._initialise(table, self._columns(declared), rho, progress)
-        table = table.recoded(recoding)
+        raw, stages, table = self._initialise(table, self._columns(declared), rho, progress)
         domain = table.domain
-        known = {r: weight for r, weight in self._cliques(domain).items() if table.askable(r)}
-        weights = _roomy(domain, known, self._room(declared))
+        known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}
+        weights = _fit_into(domain, known, self._room(declared))
         log = RoundLog(weights, stages, keep=self.bounds)
-        measurements = all_re_expressed(declared, raw, recoding)
+        measurements = re_express_all(declared, raw, table.recoding)
         model = _uniform(domain, total) if not raw else estimate(domain, measurements, total=total)
         left = rho - math.fsum(rho * part for _, part in stages)
         share = (rho if self.anneal else left) / (self.rounds * len(domain))
@@ -110,49 +100,35 @@ class AIM:
             if left <= (2 if self.anneal else 1.5) * share:  # Algorithm 4, line 8: too little for two more rounds
                 share = left
             left = 0.0 if share == left else left - share
-            noise = expected_noise(table, self.measured * share)
+            noise = table.expected_noise(self.measured * share)
             candidates = self._candidates(
                 domain, weights, measurements, noise, model.total, 1 - left / rho if self.growing else 1.0
             )
             offsets = {r: (noise if self.score == "expected" else 1.0) * domain.cells(r) for r in candidates}
             before = model.project_many(candidates)
-            chosen = table.select(  # line 14
+            selection = table.select(  # line 14
                 candidates,
                 against=before,
                 weights=candidates,
                 offsets=offsets,
                 rho=(1 - self.measured) * share,
             )
+            chosen = selection.clique
             measurements += table.measure([chosen], rho=self.measured * share)  # line 15
-            log.selected(table, chosen, candidates=candidates, offsets=offsets, before=model, share=share / rho)
+            log.add_round(selection, candidates=candidates, offsets=offsets, before=model, share=share / rho)
             rough = _ROUGH[model.size_mib < _MEDIUM_MIB]
             model = estimate(domain, measurements, total=total, warm_start=model, tolerance=rough)  # line 16
-            progress(Step("measure", 1 - left / rho, _told(log.rounds, chosen, model)))
-            if self.anneal and moved(before[chosen], model.project(chosen)) <= noise * domain.cells(chosen):
-                grown = share * (2 if table.account.budget.pure else 4)  # Algorithm 4: half the noise
+            progress(Step("measure", 1 - left / rho, _describe_round(log.rounds, chosen, model)))
+            if self.anneal and l1_distance(before[chosen], model.project(chosen)) <= noise * domain.cells(chosen):
+                grown = share * 2**table.weight_power  # Algorithm 4: half the noise
                 share = max(share, min(grown, left / self.fewest)) if self.fewest else grown
         kept = [*raw, *measurements[len(raw) :]]
         rounds = log.entries([m.clique for m in kept])
         if self.generator != "pgm":
-            return replace(
-                self.finish(declared, kept, recoding=recoding, total=total, progress=progress), rounds=rounds
-            )
+            return self.conclude(table, kept, rounds=rounds, progress=progress)
         precise = _PRECISE[model.size_mib < _SMALL_MIB]  # from scratch: a rough model is no better a start
         model = estimate(domain, measurements, total=total, tolerance=precise, progress=progress)
-        return Fit(model=model, measurements=kept, recoding=recoding, rounds=rounds)
-
-    def finish(
-        self,
-        domain: Domain,
-        measurements: Sequence[Measurement],
-        *,
-        recoding: Recoding,
-        total: float | None = None,
-        progress: Progress = silent,
-    ) -> Fit:
-        """The model of what was measured."""
-        model = generated(self.generator, domain, measurements, recoding, total=total, progress=progress)
-        return Fit(model=model, measurements=measurements, recoding=recoding)
+        return Fit(model, kept, table.recoding, rounds, self.make_generator())
 
     def footprint(self, domain: Domain) -> Footprint:
         """The junction tree a few times over, and the candidates' tables: true, by the model, and compared."""
@@ -181,15 +157,20 @@ class AIM:
 
     def _initialise(
         self, table: PrivateTable, ones: Sequence[Clique], rho: float, progress: Progress
-    ) -> tuple[list[Measurement], list[tuple[int, float]], Recoding]:
-        """Algorithm 3, in two looks: the second goes to columns of many codes for so few rows."""
+    ) -> tuple[list[Measurement], list[tuple[int, float]], PrivateTable]:
+        """Algorithm 3, in two looks: the second goes to columns of many codes for so few rows.
+
+        Returns:
+            The measurements, how many were made in each look with which part of the budget, and the table with rare
+            codes merged.
+        """
         if not self.first:
-            return [], [], Recoding.identity()
+            return [], [], table
         progress(Step("measure", 0.0, "one-way marginals"))
         sizes = {r: table.domain.cells(r) ** (1 / 3) for r in ones}
         raw = table.measure(ones, rho=self.first * rho, weights=sizes if self.look else None)
         stages = [(len(raw), self.first)]
-        wanted = _wanted(table, raw, self.precise)
+        wanted = _needed_budgets(table, raw, self.precise)
         if self.look * rho < math.fsum(wanted.values()):
             spend, sizes = self.look * rho, {r: sizes[r] for r in wanted}
         else:
@@ -197,8 +178,10 @@ class AIM:
         if spend > _WORTH_ASKING * rho:
             raw += table.measure(sizes, rho=spend, weights=sizes)
             stages.append((len(sizes), spend / rho))
-        recoding = compress(table.domain, raw, threshold=self.threshold) if self.threshold else Recoding.identity()
-        return raw, stages, recoding
+        if not self.threshold:
+            return raw, stages, table
+        recoding = compress(table.domain, raw, table.code_groups, threshold=self.threshold)
+        return raw, stages, table.recoded(recoding)
 
     def _candidates(
         self,
@@ -215,10 +198,90 @@ class AIM:
             for r, w in weights.items()
             if len(r) == 1 or self.score == "cells" or noise * domain.cells(r) <= 2 * total
         }
-        return within(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent)
+        return cliques_within(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent)
 
 
-def _roomy(domain: Domain, weights: Mapping[Clique, float], room: int) -> dict[Clique, float]:
+class RoundLog:
+    """The record of a run that later error bounds need: plain data, one mapping a stage.
+
+    A marginal that was never measured is bounded by the last selection that preferred another one (Theorem 4). That
+    needs the model before that round, so models are kept as long as some clique was last a candidate in their round.
+
+    **Privacy.** It holds noisy answers, what was asked, and models made of earlier answers: all of it is released.
+
+    Args:
+        weights: all cliques that can be candidates.
+        stages: how many measurements were made before the first round, call by call, and their shares of the budget.
+        keep: whether to keep models; without them marginals that were not measured have no bound.
+    """
+
+    def __init__(
+        self, weights: Mapping[Clique, float], stages: Iterable[tuple[int, float]] = (), *, keep: bool = True
+    ) -> None:
+        self._places = {clique: i for i, clique in enumerate(weights)}
+        self._weights = np.array(list(weights.values()))
+        self._keep = keep
+        self._entries: list[dict[str, Any]] = [{"measured": count, "share": share} for count, share in stages]
+        self._last: dict[int, int] = {}
+
+    @property
+    def rounds(self) -> int:
+        """How many selections were made."""
+        return sum("chosen" in entry for entry in self._entries)
+
+    def add_round(
+        self,
+        selection: Selection,
+        *,
+        candidates: Iterable[Clique],
+        offsets: Mapping[Clique, float],
+        before: GraphicalModel,
+        share: float,
+    ) -> None:
+        """Add a round: a selection, and one measurement of the chosen clique after it."""
+        names = list(candidates)
+        places = np.array([self._places[clique] for clique in names], np.int32)
+        entry = {
+            "measured": 1,
+            "share": share,
+            "chosen": list(selection.clique),
+            "epsilon": selection.epsilon,
+            "sensitivity": selection.sensitivity,
+            "candidates": places,
+            "offsets": np.array([offsets[clique] for clique in names]),
+        }
+        if self._keep:
+            self._last |= dict.fromkeys(places.tolist(), len(self._entries))
+            entry |= {"kind": before.kind, "model": before.to_arrays()}
+        self._entries.append(entry)
+        self._forget()
+
+    def entries(self, measured: Sequence[Clique]) -> list[dict[str, Any]]:
+        """The record, without models that no unmeasured clique needs."""
+        sets = [set(clique) for clique in measured]
+        for clique, place in self._places.items():
+            if any(set(clique) <= mine for mine in sets):
+                self._last.pop(place, None)
+        self._forget()
+        for number, entry in enumerate(self._entries):
+            if "model" in entry:
+                entry["last"] = np.array(sorted(p for p, at in self._last.items() if at == number), np.int32)
+        first = {"cliques": [list(clique) for clique in self._places], "weights": self._weights}
+        return [{**first, **entry} if number == 0 else entry for number, entry in enumerate(self._entries)]
+
+    def _forget(self) -> None:
+        needed = set(self._last.values())
+        for number, entry in enumerate(self._entries):
+            if "model" in entry and number not in needed:
+                del entry["model"], entry["kind"]
+
+
+def l1_distance(before: NDArray[np.float64], after: NDArray[np.float64]) -> float:
+    """The L1 distance between two tables."""
+    return float(np.abs(after - before).sum())
+
+
+def _fit_into(domain: Domain, weights: Mapping[Clique, float], room: int) -> dict[Clique, float]:
     """The cliques whose tables fit into the room together, the smallest first; single columns always do."""
     by_size = sorted(weights, key=lambda clique: (len(clique) > 1, domain.cells(clique)))
     ends = accumulate(map(domain.cells, by_size))
@@ -243,17 +306,15 @@ def ablations() -> dict[str, dict[str, Any]]:
     }
 
 
-def _wanted(table: PrivateTable, ones: Sequence[Measurement], precise: float) -> dict[Clique, float]:
+def _needed_budgets(table: PrivateTable, ones: Sequence[Measurement], precise: float) -> dict[Clique, float]:
     """By column, the budget that would bring its noise to this share of the (noisy) number of rows."""
-    rows = rows_guess(ones)
-    pure = table.account.budget.pure
+    rows = noisy_total(ones)
     wanted = {}
     for one in ones:
         enough = precise * max(1.0, _FEW / len(one.values)) * rows
         target = enough / (math.sqrt(2 / math.pi) * len(one.values))
         if target < one.sigma and len(one.values) > 1:
-            l1, squared = table.neighbours.marginal_l1, table.neighbours.marginal_l2_squared
-            wanted[one.clique] = l1 * math.sqrt(2) / target if pure else squared / (2 * target**2)
+            wanted[one.clique] = table.rho_for(target)
     return wanted
 
 
@@ -261,5 +322,5 @@ def _uniform(domain: Domain, total: float | None) -> GraphicalModel:
     return GraphicalModel(domain, {}, total=float(total or 1.0))
 
 
-def _told(number: int, chosen: Clique, model: GraphicalModel) -> str:
+def _describe_round(number: int, chosen: Clique, model: GraphicalModel) -> str:
     return f"round {number}: {' x '.join(chosen)}, model of {model.size_mib:.2g} MiB"

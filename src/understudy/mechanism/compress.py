@@ -1,26 +1,30 @@
-"""Domain compression, shared by the mechanisms: rare codes of each column become one, judged by noisy counts alone."""
+"""Domain compression (Algorithm 4 of "Winning the NIST Contest"): rare codes, judged by noisy counts, become one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.domain import Domain
-from understudy.errors import InputError, SettingError
-from understudy.measurement import Measurement
-from understudy.query import Scaling
+from understudy.domain import Clique, CodeGroups, Domain
+from understudy.errors import SettingError
+from understudy.gate import PrivateTable
+from understudy.measurement import Measurement, combine
 from understudy.schema import Recoding
 
 _MANY = 1000
 """From so many codes on, the threshold is at least what the largest noise among them is likely to reach."""
 
 
+_NO_GROUPS = CodeGroups()
+
+
 def compress(
     domain: Domain,
     one_ways: Sequence[Measurement],
+    groups: CodeGroups = _NO_GROUPS,
     *,
     threshold: float = 3.0,
     once: bool = False,
@@ -42,6 +46,7 @@ def compress(
     Args:
         domain: the columns as they were measured.
         one_ways: measurements of single columns with the identity query; others are ignored.
+        groups: which codes belong together; by default none do.
         threshold: how many standard deviations a count must reach to be kept; more in columns of 1000 codes and more,
             sqrt(2 log codes), unless it is 0.
         once: a table of two columns is measured once, with about the same noise; then those in order are coarser.
@@ -57,98 +62,61 @@ def compress(
     if not threshold >= 0:
         raise SettingError("threshold: give a number of standard deviations, 0 or more; 0 merges negative counts only")
     maps = {}
-    for column, (counts, sigma) in _means(domain, one_ways).items():
-        enough = _demanded(threshold, len(counts)) * sigma
+    for column, (counts, sigma) in _combine_columns(domain, one_ways).items():
+        enough = _raise_threshold(threshold, len(counts)) * sigma
         rare = counts < enough
-        places, tied = domain.axis(column) if threshold else 0, domain.tied(column)
+        places, tied = groups.axis(column) if threshold else 0, groups.tied(column)
         if places and (tied or _share(rare[:places], counts[:places]) >= many):
             least = (2 if tied else 3) * enough
             if tied and once:
                 least = 2 * math.sqrt(max(float(counts.sum()), 0.0) * sigma)
-            array = _intervals(rare, counts, least, places)
+            array = _merge_intervals(rare, counts, least, places)
             if array.max() + 1 < len(array):
                 maps[column] = array
         elif rare.sum() > 1:
-            maps[column] = _merged(rare, counts, enough, domain.levels(column))
+            maps[column] = _merge_rare(rare, counts, enough, groups.levels(column))
     return Recoding(maps)
 
 
-def re_express(domain: Domain, measurement: Measurement, recoding: Recoding) -> Measurement:
-    """The same noisy answers about the merged codes, every answer with the same sigma.
-
-    A cell that u cells were merged into has their sum, whose noise is sqrt(u) times as large: it enters divided by
-    sqrt(u), with a query row scaled alike. Cells that were not merged keep their values.
-
-    Args:
-        domain: the columns before merging.
-        measurement: an identity measurement over them.
-        recoding: the merged codes.
-
-    Raises:
-        InputError: for a measurement that already has a query, or does not fit the domain.
-
-    >>> ages = Measurement(("age",), np.array([50, 2, 40, -1]), 2.0)
-    >>> again = re_express(Domain({"age": 4}), ages, Recoding({"age": np.array([0, 2, 1, 2])}))
-    >>> again.values.round(3).tolist(), again.query.factors.round(3).tolist()
-    ([50.0, 40.0, 0.707], [1.0, 1.0, 0.707])
-    """
-    maps = recoding.maps
-    if not any(column in maps for column in measurement.clique):
-        return measurement
-    if measurement.query is not None:
-        raise InputError(f"measurement of {measurement.clique}: it has a query; re-express it once, from the original")
-    measurement.check(domain)
-    target = _target(domain.project(measurement.clique), maps)
-    sums = np.bincount(target, weights=measurement.values)
-    scale = 1 / np.sqrt(np.bincount(target))
-    return Measurement(measurement.clique, sums * scale, measurement.sigma, Scaling(scale), measurement.noise)
-
-
-def all_re_expressed(domain: Domain, measurements: Sequence[Measurement], recoding: Recoding) -> list[Measurement]:
-    """Every measurement over the merged codes: those of the declared domain re-expressed, the later ones as they are.
-
-    What a `finish` is given was measured partly before codes were merged and partly after; merging makes tables
-    smaller, so the length of a table tells which.
+def measure_columns_again(
+    table: PrivateTable,
+    ones: Sequence[Measurement],
+    *,
+    rho: float,
+    merge: Callable[[Sequence[Measurement]], Recoding],
+    weights: Mapping[Clique, float] | None = None,
+) -> tuple[PrivateTable, list[Measurement]]:
+    """Spend what is left on the columns, where merging codes left no marginal of several columns to measure.
 
     Args:
-        domain: the declared domain.
-        measurements: any part of what was measured, as the gate returned it.
-        recoding: the merged codes.
+        table: the rows behind the gate, without merged codes.
+        ones: the first measurements of the columns.
+        rho: what is left; 0 for nothing.
+        merge: merges codes by measurements of columns.
+        weights: relative weights of the columns; equal by default.
 
-    Raises:
-        InputError: for a measurement that fits neither domain.
+    Returns:
+        The table with codes merged by both looks, and the second measurements.
     """
-    merged = recoding.recode(domain)
-    out = []
-    for measurement in measurements:
-        if measurement.query is None and len(measurement.values) != merged.cells(merged.check(measurement.clique)):
-            measurement = re_express(domain, measurement, recoding)
-        measurement.check(merged)
-        out.append(measurement)
-    return out
+    later = table.measure([one.clique for one in ones], rho=rho, weights=weights) if rho else []
+    return table.recoded(merge([*ones, *later])), later
 
 
-def _means(domain: Domain, one_ways: Sequence[Measurement]) -> dict[str, tuple[NDArray[np.float64], float]]:
+def _combine_columns(domain: Domain, one_ways: Sequence[Measurement]) -> dict[str, tuple[NDArray[np.float64], float]]:
     tables: dict[str, list[Measurement]] = {}
     for measurement in one_ways:
         if len(measurement.clique) == 1 and measurement.query is None:
             measurement.check(domain)
             tables.setdefault(measurement.clique[0], []).append(measurement)
-    return {column: _mean(tables[column]) for column in domain if column in tables}
+    return {column: combine(tables[column]) for column in domain if column in tables}
 
 
-def _mean(tables: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:
-    precision = np.array([table.sigma**-2 for table in tables])
-    mean = precision @ np.stack([table.values for table in tables]) / precision.sum()
-    return mean, float(precision.sum() ** -0.5)
-
-
-def _demanded(threshold: float, codes: int) -> float:
+def _raise_threshold(threshold: float, codes: int) -> float:
     """The threshold, raised in columns of very many codes: the noise alone takes thousands of empty ones past it."""
     return max(threshold, math.sqrt(2 * math.log(codes))) if threshold and codes >= _MANY else threshold
 
 
-def _merged(
+def _merge_rare(
     rare: NDArray[np.bool_], counts: NDArray[np.float64], enough: float, levels: Sequence[NDArray[np.int64]]
 ) -> NDArray[np.int64]:
     """Kept codes in order, then groups of the hierarchy that reach enough rows together, then one code for the rest."""
@@ -173,14 +141,16 @@ def _share(rare: NDArray[np.bool_], counts: NDArray[np.float64]) -> float:
     return float(counts[rare].sum() / max(counts.sum(), 1.0))
 
 
-def _intervals(rare: NDArray[np.bool_], counts: NDArray[np.float64], least: float, places: int) -> NDArray[np.int64]:
+def _merge_intervals(
+    rare: NDArray[np.bool_], counts: NDArray[np.float64], least: float, places: int
+) -> NDArray[np.int64]:
     """Intervals of an axis of so many places, too small to be halved, then other codes; the rare of these are one.
 
     Where two columns are in order, the noise of their table is on one side of its diagonal: it makes the first early
     and the second late. Intervals of 2 sqrt(rows sigma) rows keep it to some hundredths of the rows whatever sigma is;
     rows are spread within them by the noisy counts, so that a column on its own loses nothing.
     """
-    ends = _halved(np.concatenate(([0.0], np.cumsum(counts[:places]))), 0, 1 << (places - 1).bit_length(), least)
+    ends = _halve(np.concatenate(([0.0], np.cumsum(counts[:places]))), 0, 1 << (places - 1).bit_length(), least)
     array = np.empty(len(counts), dtype=np.int64)
     array[:places] = np.searchsorted(ends, np.arange(places), side="right")
     kept = np.flatnonzero(~rare[places:]) + places
@@ -189,7 +159,7 @@ def _intervals(rare: NDArray[np.bool_], counts: NDArray[np.float64], least: floa
     return array
 
 
-def _halved(sums: NDArray[np.float64], start: int, size: int, least: float) -> list[int]:
+def _halve(sums: NDArray[np.float64], start: int, size: int, least: float) -> list[int]:
     """The ends of intervals; one that holds enough rows and more than one code is halved."""
     places = len(sums) - 1
     if start >= places:
@@ -198,13 +168,4 @@ def _halved(sums: NDArray[np.float64], start: int, size: int, least: float) -> l
     if size == 1 or sums[end] - sums[start] < least:
         return [end]
     half = size // 2
-    return _halved(sums, start, half, least) + _halved(sums, start + half, half, least)
-
-
-def _target(domain: Domain, maps: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """For each cell of the table the merged cell it goes to."""
-    target = np.zeros((), dtype=np.int64)
-    for column, size in domain.items():
-        place = maps.get(column, np.arange(size))
-        target = np.add.outer(target * (place.max() + 1), place)
-    return target.reshape(-1)
+    return _halve(sums, start, half, least) + _halve(sums, start + half, half, least)

@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from understudy.domain import Clique, Domain
-from understudy.errors import SettingError
 from understudy.gate import PrivateTable
-from understudy.measurement import Measurement
-from understudy.mechanism.generate import check_generator, generated
-from understudy.mechanism.protocol import Fit, Footprint, check_numbers
+from understudy.mechanism.base import Count, Footprint, Mechanism, Positive
+from understudy.model.fit import Fit, Generator, GeneratorName
 from understudy.progress import Progress, Step, silent
-from understudy.schema import Recoding
 from understudy.workload import Workload
 
 
-@dataclass(frozen=True, kw_only=True)
-class Gaussian:
+class Gaussian(Mechanism):
     """Measure every marginal of the workload, with the noise split so that the summed error is least.
 
     The expected L1 error of a table of n cells and weight c grows with c n sigma; under a fixed sum of 1/sigma^2 the
@@ -36,19 +29,19 @@ class Gaussian:
         generator: "pgm" for a graphical model where it is small enough; or "gum", gradual updates in any case.
     """
 
-    name: ClassVar[str] = "gaussian"
-    pure: ClassVar[bool] = True
+    name = "gaussian"
 
     workload: str = "all-2way"
-    max_mib: float = 80.0
-    max_cells: int = 2_000_000
-    generator: str = "pgm"
+    max_mib: Positive = 80.0
+    max_cells: Count = 2_000_000
+    generator: GeneratorName = "pgm"
 
-    def __post_init__(self) -> None:
-        check_numbers(max_mib=self.max_mib, max_cells=self.max_cells)
-        if not (self.max_mib > 0 and self.max_cells >= 1):
-            raise SettingError("gaussian: max_mib must be positive, max_cells at least 1")
-        check_generator(self.generator)
+    def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
+        """Measure and finish."""
+        weights = self.plan(table.domain)
+        progress(Step("measure", 0.0, f"{len(weights)} marginals"))
+        measured = table.measure(weights, rho=rho, weights=weights)
+        return self.conclude(table, measured, rounds=[{"measured": len(measured), "share": 1.0}], progress=progress)
 
     def plan(self, domain: Domain) -> dict[Clique, float]:
         """The cliques of the workload, with weights (c n)^(1/3); columns it does not name are measured alone."""
@@ -58,28 +51,9 @@ class Gaussian:
         found |= {(column,): 1.0 for column in domain if column not in named}
         return {r: math.cbrt(c * domain.cells(r)) for r, c in found.items()}
 
-    def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
-        """Measure and finish."""
-        weights = self.plan(table.domain)
-        progress(Step("measure", 0.0, f"{len(weights)} marginals"))
-        measured = table.measure(weights, rho=rho, weights=weights)
-        total = table.rows_public
-        fit = self.finish(table.domain, measured, recoding=Recoding.identity(), total=total, progress=progress)
-        return replace(fit, rounds=[{"measured": len(measured), "share": 1.0}])
-
-    def finish(
-        self,
-        domain: Domain,
-        measurements: Sequence[Measurement],
-        *,
-        recoding: Recoding,
-        total: float | None = None,
-        progress: Progress = silent,
-    ) -> Fit:
-        """The graphical model where it is small enough, else consistent tables for gradual updates."""
-        limit, kind = self.max_mib, self.generator
-        model = generated(kind, domain, measurements, recoding, total=total, limit_mib=limit, progress=progress)
-        return Fit(model=model, measurements=measurements, recoding=recoding)
+    def make_generator(self) -> Generator:
+        """A graphical model where it is small enough, else gradual updates."""
+        return Generator(self.generator, self.max_mib)
 
     def footprint(self, domain: Domain) -> Footprint:
         """All tables at once in a few copies, and the junction tree where there is one."""

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
+
+from pydantic import Field
 
 from understudy.domain import Domain
-from understudy.errors import SettingError
 from understudy.gate import PrivateTable
-from understudy.measurement import Measurement
 from understudy.mechanism.aim import AIM
-from understudy.mechanism.protocol import Fit, Footprint
+from understudy.mechanism.base import Count, Footprint, Mechanism, Positive, Share
+from understudy.model.fit import Fit, GeneratorName
 from understudy.progress import Progress, silent
-from understudy.schema import Recoding
 
 
-@dataclass(frozen=True, kw_only=True)
-class MWEM:
+class MWEM(Mechanism):
     """Choose and measure a marginal of the workload in each of a fixed number of equal rounds.
 
     It is AIM without its ideas: no look at the columns first, candidates of the workload alone, the error less the
@@ -36,38 +33,19 @@ class MWEM:
         generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
     """
 
-    name: ClassVar[str] = "mwem"
-    pure: ClassVar[bool] = True
+    name = "mwem"
 
     workload: str = "all-3way"
-    rounds: float = 1.0
-    measured: float = 0.9
-    max_mib: float = 80.0
-    max_cells: int = 2_000_000
+    rounds: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
+    measured: Share = 0.9
+    max_mib: Positive = 80.0
+    max_cells: Count = 2_000_000
     bounds: bool = True
-    generator: str = "pgm"
-
-    def __post_init__(self) -> None:
-        try:
-            self.as_aim()
-        except SettingError as error:
-            raise SettingError(str(error).replace("aim:", "mwem:", 1)) from None
+    generator: GeneratorName = "pgm"
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Select, measure and estimate, round by round."""
         return self.as_aim().fit(table, rho=rho, progress=progress)
-
-    def finish(
-        self,
-        domain: Domain,
-        measurements: Sequence[Measurement],
-        *,
-        recoding: Recoding,
-        total: float | None = None,
-        progress: Progress = silent,
-    ) -> Fit:
-        """The model of what was measured."""
-        return self.as_aim().finish(domain, measurements, recoding=recoding, total=total, progress=progress)
 
     def footprint(self, domain: Domain) -> Footprint:
         """As AIM's."""
@@ -76,13 +54,7 @@ class MWEM:
     def as_aim(self) -> AIM:
         """The settings of AIM that make it this mechanism."""
         return AIM(
-            workload=self.workload,
-            rounds=self.rounds,
-            measured=self.measured,
-            max_mib=self.max_mib,
-            max_cells=self.max_cells,
-            bounds=self.bounds,
-            generator=self.generator,
+            **self.settings(),
             first=0.0,
             look=0.0,
             threshold=0.0,

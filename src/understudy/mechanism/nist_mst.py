@@ -6,31 +6,39 @@ Algorithm 2 of "Winning the NIST Contest" for any table; the census transforms o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field, replace
+from itertools import combinations
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, PlainValidator
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
-from understudy.mechanism.compress import compress
-from understudy.mechanism.generate import check_generator, generated
-from understudy.mechanism.mst import check_kept, tree_footprint
-from understudy.mechanism.protocol import Fit, Footprint, check_numbers, one_way
-from understudy.mechanism.public_cliques import public_cliques, within
-from understudy.mechanism.spanning_tree import Keep, Kept, kept_cliques
+from understudy.mechanism.base import Footprint, Mechanism, NotNegative, one_way
+from understudy.mechanism.compress import compress, measure_columns_again
+from understudy.mechanism.spanning_tree import Keep, Kept, check_kept, parse_kept, tree_footprint
 from understudy.model import JunctionTree
-from understudy.model.tree import tree_fit
+from understudy.model.fit import Fit, Generator, GeneratorName
 from understudy.progress import Progress, Step, silent
 from understudy.schema import PrivacyUnit, Recoding, Schema
 from understudy.source import Source, open_source
+from understudy.tabulate import Counts, SparseCounts
+
+_KEPT = 100.0  # added to the weight of pairs to keep, in nats: more than any mutual information
 
 
-@dataclass(frozen=True, kw_only=True)
-class NistMST:
+def _parse_chosen(cliques: Any) -> Kept | None:
+    return None if cliques is None else parse_kept(cliques)
+
+
+class NistMST(Mechanism):
     """Choose marginals from a public table, measure the columns and those marginals privately, fit a model.
 
     Attributes:
@@ -49,66 +57,62 @@ class NistMST:
     only codes are merged in between. The public table is the custodian's declaration, and is never charged.
     """
 
+    name = "nist-mst"
+
     public: Any = field(default=None, repr=False, compare=False)
     keep: Keep = ()
-    cliques: Keep | None = None
+    cliques: Annotated[Any, PlainValidator(_parse_chosen)] = None
     public_name: str | None = None
-    error: float = 0.1
-    threshold: float = 3.0
-    max_cells: int = 1_000_000
+    error: NotNegative = 0.1
+    threshold: NotNegative = 3.0
+    max_cells: Annotated[int, Field(ge=0)] = 1_000_000
     calibration: Literal["tight", "paper"] = "tight"
-    generator: str = "pgm"
+    generator: GeneratorName = "pgm"
 
-    name: ClassVar[str] = "nist-mst"
-    pure: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "keep", kept_cliques(self.keep))
-        if self.cliques is not None:
-            object.__setattr__(self, "cliques", kept_cliques(self.cliques))
-        if self.calibration not in ("tight", "paper"):
-            raise SettingError("calibration: use 'tight', or 'paper' for equation 5.1")
-        check_generator(self.generator)
-        check_numbers(error=self.error, threshold=self.threshold, max_cells=self.max_cells)
-
-    def prepared(self, schema: Schema) -> NistMST:
+    def prepare(self, schema: Schema) -> NistMST:
         """The same mechanism with its marginals chosen and without the public table.
 
         **Privacy.** Reads the public table alone, through the private table's schema.
 
         Raises:
-            SettingError: without a public table, or for forced cliques that cannot be measured.
+            SettingError: without a public table, or for cliques to keep that cannot be measured.
             InputError: when the public table cannot be read.
         """
-        check_kept(schema.domain, [clique for clique, _ in self._kept])
+        check_kept(schema.domain, [clique for clique, _ in self.keep])
         if self.cliques is not None:
             return replace(self, public=None)
         if self.public is None:
             raise SettingError(f"{self.name} chooses marginals from a public table: give one with `public` (--public)")
         as_rows = replace(schema, privacy_unit=PrivacyUnit(), rows=None)
-        source = self.public if hasattr(self.public, "counts") else open_source(self.public, as_rows)
-        name = self.public_name or (Path(self.public).name if isinstance(self.public, str | PathLike) else "a frame")
-        return replace(self, public=None, public_name=name, cliques=self._chosen(source))
+        source = self.public if isinstance(self.public, Source) else open_source(self.public, as_rows)
+        return replace(self, public=None, public_name=self._name_public(), cliques=self._choose(source))
+
+    def public_tables(self) -> dict[str, Any]:
+        """The table that the marginals are chosen from."""
+        return {} if self.public is None and self.public_name is None else {self._name_public(): self.public}
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Measure the columns, merge rare values, measure the chosen marginals, finish."""
-        domain, power = table.domain, 1 if table.account.budget.pure else 2
+        domain, power = table.domain, table.weight_power
         columns, chosen = self._weights(domain, power)
         paper = _paper_sigma(table) if self.calibration == "paper" else None
         spend = rho if paper is None else min(rho, paper**-2)
         rest = spend * math.fsum(weight**power for weight in chosen.values())
+
+        def merge(ones: Sequence[Measurement]) -> Recoding:
+            return compress(domain, ones, table.code_groups, threshold=self.threshold, once=True)
+
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(columns, rho=spend - rest, weights=columns)
-        recoding = compress(domain, ones, threshold=self.threshold, once=True)
-        merged = table.recoded(recoding)
+        merged = table.recoded(merge(ones))
         weights = self._affordable(merged, chosen)
         progress(Step("measure", 0.5, "marginals chosen from the public table"))
-        later = merged.measure(weights, rho=rest, weights=weights) if weights else []
-        if chosen and not weights and not table.planned:  # constant columns have no tables: a second look instead
-            later = table.measure(columns, rho=rest, weights=columns)
-            recoding = compress(domain, [*ones, *later], threshold=self.threshold, once=True)
-        done = self.finish(domain, [*ones, *later], recoding=recoding, total=table.rows_public, progress=progress)
-        return replace(done, rounds=[_noise_report(table, ones)])
+        later: list[Measurement] = []
+        if weights:
+            later = merged.measure(weights, rho=rest, weights=weights)
+        elif not table.planned:  # columns of one code have no tables
+            merged, later = measure_columns_again(table, ones, rho=rest, merge=merge, weights=columns)
+        return self.conclude(merged, [*ones, *later], rounds=_report_noise(table, ones), progress=progress)
 
     def plan(self, domain: Domain) -> dict[Clique, float]:
         """All measurements with their weights; none for the paper's own calibration."""
@@ -117,50 +121,41 @@ class NistMST:
         columns, chosen = self._weights(domain, 2)
         return columns | chosen
 
-    def finish(
-        self,
-        domain: Domain,
-        measurements: Sequence[Measurement],
-        *,
-        recoding: Recoding,
-        total: float | None = None,
-        progress: Progress = silent,
-    ) -> Fit:
-        """The model of what was measured, whatever part of it there is."""
-        kind = self.generator
-        model = generated(kind, domain, measurements, recoding, total=total, pgm=tree_fit, progress=progress)
-        return Fit(model=model, measurements=measurements, recoding=recoding)
+    def make_generator(self) -> Generator:
+        """The measured cliques are little more than a tree: a graphical model of them starts from closed forms."""
+        return Generator("tree" if self.generator == "pgm" else self.generator)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The chosen tables, each no larger than `max_cells`, and the forced ones."""
-        kept = [clique for clique, _ in self._kept]
-        sizes = [min(int(self.max_cells), domain.cells(clique)) for clique, _ in kept_cliques(self.cliques or ())]
+        """The chosen tables, each no larger than `max_cells`, and those to keep."""
+        kept = [clique for clique, _ in self.keep]
+        chosen = [clique for clique, _ in self.cliques or ()]
+        sizes = [min(int(self.max_cells), domain.cells(clique)) for clique in chosen]
         if domain.rules:  # the columns of rules lie together, so the chosen tables are more than a tree
-            small = within(domain, [clique for clique, _ in kept_cliques(self.cliques or ())], int(self.max_cells))
+            small = leave_out_large(domain, chosen, int(self.max_cells))
             sizes.append(JunctionTree.of(domain, [*small, *kept]).cells)
         return tree_footprint(domain, sizes, kept)
 
-    @property
-    def _kept(self) -> Kept:
-        return kept_cliques(self.keep)
+    def _name_public(self) -> str:
+        named = isinstance(self.public, str | PathLike)
+        return self.public_name or (Path(self.public).name if named else "a frame")
 
-    def _chosen(self, source: Source) -> Kept:
-        cliques = public_cliques(source, keep=[clique for clique, _ in self._kept], error=self.error)
+    def _choose(self, source: Source) -> Kept:
+        cliques = choose_cliques(source, keep=[clique for clique, _ in self.keep], error=self.error)
         return tuple((clique, 1.0) for clique in cliques)
 
     def _selected(self) -> dict[Clique, float]:
-        """Chosen and forced cliques with their weights (line 6 of Algorithm 5); forced weights win."""
+        """Chosen and kept cliques with their weights (line 6 of Algorithm 5); weights of kept ones win."""
         cliques = self.cliques
         if cliques is None:
-            if not hasattr(self.public, "counts"):
-                raise SettingError(f"{self.name} has chosen no marginals yet: give a public source, or call `prepared`")
-            cliques = self._chosen(self.public)
-        return {tuple(clique): weight for clique, weight in (*kept_cliques(cliques), *self._kept)}
+            if not isinstance(self.public, Source):
+                raise SettingError(f"{self.name} has chosen no marginals yet: give a public source, or call `prepare`")
+            cliques = self._choose(self.public)
+        return dict((*cliques, *self.keep))
 
     def _weights(self, domain: Domain, power: int) -> tuple[dict[Clique, float], dict[Clique, float]]:
         """Weights of columns and of chosen cliques, each group half of the sum of their powers, which is 1.
 
-        A single column that is forced adds its weight to that of its first look: nothing is measured twice.
+        A single column that is kept adds its weight to that of its first look: nothing is measured twice.
         """
         chosen = self._selected()
         for clique in chosen:
@@ -174,13 +169,12 @@ class NistMST:
         return columns, groups
 
     def _affordable(self, merged: PrivateTable, chosen: dict[Clique, float]) -> dict[Clique, float]:
-        """Line 5, on the merged domain; forced cliques stay whatever their size, constant columns need no table."""
+        """Line 5, on the merged domain; kept cliques stay whatever their size, columns of one code need no table."""
         domain = merged.domain
-        forced = {clique for clique, _ in self._kept}
-        free = [clique for clique in chosen if clique not in forced]
-        small = {clique for clique in within(domain, free, int(self.max_cells)) if domain.cells(clique) > 1}
-        small = {clique for clique in small if merged.askable(clique)}
-        return {clique: weight for clique, weight in chosen.items() if clique in small or clique in forced}
+        kept = {clique for clique, _ in self.keep}
+        free = leave_out_large(domain, [clique for clique in chosen if clique not in kept], int(self.max_cells))
+        small = {clique for clique in free if domain.cells(clique) > 1 and merged.can_measure(clique)}
+        return {clique: weight for clique, weight in chosen.items() if clique in small or clique in kept}
 
 
 def equation_5_1(epsilon: float, delta: float) -> float:
@@ -195,15 +189,166 @@ def equation_5_1(epsilon: float, delta: float) -> float:
 
 def _paper_sigma(table: PrivateTable) -> float | None:
     """Equation 5.1 for this run's guarantee, for sensitivity 1; None where it has no epsilon and delta."""
-    budget = table.account.budget
-    if not budget.epsilon or not budget.delta:
+    if table.guarantee is None or not table.guarantee[1]:
         return None
-    return equation_5_1(float(budget.epsilon), float(budget.delta))
+    return equation_5_1(*table.guarantee)
 
 
-def _noise_report(table: PrivateTable, ones: Sequence[Measurement]) -> dict[str, float]:
-    """The noise scale of the run, for sensitivity 1, beside that of equation 5.1."""
-    precision = math.fsum(one.sigma**-2 for one in ones)
-    used = 1 / math.sqrt(precision * table.neighbours.marginal_l2_squared)
+def _report_noise(table: PrivateTable, ones: Sequence[Measurement]) -> list[dict[str, float]]:
+    """The scale of the run's Gaussian noise, for sensitivity 1, beside that of equation 5.1; nothing under pure DP.
+
+    A table of sigma s costs rho = D^2 / (2 s^2) at L2 sensitivity D, so 2 rho is its precision for sensitivity 1.
+    """
+    if table.guarantee is not None and not table.guarantee[1]:
+        return []
+    used = 1 / math.sqrt(math.fsum(2 * table.rho_for(one.sigma) for one in ones))
     paper = _paper_sigma(table)
-    return {"sigma": used} if paper is None else {"sigma": used, "equation_5_1": paper, "gain": 1 - used / paper}
+    return [{"sigma": used} if paper is None else {"sigma": used, "equation_5_1": paper, "gain": 1 - used / paper}]
+
+
+# Algorithm 5: which marginals a public table says are worth measuring.
+
+
+def mutual_information(counts: Counts, shape: tuple[int, ...]) -> float:
+    """The mutual information of a pair's table, in nats; 0 for an empty one.
+
+    >>> round(mutual_information(np.array([5, 0, 0, 5]), (2, 2)), 4), mutual_information(np.array([1, 1, 1, 1]), (2, 2))
+    (0.6931, 0.0)
+    """
+    if isinstance(counts, SparseCounts):
+        rows, columns = np.unravel_index(counts.cells, shape)
+        first, second = (np.bincount(codes, counts.counts) for codes in (rows, columns))
+        cells = counts.counts
+    else:
+        table = counts.reshape(shape)
+        cells, first, second = counts, table.sum(axis=1), table.sum(axis=0)
+    n = float(first.sum())
+    if n == 0:
+        return 0.0
+    information = _x_log_x(cells) - _x_log_x(first) - _x_log_x(second) + n * math.log(n)
+    return max(0.0, information / n)
+
+
+def conditional_error(counts: Counts, shape: tuple[int, ...]) -> float:
+    """How badly two pairs that share the first column explain a triple: L1 distance as a part of the rows (line 3).
+
+    The explanation that Private-PGM gives of M_ijk from M_ij and M_ik is M_ij M_ik / M_i, the second and third column
+    independent given the first.
+
+    >>> xor = np.array([[[5, 0], [0, 5]], [[0, 5], [5, 0]]]).ravel()
+    >>> conditional_error(xor, (2, 2, 2)), conditional_error(np.full(8, 3), (2, 2, 2))
+    (1.0, 0.0)
+    """
+    (i, j, k), cells = _occupied_cells(counts, shape)
+    n = cells.sum()
+    if n == 0:
+        return 0.0
+    ij, ik = i * shape[1] + j, i * shape[2] + k
+    explained = _sum_by_key(ij, cells) * _sum_by_key(ik, cells) / _sum_by_key(i, cells)
+    # Cells that hold no row are explained by what is left of the explanation, which sums to n.
+    return float((np.abs(cells - explained).sum() + n - explained.sum()) / n)
+
+
+def choose_cliques(public: Source, *, keep: Sequence[Clique] = (), error: float = 0.1) -> list[Clique]:
+    """The pairs and triples that Algorithm 5 selects, without the cliques to keep.
+
+    **Privacy.** Reads the public table alone: the result is public, and nothing is charged.
+
+    Args:
+        public: the public table, coded by the private table's schema.
+        keep: cliques to keep; their columns are connected first (line 1).
+        error: triples that the tree explains better than this are not added (line 4).
+    """
+    domain = public.domain
+    tree = public_tree(public, keep)
+    chosen = [*tree]
+    for i, j, k in _find_triangles(public, tree, error):
+        chosen += [domain.canonical((j, k)), domain.canonical((i, j, k))]
+    kept = {frozenset(clique) for clique in keep}
+    return [clique for clique in dict.fromkeys(chosen) if frozenset(clique) not in kept]
+
+
+def public_tree(public: Source, keep: Sequence[Clique] = ()) -> list[Clique]:
+    """The maximum spanning tree of mutual information (lines 1 and 2), pairs to keep first."""
+    kept = {frozenset(pair) for clique in keep for pair in combinations(clique, 2)}
+    weights = pair_information(public)
+    raised = {pair: weight + _KEPT * (frozenset(pair) in kept) for pair, weight in weights.items()}
+    return maximum_spanning_tree(raised)
+
+
+def pair_information(public: Source) -> dict[Clique, float]:
+    """Mutual information of every pair of columns with at least two codes."""
+    domain = public.domain
+    columns = [column for column, size in domain.items() if size > 1]
+    pairs = list(combinations(columns, 2))
+    return {pair: mutual_information(counts, domain.shape(pair)) for pair, counts in public.counts(pairs)}
+
+
+def maximum_spanning_tree(weights: Mapping[Clique, float]) -> list[Clique]:
+    """Kruskal's tree (a forest where pairs are missing), heaviest pairs first; ties by the order given.
+
+    >>> maximum_spanning_tree({("a", "b"): 1.0, ("b", "c"): 3.0, ("a", "c"): 2.0})
+    [('b', 'c'), ('a', 'c')]
+    """
+    part = {column: column for pair in weights for column in pair}
+    tree = []
+    for pair in sorted(weights, key=weights.__getitem__, reverse=True):
+        kept, gone = part[pair[0]], part[pair[1]]
+        if kept != gone:
+            part = {column: kept if name == gone else name for column, name in part.items()}
+            tree.append(pair)
+    return tree
+
+
+def _find_triangles(public: Source, tree: Sequence[Clique], error: float) -> Iterable[Clique]:
+    """Lines 3 and 4: around each column a tree of its neighbours whose triples are explained worst, column first."""
+    neighbours: dict[str, list[str]] = {column: [] for column in public.domain}
+    for a, b in tree:
+        neighbours[a].append(b)
+        neighbours[b].append(a)
+    triples = [(i, *pair) for i, others in neighbours.items() for pair in combinations(others, 2)]
+    errors: dict[str, dict[Clique, float]] = {column: {} for column in public.domain}
+    for triple, counts in public.counts(triples):
+        found = conditional_error(counts, public.domain.shape(triple))
+        if found >= error:
+            errors[triple[0]][triple[1:]] = found
+    for i, weights in errors.items():
+        yield from ((i, *pair) for pair in maximum_spanning_tree(weights))
+
+
+def leave_out_large(domain: Domain, cliques: Iterable[Clique], max_cells: int) -> list[Clique]:
+    """Those cliques that a model can afford (line 5): tables of fewer than `max_cells` cells.
+
+    A pair that closes a triangle goes with its triple, whether or not it is small itself: without the triple's table
+    the model would still have to hold the triangle.
+
+    >>> leave_out_large(Domain({"a": 9, "b": 9, "c": 9}), [("a", "b"), ("a", "c"), ("b", "c"), ("a", "b", "c")], 100)
+    [('a', 'b'), ('a', 'c')]
+    """
+    cliques = list(cliques)
+    closing = {clique: cliques[place - 1] for place, clique in enumerate(cliques) if place and len(clique) == 3}
+    dropped = {clique for clique in cliques if domain.cells(clique) >= max_cells}
+    dropped |= {pair for triple, pair in closing.items() if triple in dropped and set(pair) < set(triple)}
+    return [clique for clique in cliques if clique not in dropped]
+
+
+def _occupied_cells(counts: Counts, shape: tuple[int, ...]) -> tuple[tuple[NDArray[np.intp], ...], NDArray[np.float64]]:
+    """The codes of the cells that hold rows, and how many they hold."""
+    if isinstance(counts, SparseCounts):
+        where, values = counts.cells, counts.counts
+    else:
+        where = np.flatnonzero(counts)
+        values = counts[where]
+    return np.unravel_index(where, shape), values.astype(np.float64)
+
+
+def _x_log_x(counts: NDArray[Any]) -> float:
+    """The sum of x log x."""
+    positive = counts[counts > 0].astype(np.float64)
+    return float(positive @ np.log(positive))
+
+
+def _sum_by_key(keys: NDArray[np.intp], cells: NDArray[np.float64]) -> NDArray[np.float64]:
+    """For each cell the sum of the cells with its key."""
+    _, place = np.unique(keys, return_inverse=True)
+    return np.bincount(place, cells)[place].astype(np.float64)

@@ -1,29 +1,31 @@
-"""PrivSyn: many two-way marginals chosen by dependence, made consistent, and a table edited until it fits them.
+"""`privsyn`: many two-way marginals chosen by dependence, made consistent, and a table edited until it fits them.
 
 "PrivSyn: Differentially Private Data Synthesis" (USENIX Security 2021).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import ClassVar
+
+import numpy as np
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
-from understudy.gate import PrivateTable
-from understudy.measurement import Measurement
+from understudy.gate import Allocation, PrivateTable
+from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share, one_way
 from understudy.mechanism.compress import compress
-from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
-from understudy.mechanism.generate import check_generator, generated
-from understudy.mechanism.protocol import Fit, Footprint, check_numbers, one_way
+from understudy.model.fit import Fit, Generator, GeneratorName
+from understudy.model.junction_tree import JunctionTree
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
 
+_MOST_VISITS = 30_000
+"""How many partial cliques are looked at for each size: dense graphs have more than could ever be listed."""
 
-@dataclass(frozen=True, kw_only=True)
-class PrivSyn:
+
+class PrivSyn(Mechanism):
     """One-ways, noisy dependence of all pairs, a dense choice of pairs merged into cliques, weighted measurements.
 
     Attributes:
@@ -42,68 +44,47 @@ class PrivSyn:
     merging, consistency and row making read their noisy answers only. The number of rows is the noisy total.
     """
 
-    name: ClassVar[str] = "privsyn"
-    pure: ClassVar[bool] = True
+    name = "privsyn"
 
-    one_way_share: float = 0.2
-    dependence_share: float = 0.1
-    threshold: float = 2.0
-    clique_cells: int = 5000
-    pair_cells: int = 1_000_000
-    most_cells: int = 20_000_000
-    least_gain: float = 0.0
+    one_way_share: Share = 0.2
+    dependence_share: Share = 0.1
+    threshold: NotNegative = 2.0
+    clique_cells: Count = 5000
+    pair_cells: Count = 1_000_000
+    most_cells: Count = 20_000_000
+    least_gain: NotNegative = 0.0
     shrink: bool = True
-    generator: str = "gum"
-    limit_mib: float = 80.0
+    generator: GeneratorName = "gum"
+    limit_mib: Positive = 80.0
 
     def __post_init__(self) -> None:
-        check_numbers(one_way_share=self.one_way_share, dependence_share=self.dependence_share)
-        check_numbers(threshold=self.threshold, least_gain=self.least_gain, limit_mib=self.limit_mib)
-        check_numbers(clique_cells=self.clique_cells, pair_cells=self.pair_cells, most_cells=self.most_cells)
-        shares = (self.one_way_share, self.dependence_share)
-        if not (min(shares) > 0 and sum(shares) < 1):
+        if not self.one_way_share + self.dependence_share < 1:
             raise SettingError(
-                "one_way_share and dependence_share must be positive and leave something for the cliques"
+                "privsyn: one_way_share and dependence_share must leave something for the cliques; give less to one"
             )
-        check_generator(self.generator)
-        if min(self.clique_cells, self.pair_cells, self.most_cells) < 1 or not self.limit_mib > 0:
-            raise SettingError("clique_cells, pair_cells, most_cells and limit_mib must be positive")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Measure one-ways, score pairs, choose, measure what was chosen, finish."""
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(one_way(table.domain), rho=self.one_way_share * rho)
-        recoding = compress(table.domain, ones, threshold=self.threshold)
+        recoding = compress(table.domain, ones, table.code_groups, threshold=self.threshold)
         view = table.recoded(recoding)
         progress(Step("select", None, "dependence of all pairs"))
         candidates = self._candidates(view.domain)
         asked = self.dependence_share * rho if candidates else 0.0
         scores = self._scores(view, candidates, asked)
         left = rho - self.one_way_share * rho - asked
-        pairs = self._chosen(view, scores, left)
-        recoding = _restricted(recoding, {column for pair in pairs for column in pair})
-        view = table.recoded(recoding)
+        pairs = self._choose(view, scores, left)
+        named = {column for pair in pairs for column in pair}  # merged codes are of no use to the others
+        view = table.recoded(Recoding({column: array for column, array in recoding.maps.items() if column in named}))
         cliques, weights = self._cliques(view, pairs, left)
         progress(Step("measure", 0.5, f"{len(cliques)} marginals"))
         tables = view.measure(cliques, rho=left, weights=weights)
-        return self.finish(
-            table.domain, [*ones, *tables], recoding=recoding, total=table.rows_public, progress=progress
-        )
+        return self.conclude(view, [*ones, *tables], progress=progress)
 
-    def finish(
-        self,
-        domain: Domain,
-        measurements: Sequence[Measurement],
-        *,
-        recoding: Recoding,
-        total: float | None = None,
-        progress: Progress = silent,
-    ) -> Fit:
-        """Consistent tables of whatever was measured, or a graphical model of it."""
-        model = generated(
-            self.generator, domain, measurements, recoding, total=total, limit_mib=self.limit_mib, progress=progress
-        )
-        return Fit(model=model, measurements=measurements, recoding=recoding)
+    def make_generator(self) -> Generator:
+        """Gradual updates, or a graphical model where it is small enough."""
+        return Generator(self.generator, self.limit_mib)
 
     def footprint(self, domain: Domain) -> Footprint:
         """Tables of at most `most_cells` cells in all, in a few copies."""
@@ -121,21 +102,16 @@ class PrivSyn:
         """Noisy dependence of the candidates, shrunk by what is public about its noise."""
         if not candidates:
             return {}
-        sigma = view.sigma(rho)  # asked first: once it is spent, less than this share may be left
+        sigma = view.dependence_noise(len(candidates), rho)  # before it is spent: less than this share may be left
         scores = view.dependence(candidates, rho=rho)
-        if not self.shrink:
-            return dict(scores)
-        count, near = len(scores), view.neighbours
-        if view.account.budget.pure:
-            return shrunk(scores, sigma * near.indif * count / near.marginal_l1)
-        return shrunk(scores, sigma * near.indif * (count / near.marginal_l2_squared) ** 0.5)
+        return shrink_scores(scores, sigma) if self.shrink else dict(scores)
 
-    def _chosen(self, view: PrivateTable, scores: Mapping[Clique, float], rho: float) -> list[Clique]:
+    def _choose(self, view: PrivateTable, scores: Mapping[Clique, float], rho: float) -> list[Clique]:
         domain = view.domain
-        return dense_marginals(
+        return choose_pairs(
             scores,
             {pair: domain.cells(pair) for pair in scores},
-            _spread(view, rho),
+            view.allocation(rho),
             least_gain=self.least_gain,
             most_cells=self.most_cells,
             admissible=self._tractable(domain),
@@ -147,23 +123,130 @@ class PrivSyn:
         """The cliques to measure and their weights; a column that no pair names is measured by itself again."""
         domain = view.domain
         named = {column for pair in pairs for column in pair}
-        cliques = combined(domain, pairs, most_cells=self.clique_cells, admissible=view.askable)
+        cliques = join_pairs(domain, pairs, most_cells=self.clique_cells, admissible=view.can_measure)
         cliques += [(column,) for column in domain if column not in named]
-        weights = _spread(view, rho).weights([domain.cells(clique) for clique in cliques])
+        weights = view.allocation(rho).weights([domain.cells(clique) for clique in cliques])
         return cliques, dict(zip(cliques, weights, strict=True))
 
     def _tractable(self, domain: Domain) -> Callable[[list[Clique]], bool] | None:
         if self.generator != "pgm":
             return None
-        from understudy.model.junction_tree import JunctionTree
-
         return lambda cliques: JunctionTree.of(domain, cliques).size_mib <= self.limit_mib
 
 
-def _spread(table: PrivateTable, rho: float) -> Spread:
-    return Spread.of(table.sigma(rho), pure=table.account.budget.pure)
+# DenseMarg: which pairs to measure, and how pairs become cliques. Post-processing of scores.
 
 
-def _restricted(recoding: Recoding, columns: set[str]) -> Recoding:
-    """The recoding of these columns alone: a column that no pair names gains nothing from merged codes."""
-    return Recoding({column: array for column, array in recoding.maps.items() if column in columns})
+def shrink_scores(scores: Mapping[Clique, float], sd: float) -> dict[Clique, float]:
+    """The scores, moved towards their mean as far as noise of this standard deviation explains their differences.
+
+    Greedy choice among noisy scores prefers pairs that the noise has favoured. The differences keep the part of their
+    variance that the noise does not explain (James and Stein); with little noise the scores stay as they are.
+
+    >>> shrink_scores({("a", "b"): 5.0, ("a", "c"): 1.0, ("b", "c"): 3.0}, 1.0)
+    {('a', 'b'): 4.5, ('a', 'c'): 1.5, ('b', 'c'): 3.0}
+    """
+    if len(scores) < 3:
+        return dict(scores)
+    values = np.array(list(scores.values()), dtype=np.float64)
+    mean, variance = float(values.mean()), float(values.var(ddof=1))
+    kept = max(0.0, 1 - sd**2 / variance) if variance > 0 else 0.0
+    return {pair: float(mean + kept * (score - mean)) for pair, score in scores.items()}
+
+
+def choose_pairs(
+    scores: Mapping[Clique, float],
+    cells: Mapping[Clique, int],
+    allocation: Allocation,
+    *,
+    least_gain: float = 0.0,
+    most_cells: float = math.inf,
+    admissible: Callable[[list[Clique]], bool] | None = None,
+) -> list[Clique]:
+    """Pairs to measure, in the order chosen: greedily the one that lowers the expected error most (DenseMarg).
+
+    The expected error is what noise does to the chosen pairs plus the dependence that is lost with the others.
+
+    Args:
+        scores: noisy dependence of each candidate, in rows.
+        cells: the size of each candidate's table.
+        allocation: how the budget is divided.
+        least_gain: stop when a pair would lower the error by less than this many rows.
+        most_cells: chosen tables have at most this many cells in all.
+        admissible: whether these pairs may be measured together; a pair that makes a set inadmissible is passed over.
+    """
+    pairs = list(scores)
+    gain = np.array([float(scores[pair]) for pair in pairs])
+    size = np.array([cells[pair] for pair in pairs], dtype=np.float64)
+    part, open_ = size**allocation.power, size <= most_cells
+    chosen: list[Clique] = []
+    total = 0.0
+    while open_.any():
+        now = allocation.per_cell * total ** (1 / allocation.power)
+        better = gain - (allocation.per_cell * (total + part) ** (1 / allocation.power) - now)
+        best = int(np.argmax(np.where(open_, better, -np.inf)))
+        if better[best] <= 0 or better[best] < least_gain:
+            break
+        open_[best] = False
+        if admissible is not None and not admissible([*chosen, pairs[best]]):
+            continue
+        chosen.append(pairs[best])
+        total += part[best]
+        most_cells -= size[best]
+        open_ &= size <= most_cells
+    return chosen
+
+
+def join_pairs(
+    domain: Domain,
+    pairs: Sequence[Clique],
+    *,
+    most_cells: int = 5000,
+    admissible: Callable[[Clique], bool] = lambda clique: True,
+) -> list[Clique]:
+    """Cliques to measure instead of the pairs: small tables whose pairs were all chosen are measured as one.
+
+    From the largest size down to three, a clique of the graph of pairs is taken when its table has at most
+    `most_cells` cells, it is `admissible` and shares at most two columns with all cliques taken before; then the pairs
+    that no clique covers. Among cliques of one size the first in the domain's order is taken.
+
+    >>> join_pairs(Domain(dict.fromkeys("abcd", 2)), [("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")])
+    [('a', 'b', 'c'), ('c', 'd')]
+    """
+    near: dict[str, set[str]] = {}
+    for one, other in pairs:
+        near.setdefault(one, set()).add(other)
+        near.setdefault(other, set()).add(one)
+    taken: list[Clique] = []
+    used: set[str] = set()
+    largest = min(len(near), int(math.log2(max(most_cells, 1))))
+    for length in range(largest, 2, -1):
+        for clique in _cliques(domain, near, length, most_cells, used):
+            if admissible(clique):
+                taken.append(clique)
+                used |= set(clique)
+    covered = {pair for clique in taken for pair in combinations(clique, 2)}
+    return [*taken, *(pair for pair in map(domain.canonical, pairs) if pair not in covered)]
+
+
+def _cliques(
+    domain: Domain, near: Mapping[str, set[str]], length: int, most_cells: int, used: set[str]
+) -> Iterator[Clique]:
+    """Cliques of one length, lazily and in order; `used` grows between two of them, which prunes the rest."""
+    visits = 0
+
+    def grow(clique: Clique, cells: int, candidates: list[str]) -> Iterator[Clique]:
+        nonlocal visits
+        if len(clique) == length:
+            yield clique
+            return
+        for i, column in enumerate(candidates):
+            visits += 1
+            if len(clique) + len(candidates) - i < length or visits > _MOST_VISITS:
+                return
+            if cells * domain[column] > most_cells or sum(other in used for other in (*clique, column)) > 2:
+                continue
+            rest = [other for other in candidates[i + 1 :] if other in near[column]]
+            yield from grow((*clique, column), cells * domain[column], rest)
+
+    return grow((), 1, [column for column in domain if column in near])

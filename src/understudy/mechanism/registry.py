@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from understudy.errors import SettingError
 from understudy.mechanism.aim import AIM
+from understudy.mechanism.base import Mechanism
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.mst import MST
 from understudy.mechanism.mwem import MWEM
 from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.privsyn import PrivSyn
-from understudy.mechanism.protocol import Mechanism
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "aim": AIM,
@@ -33,41 +33,37 @@ GROUP = "understudy.mechanisms"
 
 def mechanism_classes() -> dict[str, type[Mechanism]]:
     """Our mechanisms and those of installed packages; ours win a name they share, and a broken package is left out."""
-    others = {point.name: _loaded(point) for point in entry_points(group=GROUP) if point.name not in MECHANISMS}
+    others = {point.name: _load(point) for point in entry_points(group=GROUP) if point.name not in MECHANISMS}
     return MECHANISMS | {name: chosen for name, chosen in others.items() if chosen is not None}
 
 
-def _loaded(point: EntryPoint) -> type[Mechanism] | None:
+def _load(point: EntryPoint) -> type[Mechanism] | None:
     """What another package offers, or None where importing it fails: that must not stop the others."""
     try:
         chosen = point.load()
     except Exception:
         return None
-    return chosen if isinstance(chosen, type) else None
+    return chosen if isinstance(chosen, type) and issubclass(chosen, Mechanism) else None
 
 
 def setting_names(chosen: type[Mechanism] | None) -> list[str]:
     """The names of a mechanism's settings; none of no mechanism."""
-    return [field.name for field in fields(chosen)] if chosen is not None and is_dataclass(chosen) else []
+    return [] if chosen is None else [field.name for field in fields(chosen)]  # type: ignore[arg-type]
 
 
 def mechanism_named(mechanism: str | Mechanism, **settings: Any) -> Mechanism:
     """A mechanism from its name and settings, or the given one.
 
     Raises:
-        SettingError: for an unknown name or setting, listing the known ones.
+        SettingError: for an unknown name or setting, listing the known ones; for what is no mechanism.
     """
-    if not isinstance(mechanism, str):
+    if isinstance(mechanism, Mechanism):
         if settings:
             raise SettingError(f"settings {', '.join(settings)}: a mechanism object already has its settings")
         return mechanism
+    if not isinstance(mechanism, str):
+        raise SettingError('mechanism: give a name such as "mst" (`understudy mechanisms` lists them), or a mechanism')
     known = MECHANISMS if mechanism in MECHANISMS else mechanism_classes()  # asking installed packages takes time
     if mechanism not in known:
         raise SettingError(f"mechanism {mechanism!r} is unknown; the choices are {', '.join(sorted(known))}")
-    chosen = known[mechanism]
-    names = setting_names(chosen)
-    for name in settings:
-        if name not in names:
-            choices = ", ".join(names) or "none"
-            raise SettingError(f"{mechanism} has no setting {name!r}; its settings are: {choices}")
-    return chosen(**settings)
+    return known[mechanism](**settings)

@@ -1,33 +1,36 @@
-"""Algorithm 6 of "Winning the NIST Contest": Kruskal's spanning tree with private choices, and the forced cliques."""
+"""Algorithm 6 of "Winning the NIST Contest": Kruskal's spanning tree with private choices, and cliques to keep."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import PlainValidator
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.gate.selection import FixedMarginals
-from understudy.mechanism.adaptive import within
+from understudy.gate.table import LARGEST_TABLE
+from understudy.measurement import Measurement
+from understudy.mechanism.base import Footprint
+from understudy.model.generate import re_express_all
+from understudy.model.junction_tree import JunctionTree, cliques_within
+from understudy.model.tree import fit_one_ways
 from understudy.progress import Progress, Step, silent
 
-Keep: TypeAlias = "Mapping[Clique, float] | Sequence[Any]"
-"""Cliques that are always measured: a mapping to weights, or a list of cliques and of (clique, weight)."""
-
 Kept: TypeAlias = tuple[tuple[Clique, float], ...]
-"""The same in one form, which survives JSON."""
+"""Cliques that are always measured, with their weights; this form survives JSON."""
 
 
-def kept_cliques(keep: Keep) -> Kept:
-    """Forced cliques in one form.
+def parse_kept(keep: Any) -> Kept:
+    """Cliques to keep in one form, from a mapping to weights or a list of cliques and of (clique, weight).
 
-    >>> kept_cliques([("sex", "city"), (("sex", "age"), 6)])
+    >>> parse_kept([("sex", "city"), (("sex", "age"), 6)])
     ((('sex', 'city'), 1.0), (('sex', 'age'), 6.0))
 
     Raises:
@@ -35,7 +38,7 @@ def kept_cliques(keep: Keep) -> Kept:
     """
     if isinstance(keep, str) or not isinstance(keep, Mapping | Sequence):
         raise SettingError("keep: give a list of cliques, such as [('sex', 'city')]")
-    pairs = list(keep.items()) if isinstance(keep, Mapping) else [_weighted(item) for item in keep]
+    pairs = list(keep.items()) if isinstance(keep, Mapping) else [_parse_weighted(item) for item in keep]
     for clique, weight in pairs:
         if not isinstance(clique, list | tuple) or not clique or not all(isinstance(column, str) for column in clique):
             raise SettingError("keep: name the columns of each clique, such as ('sex', 'city')")
@@ -47,7 +50,7 @@ def kept_cliques(keep: Keep) -> Kept:
     return kept
 
 
-def _weighted(item: Any) -> tuple[Clique, Any]:
+def _parse_weighted(item: Any) -> tuple[Clique, Any]:
     if isinstance(item, str) or not isinstance(item, Sequence):
         raise SettingError("keep: give cliques, or pairs of a clique and its weight")
     if len(item) == 2 and not isinstance(item[0], str) and isinstance(item[0], Sequence):
@@ -55,8 +58,26 @@ def _weighted(item: Any) -> tuple[Clique, Any]:
     return tuple(item), 1.0
 
 
+Keep: TypeAlias = Annotated[Any, PlainValidator(parse_kept)]
+"""A setting that names cliques to keep, in any form that `parse_kept` takes."""
+
+
+def check_kept(domain: Domain, cliques: Iterable[Clique]) -> None:
+    """Refuse cliques to keep that cannot be measured, before anything is spent.
+
+    Raises:
+        SchemaError: for an unknown column.
+        SettingError: for a table that is too large.
+    """
+    for clique in cliques:
+        if domain.cells(domain.check(clique)) > LARGEST_TABLE:
+            raise SettingError(f"keep: the table of {clique} is too large; use fewer columns, or coarser ones")
+
+
 RULED_MIB = 80.0
 """How large a junction tree pairs may make together with rules, as long as others are left."""
+
+_COPIES = 10  # tables of doubles that estimation holds for each cell of the model
 
 
 class IndependentPairs(FixedMarginals):
@@ -86,6 +107,17 @@ class IndependentPairs(FixedMarginals):
         return math.comb(len(self._counts), 2)
 
 
+def independent_pairs(table: PrivateTable, ones: Sequence[Measurement]) -> IndependentPairs:
+    """Every pair's table by the one-way marginals alone (line 1 of Algorithm 6).
+
+    Args:
+        table: the rows behind the gate, with codes merged.
+        ones: measurements of the columns, before codes were merged.
+    """
+    expressed = re_express_all(table.declared_domain, ones, table.recoding)
+    return IndependentPairs(*fit_one_ways(table.domain, expressed, total=table.rows_public))
+
+
 def spanning_tree(
     table: PrivateTable,
     independent: FixedMarginals,
@@ -113,36 +145,38 @@ def spanning_tree(
         progress: told about each choice.
     """
     domain = table.domain
-    pairs = eligible(domain, max_cells)
+    pairs = eligible_pairs(domain, max_cells)
     components = _Components(domain, start)
-    draws = joinable(domain, start, max_cells)
+    draws = count_joins(domain, start, max_cells)
     tree: list[Clique] = []
     for draw in range(draws):  # line 6
         progress(Step("select", draw / draws, "pairs of columns"))
-        pairs = [pair for pair in pairs if components.apart(pair)]  # line 7
-        fitting = beside_rules(domain, pairs, [*start, *tree])
+        pairs = [pair for pair in pairs if components.are_apart(pair)]  # line 7
+        fitting = leave_room_for_rules(domain, pairs, [*start, *tree])
         wanted = None if offsets is None else {pair: offsets[pair] for pair in fitting}
-        choice = table.select(fitting, against=independent, rho=rho / draws, offsets=wanted)  # line 8
+        choice = table.select(fitting, against=independent, rho=rho / draws, offsets=wanted).clique  # line 8
         components.join(choice)
         tree.append(choice)  # line 9
     return tree
 
 
-def beside_rules(domain: Domain, pairs: list[Clique], chosen: Iterable[Clique]) -> list[Clique]:
+def leave_room_for_rules(domain: Domain, pairs: list[Clique], chosen: Iterable[Clique]) -> list[Clique]:
     """The pairs that keep the model small: the columns of a rule lie together, so a tree of pairs is none any more."""
-    return list(within(domain, dict.fromkeys(pairs, 1.0), chosen, RULED_MIB)) if domain.rules and pairs else pairs
+    return (
+        list(cliques_within(domain, dict.fromkeys(pairs, 1.0), chosen, RULED_MIB)) if domain.rules and pairs else pairs
+    )
 
 
-def eligible(domain: Domain, max_cells: int) -> list[Clique]:
+def eligible_pairs(domain: Domain, max_cells: int) -> list[Clique]:
     """The pairs worth a choice: both columns with at least two codes, at most `max_cells` cells."""
     columns = [column for column, size in domain.items() if size > 1]
     return [pair for pair in combinations(columns, 2) if domain.cells(pair) <= max_cells]
 
 
-def joinable(domain: Domain, start: Iterable[Clique], max_cells: int) -> int:
+def count_joins(domain: Domain, start: Iterable[Clique], max_cells: int) -> int:
     """How many pairs the tree will have: known before anything is chosen."""
     components = _Components(domain, start)
-    return sum(components.join(pair) for pair in eligible(domain, max_cells))
+    return sum(components.join(pair) for pair in eligible_pairs(domain, max_cells))
 
 
 def largest_forest(domain: Domain, max_cells: int) -> list[int]:
@@ -154,6 +188,19 @@ def largest_forest(domain: Domain, max_cells: int) -> list[int]:
     return [min(max_cells, domain.cells((columns[0], other))) for other in columns[1:]]
 
 
+def tree_footprint(domain: Domain, forest: Sequence[int], kept: Sequence[Clique], *, candidates: int = 0) -> Footprint:
+    """What a run needs for a model of tables of these many cells and of cliques to keep."""
+    check_kept(domain, kept)
+    joined = int(JunctionTree.of(domain, kept).size_mib * 2**17) + 1 if kept or domain.rules else 0
+    joined += int(RULED_MIB * 2**17) if domain.rules else 0
+    measured = sum(domain.values()) + sum(forest) + sum(domain.cells(clique) for clique in kept)
+    named = 16 + 2 * max(len(column) for column in domain)
+    return Footprint(
+        memory_bytes=8 * _COPIES * (sum(forest) + joined + sum(domain.values())) + (256 << 20),
+        disk_bytes=16 * measured + 1024 * len(domain) + len(forest) * candidates * named // 2,
+    )
+
+
 class _Components:
     """Which columns are connected: a name for each component."""
 
@@ -163,7 +210,7 @@ class _Components:
             for column in clique[1:]:
                 self.join((clique[0], column))
 
-    def apart(self, pair: Clique) -> bool:
+    def are_apart(self, pair: Clique) -> bool:
         return self._of[pair[0]] != self._of[pair[1]]
 
     def join(self, pair: Clique) -> bool:

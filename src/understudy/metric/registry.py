@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, get_origin, get_type_hints
 import numpy as np
 from pydantic import ValidationError
 
-from understudy.arguments import settings_error
+from understudy.arguments import plain_setting, setting_error, unknown_setting
 from understudy.errors import SettingError
 from understudy.metric import (
     disclosure,
@@ -87,24 +87,18 @@ def read_settings(metric: Metric, given: Mapping[str, Any]) -> Any:
     names = [field.name for field in fields(metric.settings)]
     for name in given:
         if name not in names:
-            raise SettingError(f"{metric.name} has no setting {name!r}; its settings are: {', '.join(names)}")
+            raise unknown_setting(metric.name, name, names)
     missing = [name for name in metric.needs if given.get(name) is None]
     if missing:
         raise SettingError(f"{metric.name} needs {', '.join(missing)}; give {metric.name}.{missing[0]}=COLUMN")
-    values = {name: _freeze(value) for name, value in given.items()}
+    values = {name: plain_setting(value) for name, value in given.items()}
     for name, value in values.items():
         if get_origin(kinds[name]) is tuple and not isinstance(value, tuple):
             values[name] = (value,)
     try:
         return metric.settings(**values)
     except ValidationError as error:
-        raise settings_error(metric.name, error) from None
-
-
-def _freeze(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        return tuple(_freeze(item) for item in value)
-    return value.item() if isinstance(value, np.generic) else value
+        raise setting_error(metric.name, kinds, error) from None
 
 
 def choose_metrics(metrics: Sequence[str] | None, settings: Given) -> list[str]:

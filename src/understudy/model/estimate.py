@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from understudy.arguments import as_progress
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SettingError
-from understudy.measurement import Measurement
+from understudy.measurement import Measurement, weighted_mean
 from understudy.model.descent import minimise
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
@@ -130,8 +130,7 @@ def _total(domain: Domain, measurements: Sequence[Measurement], total: float | N
         if total is None:
             raise InputError("no measurement tells the number of rows; give total, or measure a marginal")
         return float(total)
-    precision = sum(1.0 / variance for _, variance in found)
-    mean = sum(value / variance for value, variance in found) / precision
+    mean, precision = weighted_mean((value, 1.0 / variance) for value, variance in found)
     if total is None:
         return max(1.0, mean)
     if abs(mean - total) > _ENOUGH_DEVIATIONS * precision**-0.5 and not 0.5 * total < mean < 2.0 * total:

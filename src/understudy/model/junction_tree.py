@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,6 +105,24 @@ class JunctionTree:
         cells, _ = _search(self._graph, sizes_of, list(different.values()), float(self.cells), enough_mib / _MIB)
         sizes = dict(zip(different, cells.tolist(), strict=True))
         return np.array([sizes[edges] for edges in added]) * _MIB
+
+
+def cliques_within(
+    domain: Domain, weights: Mapping[Clique, float], measured: Iterable[Clique], limit_mib: float
+) -> dict[Clique, float]:
+    """Candidates whose junction tree, together with what was measured, stays within the limit.
+
+    Those that make the tree no larger than it is are always among them; where none fits, the smallest are taken: there
+    must be something to choose from. In a small domain there is nothing to search:
+    a tree has at most as many cliques as there are columns, none larger than all columns together.
+    """
+    if len(domain) * domain.cells() * 8 / 2**20 <= limit_mib:
+        return dict(weights)
+    tree = JunctionTree.of(domain, measured)
+    enough = max(limit_mib, tree.size_mib)
+    sizes = tree.size_mib_with(list(weights), enough_mib=enough)
+    small = sizes <= max(enough, sizes.min())
+    return {clique: weight for (clique, weight), fits in zip(weights.items(), small, strict=True) if fits}
 
 
 def ordered_columns(domain: Domain) -> Clique:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
-from understudy.measurement import Measurement
+from understudy.measurement import Measurement, weighted_mean
 from understudy.model.junction_tree import JunctionTree
 from understudy.model.kernels.arguments import Weights
 from understudy.model.propagate import Propagation
@@ -79,11 +79,9 @@ class MeasuredClique:
         return sum(m.sigma**-2 for m in self.measurements)
 
     def mean(self) -> Vector:
-        """The table that they measure best: their mean by precision."""
-        out = np.zeros(self.domain.shape(self.clique))
-        for m in self.measurements:
-            out += self._values(m) * (m.sigma**-2 / self.weight)
-        return out
+        """The mean of the measurements, weighted by precision: a fresh array, which the caller may overwrite."""
+        fresh = ((np.array(self._values(m), np.float64), m.sigma**-2) for m in self.measurements)
+        return np.asarray(weighted_mean(fresh)[0])
 
     def loss(self, table: Vector) -> float:
         """Half the squared distance of a table from all measurements, in units of their noise."""

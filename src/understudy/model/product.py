@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, ReleaseError
-from understudy.measurement import Measurement
+from understudy.measurement import Measurement, combine, noisy_total
 from understudy.model.consistency import norm_sub
 from understudy.model.graphical import GraphicalModel
 
@@ -116,26 +116,10 @@ def product_of(
     return ProductModel(domain, rows, {column: _share(domain[column], tables[column], rows) for column in domain})
 
 
-def noisy_total(measurements: Sequence[Measurement]) -> float:
-    """The number of rows by the inverse-variance mean of the tables' sums; at least 1, never the true one.
-
-    >>> noisy_total([Measurement(("a",), np.array([60, 41]), 1.0), Measurement(("b",), np.array([99, 0]), 1.0)])
-    100.0
-    """
-    tables = [measurement for measurement in measurements if measurement.query is None]
-    if not tables:
-        return 1.0
-    precision = np.array([1 / (table.sigma**2 * len(table.values)) for table in tables])
-    sums = np.array([float(table.values.sum()) for table in tables])
-    return max(1.0, float(precision @ sums / precision.sum()))
-
-
 def _share(size: int, tables: Sequence[Measurement], total: float) -> NDArray[np.float64]:
     if not tables:
         return np.full(size, 1.0 / size)
-    precision = np.array([table.sigma**-2 for table in tables])
-    mean = precision @ np.stack([table.values for table in tables]) / precision.sum()
-    counts = norm_sub(mean, total)
+    counts = norm_sub(combine(tables)[0], total)
     share: NDArray[np.float64] = counts / counts.sum()
     return share
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.measurement import Measurement
+from understudy.measurement import Measurement, weighted_mean
 from understudy.model.estimate import estimate
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
@@ -46,22 +46,21 @@ def measured_tables(domain: Domain, measurements: Sequence[Measurement]) -> dict
 
     Re-expressed tables are understood; measurements with other queries are left out.
     """
-    found: dict[Clique, Table] = {}
+    found: dict[Clique, list[tuple[Array, Array]]] = {}
     for measurement in measurements:
         if measurement.query is None or isinstance(measurement.query, Scaling):
-            clique, table = _table(domain, measurement)
-            found[clique] = _mean(found[clique], table) if clique in found else table
-    return found
+            clique, values, precision = _table(domain, measurement)
+            found.setdefault(clique, []).append((values, precision))
+    return {clique: Table(*weighted_mean(tables)) for clique, tables in found.items()}
 
 
 def implied_rows(tables: Mapping[Clique, Table]) -> float:
     """The number of rows by every table, weighted by how precisely it tells; at least 1."""
-    told = [table.rows for table in tables.values()]
-    precision = sum(1.0 / variance for _, variance in told)
-    return max(1.0, sum(rows / variance for rows, variance in told) / precision) if told else 1.0
+    found = [(rows, 1.0 / variance) for rows, variance in (table.rows for table in tables.values())]
+    return max(1.0, weighted_mean(found)[0]) if found else 1.0
 
 
-def _table(domain: Domain, measurement: Measurement) -> tuple[Clique, Table]:
+def _table(domain: Domain, measurement: Measurement) -> tuple[Clique, Array, Array]:
     measurement.check(domain)
     values, precision = np.asarray(measurement.values, np.float64), np.full(1, measurement.sigma**-2)
     if isinstance(measurement.query, Scaling):
@@ -70,19 +69,14 @@ def _table(domain: Domain, measurement: Measurement) -> tuple[Clique, Table]:
     shape, order = domain.shape(measurement.clique), [measurement.clique.index(column) for column in clique]
     values = values.reshape(shape).transpose(order)
     precision = precision.reshape(shape if len(precision) > 1 else [1] * len(shape)).transpose(order)
-    return clique, Table(values, precision)
-
-
-def _mean(one: Table, other: Table) -> Table:
-    precision = one.precision + other.precision
-    return Table((one.precision * one.values + other.precision * other.values) / precision, precision)
+    return clique, values, precision
 
 
 # ----------------------------------------------------------------------------------------------------
 # The best estimate of every column by itself, in closed form: where nothing but single columns was measured.
 
 
-def fitted_one_ways(
+def fit_one_ways(
     domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None
 ) -> tuple[dict[str, Array], float]:
     """Non-negative counts of each column with one common sum, nearest to what was measured; and that sum.
@@ -98,7 +92,7 @@ def fitted_one_ways(
         total: the number of rows where it is public; else the mean of the columns' sums, by precision.
 
     >>> ages = Measurement(("age",), np.array([50, 2, 40, -4]), 2.0)
-    >>> counts, rows = fitted_one_ways(Domain({"age": 4, "sex": 2}), [ages])
+    >>> counts, rows = fit_one_ways(Domain({"age": 4, "sex": 2}), [ages])
     >>> counts["age"].round(3).tolist(), counts["sex"].tolist(), rows
     ([48.667, 0.667, 38.667, 0.0], [44.0, 44.0], 88.0)
     """

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
+from understudy.gate import Allocation
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.mst import MST
 from understudy.mechanism.nist_mst import NistMST
-from understudy.mechanism.privsyn import PrivSyn
+from understudy.mechanism.privsyn import PrivSyn, choose_pairs, join_pairs, shrink_scores
 from understudy.planning.measured import Measured, Places
 from understudy.planning.noise import PlannedNoise
 from understudy.planning.plausible import merged_size, plausible_column, plausible_dependence
@@ -78,10 +78,11 @@ def of_dependent_pairs(
     cells = _candidates(merged, settings.pair_cells)
     spend = settings.dependence_share * budget if cells else 0.0
     left = budget - settings.one_way_share * budget - spend
-    spread = Spread.of(noise.single(left), pure=noise.budget.pure)
+    pure = noise.budget.pure
+    spread = Allocation(noise.single(left) * ((0.5 if pure else 2 / np.pi) ** 0.5), 1 if pure else 2)
     scores = _scores(rng, settings, sizes, list(cells), rows, noise, spend) if cells else {}
-    pairs = dense_marginals(scores, cells, spread, least_gain=settings.least_gain, most_cells=settings.most_cells)
-    cliques = combined(merged, pairs, most_cells=settings.clique_cells)
+    pairs = choose_pairs(scores, cells, spread, least_gain=settings.least_gain, most_cells=settings.most_cells)
+    cliques = join_pairs(merged, pairs, most_cells=settings.clique_cells)
     named = {column for pair in pairs for column in pair}
     again = [place for place in range(len(declared)) if str(place) not in named]
     weights = spread.weights([merged.cells(c) for c in cliques] + [int(declared[place]) for place in again])
@@ -154,7 +155,7 @@ def _scores(
     sigma = noise.single(spend) * near.indif * grows
     true = rows * plausible_dependence(rng, sizes[np.array([_places(pair) for pair in pairs])])
     noisy = dict(zip(pairs, (true + noise.draw(rng, sigma, count)).tolist(), strict=True))
-    return shrunk(noisy, sigma) if settings.shrink else noisy
+    return shrink_scores(noisy, sigma) if settings.shrink else noisy
 
 
 def _places(clique: Clique) -> Places:

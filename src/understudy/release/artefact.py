@@ -16,7 +16,7 @@ from understudy.arguments import as_path, as_whole
 from understudy.bounds import Bound, marginal_bounds
 from understudy.errors import ReleaseError, SettingError, UnderstudyError
 from understudy.measurement import Measurement
-from understudy.mechanism import Fit
+from understudy.model.fit import Fit, Generator
 from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
 from understudy.notice import ManyRows
@@ -55,6 +55,7 @@ class Release:
         layout: the column types of the frame that went in, where its owner chose other than the declared ones; not
             saved.
         quality: the workload error, where a share of the budget was kept to measure it.
+        generator: how the model was made of the measurements; None where the mechanism has a way of its own.
 
     **Privacy.** Made of declared facts and paid-for answers only; anything done with it is post-processing and free.
     """
@@ -71,6 +72,7 @@ class Release:
     frame: Frame = "arrow"
     layout: Mapping[str, str] = field(default_factory=dict)
     quality: Quality | None = None
+    generator: Generator | None = None
 
     @classmethod
     def of(
@@ -101,6 +103,7 @@ class Release:
             frame=frame,
             layout=layout or {},
             quality=quality,
+            generator=fit.generator,
         )
 
     def __repr__(self) -> str:
@@ -284,6 +287,9 @@ class Release:
             seed: the same release and seed give the same tables.
 
         **Privacy.** Post-processing: costs nothing.
+
+        Raises:
+            SettingError: for a release that does not say how its model was made.
         """
         return list(replicates(self, count, rows=rows, seed=seed))
 
@@ -308,6 +314,7 @@ class Release:
             "rounds": pack(list(self.rounds), arrays, "rounds"),
             "default_rows": self.default_rows,
             **({} if self.quality is None else {"quality": self.quality.to_dict()}),
+            **({} if self.generator is None else {"generator": self.generator.to_dict()}),
             "measurements": pack([measurement_data(m) for m in self.measurements], arrays, "measurements"),
             "model": {"kind": self.model.kind, "arrays": pack(self.model.to_arrays(), arrays, "model")},
         }
@@ -350,6 +357,7 @@ class Release:
             rounds=page["rounds"],
             default_rows=page["default_rows"],
             quality=None if page.get("quality") is None else Quality(**page["quality"]),
+            generator=None if page.get("generator") is None else Generator(**page["generator"]),
         )
         check_parts(release.measurements, release.rounds, release.model, evidence_of(release))
         return release

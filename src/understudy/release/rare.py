@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from understudy.arguments import as_mapping
 from understudy.errors import SettingError
-from understudy.measurement import Measurement
+from understudy.measurement import Measurement, combine
 from understudy.model.consistency import norm_sub
 from understudy.schema import Recoding, Schema
 from understudy.schema.kinds.coded import Coded
@@ -151,7 +151,7 @@ def merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any]]:
     """
     found = {}
     for name in recoding.columns:
-        places = recoding.intervals(name, schema.domain.axis(name))
+        places = recoding.intervals(name, schema.code_groups.axis(name))
         rare = [code for group in recoding.merged(name) if len(group) > 1 for code in group if code >= places]
         if rare:
             found[name] = _named(name, rare, schema)
@@ -209,7 +209,7 @@ def _members(name: str, rule: str, recoding: Recoding, schema: Schema, measureme
     size = len(recoding.maps[name])
     column = next((column for column in schema.coded if column.name == name), None)
     counts, sigma = _counts(name, size, measurements)
-    places = recoding.intervals(name, schema.domain.axis(name))
+    places = recoding.intervals(name, schema.code_groups.axis(name))
     codes, chances = [], []
     for group in recoding.merged(name):
         apart = (rule == "other" and group[0] >= places) or (rule == _DEFAULT and not _one_group(column, group))
@@ -236,9 +236,7 @@ def _counts(name: str, size: int, measurements: Sequence[Measurement]) -> tuple[
     tables = [m for m in measurements if m.clique == (name,) and m.query is None and len(m.values) == size]
     if not tables:
         return np.zeros(size), np.inf
-    precision = np.array([m.sigma**-2 for m in tables])
-    mean = precision @ np.stack([m.values for m in tables]) / precision.sum()
-    return mean, float(precision.sum() ** -0.5)
+    return combine(tables)
 
 
 def _by_level(counts: NDArray[np.float64], sigma: float, level: NDArray[np.int64]) -> NDArray[np.float64]:

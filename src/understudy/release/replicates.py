@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.arguments import as_whole
-from understudy.errors import ReleaseError
+from understudy.errors import SettingError
 from understudy.measurement import Measurement
-from understudy.mechanism import mechanism_named
-from understudy.mechanism.learned import settled
+from understudy.model.dependencies import learn_dependencies
+from understudy.model.generate import generate
 from understudy.model.graphical import GraphicalModel
 from understudy.release.rare import undo_merging
 from understudy.release.rows import Maker, check_size
@@ -29,18 +30,16 @@ def replicates(release: Release, count: int, *, rows: int | None, seed: int | No
     count = as_whole("count", count, least=2)
     size = release.default_rows if rows is None else as_whole("rows", rows)
     seed = None if seed is None else as_whole("seed", seed)
-    try:
-        mechanism = mechanism_named(release.mechanism, **release.settings)
-    except (TypeError, ValueError, LookupError, ArithmeticError):
-        words = f"the release's settings are none of {release.mechanism}; ask for a fresh copy"
-        raise ReleaseError(words) from None
+    if release.generator is None:
+        raise SettingError(f"{release.mechanism} makes its model in a way of its own; there are no replicates of it")
+    finish = partial(generate, release.generator)
     schema = release.schema
     for generator in np.random.default_rng(seed).spawn(count):
         merged = _drawn(release, generator)
         whole = undo_merging(merged, release.recoding, schema, release.measurements, generator, "spread")
         measured = [_again(release, m, merged, whole, generator) for m in release.measurements]
-        fit = mechanism.finish(schema.domain, measured, recoding=release.recoding, total=schema.rows_used)
-        fit = settled(mechanism, fit, schema, total=schema.rows_used)
+        fit = finish(schema.domain, measured, recoding=release.recoding, total=schema.rows_used)
+        fit = learn_dependencies(finish, fit, schema, total=schema.rows_used)
         yield framed(Maker(replace(release, model=fit.model)).rows(size, generator), release.frame)
 
 

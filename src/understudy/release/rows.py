@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import InputError, SettingError
-from understudy.mechanism.learned import determined, unstated
+from understudy.model.dependencies import find_determined, unstated_dependencies
 from understudy.release.conditions import Condition, conditions, parsed
 from understudy.release.exchange import exchanged
 from understudy.release.narrow import narrowed
@@ -82,7 +82,7 @@ class Maker:
         self._members = {name: m.given(parts[name]) if name in parts else m for name, m in members.items()}
         self._narrow = narrowed(schema, asked)
         self._stated = [_Stated(release, rule) for rule in schema.rules if isinstance(rule, Dependency)]
-        self._determined = [_Determined(release, rule, members) for rule in unstated(schema)]
+        self._determined = [_Determined(release, rule, members) for rule in unstated_dependencies(schema)]
         self._total = release.model.total
 
     def expected(self, rows: int) -> int:
@@ -227,7 +227,7 @@ class _Determined:
     def __init__(self, release: Release, rule: Any, members: Mapping[str, Any]) -> None:
         schema, name = release.schema, rule.determines
         self._rule, self._shape, self._schema = rule, schema.domain.shape(rule.given), schema
-        self._merged = determined(release.model, release.recoding, schema, rule)
+        self._merged = find_determined(release.model, release.recoding, schema, rule)
         stands = np.arange(schema.domain[name])
         if name in members:  # the likeliest of the values that were merged stands for all of them
             found = members[name]

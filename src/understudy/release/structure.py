@@ -121,6 +121,11 @@ class _Quality(_Part):
     share: Annotated[float, Field(ge=0, le=1)]
 
 
+class _Generator(_Part):
+    name: Literal["pgm", "tree", "gum", "product"]
+    limit_mib: _Positive | None = None
+
+
 class _Page(_Part):
     format: int
     members: dict[str, str]
@@ -132,6 +137,7 @@ class _Page(_Part):
     rounds: list[_Round]
     default_rows: _Whole
     quality: _Quality | None = None
+    generator: _Generator | None = None
     measurements: list[_Measurement]
     model: _Model
 

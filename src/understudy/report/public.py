@@ -94,7 +94,7 @@ def on_axis(release: Release, column: Coded) -> NDArray[np.float64] | None:
 
     The column's own noisy counts tell its codes apart.
     """
-    if not release.recoding.intervals(column.name, release.schema.domain.axis(column.name)):
+    if not release.recoding.intervals(column.name, release.schema.code_groups.axis(column.name)):
         return None
     members = members_of(release.recoding, release.schema, release.measurements)[column.name]
     return members.spread(np.maximum(np.asarray(release.model.project((column.name,))).reshape(-1), 0.0))

@@ -78,7 +78,7 @@ def rated(table: PrivateTable, fit: Fit, rating: Rating) -> Quality:
     **Privacy.** One call to the gate, against marginals of a model that is made of earlier answers.
     """
     view = table.recoded(fit.recoding)
-    weights, of = rating.tables(view.domain, view.askable)
+    weights, of = rating.tables(view.domain, view.can_measure)
     cost = float_below(min(rating.cost(table.account.budget.capacity), table.account.remaining))
     against = fit.model.project_many(list(weights))
     apart = view.error(against, weights=weights, rho=cost)

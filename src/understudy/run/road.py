@@ -9,12 +9,12 @@ import json
 import os
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from understudy.accounting import Budget, Charge, Neighbours, Receipt
 from understudy.accounting.calibrate import can_plan, certified_plan
@@ -35,7 +35,7 @@ from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, mechanism_named
-from understudy.mechanism.learned import settled
+from understudy.model.dependencies import learn_dependencies
 from understudy.page import check_space
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
@@ -289,17 +289,16 @@ class Run:
         """The receipt once these charges were paid."""
         self.insecure = self.insecure or is_insecure()
         origins: dict[str, str] = {column.name: column.origin for column in self.schema.columns}
-        if name := getattr(self.mechanism, "public_name", None):
+        for name in self.mechanism.public_tables():
             origins[f"the table {name}"] = "declared public by the custodian"
         noise, rehearsal = self.spec.noise, self.spec.rehearsal
         return Receipt(self.budget, tuple(charges), self.neighbours, origins, noise, self.insecure, rehearsal)
 
     def _plan(self, budget: Budget) -> tuple[dict[Clique, float] | None, Budget]:
         """The sigmas of measurements that are fixed in advance, and the budget that their exact curve certifies."""
-        plan = getattr(self.mechanism, "plan", None)
-        if plan is None or self.schema.open or not can_plan(budget, self.neighbours):
+        if self.schema.open or not can_plan(budget, self.neighbours):
             return None, budget
-        weights = plan(self.schema.domain)
+        weights = self.mechanism.plan(self.schema.domain)
         return certified_plan(weights, budget, self.neighbours) if weights else (None, budget)
 
 
@@ -321,14 +320,12 @@ def resolve(spec: RunSpec) -> Run:
     check_noise(spec.noise)
     find_compiler_cache()
     mechanism = mechanism_named(spec.mechanism, **spec.settings)
-    public = getattr(mechanism, "public", None)
-    if public is not None:
+    for public in (table for table in mechanism.public_tables().values() if table is not None):
         if schema.open:
             name = schema.open[0].name
             raise SettingError(f"public: a public table needs a declared schema; column {name!r} is still to be bought")
         refuse_same_table(public, spec.data)
-    if hasattr(mechanism, "prepared"):
-        mechanism = mechanism.prepared(schema)  # what it learns from public sources; it keeps no rows of them
+    mechanism = mechanism.prepare(schema)  # what it learns from public sources; it keeps no rows of them
     _settings(mechanism)
     if budget.pure and not mechanism.pure:
         raise SettingError(
@@ -336,7 +333,7 @@ def resolve(spec: RunSpec) -> Run:
         )
     rating = None
     if spec.quality is not None:
-        workload = spec.workload or getattr(mechanism, "workload", None) or "all-2way"
+        workload = spec.workload or mechanism.workload or "all-2way"
         rating = Rating(spec.quality, workload)
         rating.tables(narrowest(schema).domain)
         if schema.open and spec.discovery_share + rating.share >= 1:
@@ -428,7 +425,7 @@ def _make(
         if recorder.asked:
             raise
         fit, total = _finish(run, table, recorder, str(reason), progress)  # the attempt before failed like this as well
-    fit = settled(run.mechanism, fit, run.schema, total=total, progress=progress)
+    fit = learn_dependencies(run.mechanism.finish, fit, run.schema, total=total, progress=progress)
     quality = _rate(run, table, fit, progress)
     table.account.pay(recorder.recall_rest())  # what an earlier attempt was answered beyond this is paid as well
     receipt = run.receipt(table.account.charges)
@@ -544,7 +541,7 @@ def _plain(value: Any) -> Any:
 
 def _settings(mechanism: Mechanism) -> dict[str, Any]:
     """The settings as plain data in the form that JSON gives back, so lists for tuples."""
-    settings: dict[str, Any] = asdict(cast(Any, mechanism)) if is_dataclass(mechanism) else {}
+    settings = mechanism.settings()
     try:
         return dict(json.loads(json.dumps(settings, allow_nan=False)))
     except (TypeError, ValueError, RecursionError):

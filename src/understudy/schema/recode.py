@@ -73,7 +73,7 @@ class Recoding:
                     f"recoding of column {column!r}: {len(array)} entries for {domain[column]} codes; give one per code"
                 )
         sizes = {c: _size(self._maps[c]) if c in self._maps else size for c, size in domain.items()}
-        return Domain(sizes, [rule.merged(self._maps) for rule in domain.rules])
+        return Domain(sizes, [rule.merge_codes(self._maps) for rule in domain.rules])
 
     def apply(self, column: str, codes: NDArray[Any]) -> NDArray[Any]:
         """Merged codes of one column's codes; the array itself when the column is left alone."""

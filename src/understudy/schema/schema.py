@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.arguments import as_mapping, as_path
-from understudy.domain import Domain
+from understudy.domain import CodeGroups, Domain
 from understudy.errors import SchemaError, SettingError
 from understudy.schema.discovery.discover import Open, Words
 from understudy.schema.format.dialect import Dialect
@@ -115,14 +115,18 @@ class Schema:
                 f"column {self.open[0].name!r}: `{self.open[0].buys[0]}: discover` is bought by `synthesize`, with a "
                 "share of its budget; declare it to use the schema for anything else"
             )
+        sizes = Domain({part: size for column in self.coded for part, size in column.parts.items()})
+        return sizes.add_rules(forbidden_cells(self, sizes))
+
+    @cached_property
+    def code_groups(self) -> CodeGroups:
+        """Which codes of the columns belong together when rare ones are merged."""
         levels = {c.name: [level.groups for level in c.generalisations.values()] for c in self.coded if c.levels}
         tied = {name for rule in self.rules if isinstance(rule, Order) for name in rule.columns}
         numbers = [c for c in self.coded if isinstance(c, Measured) and not c.levels]
         # a number that is unknown outside its bounds, and not clipped, may be a code, as in `from_domain`
         axes = {c.name: c.ordinary for c in numbers if c.name in tied or c.outside != "unknown"}
-        parts = {part: size for column in self.coded for part, size in column.parts.items()}
-        sizes = Domain(parts, levels=levels, axes=axes, tied=tied)
-        return sizes.ruled(forbidden_cells(self, sizes))
+        return CodeGroups(levels, axes, tied)
 
     @property
     def rows_used(self) -> int | None:

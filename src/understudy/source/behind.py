@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from understudy.domain import Domain
+from understudy.domain import CodeGroups, Domain
 from understudy.errors import InputError
 from understudy.schema import PrivacyUnit, Schema
 
@@ -15,10 +15,11 @@ class RowsBehind:
     **Privacy.** Its text form names neither rows nor their number, and it refuses to be pickled or copied.
     """
 
-    __slots__ = ("__bought", "__domain", "__rows_public", "__rows_used", "__unit")
+    __slots__ = ("__bought", "__code_groups", "__domain", "__rows_public", "__rows_used", "__unit")
 
     def __init__(self, schema: Schema) -> None:
         self.__domain, self.__unit = schema.domain, schema.privacy_unit
+        self.__code_groups = schema.code_groups
         self.__rows_public, self.__rows_used = schema.rows, schema.rows_used
         self.__bought = tuple(column.name for column in schema.words)
 
@@ -26,6 +27,11 @@ class RowsBehind:
     def domain(self) -> Domain:
         """The coded columns: a fact of the schema."""
         return self.__domain
+
+    @property
+    def code_groups(self) -> CodeGroups:
+        """Which codes belong together when rare ones are merged: a fact of the schema."""
+        return self.__code_groups
 
     @property
     def unit(self) -> PrivacyUnit:

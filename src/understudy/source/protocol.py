@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Protocol, runtime_checkable
 
-from understudy.domain import Clique, Domain
+from understudy.domain import Clique, CodeGroups, Domain
 from understudy.schema import PrivacyUnit
 from understudy.tabulate import Counts
 
@@ -22,6 +22,11 @@ class Source(Protocol):
     @property
     def domain(self) -> Domain:
         """The coded columns: a fact of the schema."""
+        ...
+
+    @property
+    def code_groups(self) -> CodeGroups:
+        """Which codes belong together when rare ones are merged: a fact of the schema."""
         ...
 
     @property

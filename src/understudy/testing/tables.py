@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from understudy.domain import Clique, Domain
+from understudy.domain import Clique, CodeGroups, Domain
 from understudy.schema import PrivacyUnit
 from understudy.tabulate import Counts, marginals
 
@@ -29,7 +29,7 @@ class CodedSource:
         max_rows: int = 1,
         rows_public: int | None = None,
     ) -> None:
-        self.domain = Domain(sizes)
+        self.domain, self.code_groups = Domain(sizes), CodeGroups()
         self.unit = PrivacyUnit() if max_rows == 1 else PrivacyUnit("unit", max_rows)
         self.rows_public, self.rows_used = rows_public, rows_public if max_rows == 1 else None
         table = np.array(rows, dtype=np.int64).reshape(len(rows), len(self.domain))
@@ -70,7 +70,7 @@ class WordSource:
     """
 
     def __init__(self, values: Mapping[str, int], *, max_rows: int = 1, rows_public: int | None = None) -> None:
-        self.domain = Domain({})
+        self.domain, self.code_groups = Domain({}), CodeGroups()
         self.unit = PrivacyUnit() if max_rows == 1 else PrivacyUnit("unit", max_rows)
         self.rows_public, self.rows_used = rows_public, rows_public if max_rows == 1 else None
         self.words = ("w",)

@@ -58,7 +58,7 @@ def selection_trial(*, pure: bool) -> Trial:
 
     def happened(source: CodedSource) -> bool:
         table = PrivateTable(source, budget)
-        return table.select([("a",), ("b",)], against=against, rho=float(budget.capacity)) == ("a",)
+        return table.select([("a",), ("b",)], against=against, rho=float(budget.capacity)).clique == ("a",)
 
     claim, delta = (2.0, 0.0) if pure else (epsilon_of(0.5, DELTA), DELTA)
     return _trial(happened, *_with_unit({"a": 2, "b": 2}), claim, delta)

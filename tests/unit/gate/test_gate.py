@@ -12,7 +12,7 @@ import pytest
 
 from understudy.accounting import Budget
 from understudy.errors import BudgetExceeded, SchemaError, SettingError
-from understudy.gate import PrivateTable
+from understudy.gate import PrivateTable, Selection
 from understudy.gate.table import LARGEST_TABLE
 from understudy.schema import Recoding
 from understudy.testing.tables import CodedSource, SealedSource, WordSource
@@ -93,15 +93,15 @@ def test_sigma_grows_with_the_sensitivity(k, public, sigma):
 def test_select_prefers_the_marginal_that_is_farthest_off():
     private = table(Budget.of(rho=1e6))
     against = {("a",): [1, 1, 2], ("b",): [40, 0], ("c",): [2, 2]}
-    assert private.select(list(against), against=against, rho=1e6) == ("b",)
+    assert private.select(list(against), against=against, rho=1e6).clique == ("b",)
 
 
 def test_select_counts_weights_and_offsets():
     private = table(Budget.of(rho=2e6))
     against = {("a",): [1, 1, 2], ("b",): [40, 0]}
-    assert private.select(list(against), against=against, rho=1e6, offsets={("a",): -100, ("b",): 0}) == ("a",)
+    assert private.select(list(against), against=against, rho=1e6, offsets={("a",): -100, ("b",): 0}).clique == ("a",)
     against = {("a",): [2, 1, 2], ("b",): [40, 0]}
-    assert private.select(list(against), against=against, rho=5e5, weights={("a",): 1.0, ("b",): 0.0}) == ("a",)
+    assert private.select(list(against), against=against, rho=5e5, weights={("a",): 1.0, ("b",): 0.0}).clique == ("a",)
 
 
 def test_dependence_is_indif_of_each_pair():
@@ -343,3 +343,92 @@ def test_what_was_asked_before_is_checked_again():
 
     assert private.measure([Other(("b", "c"))], rho=0.01)[0].clique in (("a", "b"), ("b", "c"))
     assert type(private.measure([Other(("b", "c"))], rho=0.01)[0].clique) is tuple
+
+
+# -- what mechanisms plan with --
+
+RELATIONS = [(1, None), (3, None), (1, 4), (3, 4)]
+PURE = {"epsilon": 0.02, "delta": 0}  # little: the noise is wide, and integer noise is like that of real numbers
+BUDGETS = [{"rho": 0.7}, {"epsilon": 1.0, "delta": 1e-6}, PURE]
+
+
+def planned_with(budget, max_rows=1, rows_public=None):
+    source = CodedSource(SIZES, ROWS, max_rows=max_rows, rows_public=rows_public)
+    return PrivateTable(source, Budget.of(**budget), noise=Nought())
+
+
+@pytest.mark.parametrize(("max_rows", "rows_public"), RELATIONS)
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_rho_for_is_the_share_that_measures_with_a_sigma(budget, max_rows, rows_public):
+    private = planned_with(budget, max_rows, rows_public)
+    share = float(Budget.of(**budget).capacity) / 3
+    sigma = private.sigma(share)
+    assert private.rho_for(sigma) == pytest.approx(share, rel=1e-4)
+    assert private.measure([("a",)], rho=private.rho_for(sigma))[0].sigma == pytest.approx(sigma, rel=1e-4)
+    for wrong in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(SettingError, match="sigma"):
+            private.rho_for(wrong)
+
+
+@pytest.mark.parametrize(("budget", "ratio"), [(BUDGETS[0], math.sqrt(2 / math.pi)), (PURE, math.sqrt(1 / 2))])
+def test_expected_noise_is_the_mean_magnitude_of_the_law(budget, ratio):
+    private = planned_with(budget)
+    assert private.expected_noise(0.01) == pytest.approx(ratio * private.sigma(0.01))
+
+
+@pytest.mark.parametrize(("max_rows", "rows_public"), RELATIONS)
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_the_noise_of_dependence_scores_is_what_is_drawn(budget, max_rows, rows_public):
+    private = planned_with(budget, max_rows, rows_public)
+    share = float(Budget.of(**budget).capacity) / 3
+    expected = private.dependence_noise(2, share)
+    private.dependence([("a", "b"), ("b", "c")], rho=share)
+    scale = private.account.charges[-1].scale
+    drawn = scale if private.account.charges[-1].noise == "gaussian" else scale * math.sqrt(2)
+    assert expected == pytest.approx(drawn, rel=1e-3)  # the standard deviation of discrete Laplace noise is a bit less
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_an_allocation_costs_its_share_and_no_other_division_errs_less(budget):
+    private = planned_with(budget)
+    share, cliques = float(Budget.of(**budget).capacity), [("a", "b"), ("c",), ("a", "c")]
+    cells = [private.domain.cells(clique) for clique in cliques]
+    best = private.allocation(share)
+
+    def error(parts):
+        return sum(c * private.expected_noise(share * part) for c, part in zip(cells, parts, strict=True))
+
+    parts = best.shares(cells)
+    assert best.error(cells) == pytest.approx(error(parts), rel=1e-3)
+    assert error([parts[0] + 0.02, parts[1] - 0.02, parts[2]]) > error(parts) < error([1 / 3] * 3)
+    sigmas = [private.sigma(share * part) for part in parts]
+    weights = dict(zip(cliques, best.weights(cells), strict=True))
+    measured = private.measure(cliques, rho=share, weights=weights)
+    assert [m.sigma for m in measured] == pytest.approx(sigmas, rel=1e-6)
+
+
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_noise_halves_when_a_share_grows_by_two_to_the_weight_power(budget):
+    private = planned_with(budget)
+    share = float(Budget.of(**budget).capacity) / 5
+    assert private.sigma(share * 2**private.weight_power) == pytest.approx(private.sigma(share) / 2, rel=1e-3)
+
+
+@pytest.mark.parametrize(("max_rows", "rows_public"), RELATIONS)
+@pytest.mark.parametrize("budget", BUDGETS)
+def test_a_selection_says_what_it_cost(budget, max_rows, rows_public):
+    private = planned_with(budget, max_rows, rows_public)
+    chosen = private.select([("a",)], against=AGAINST, rho=0.01, weights={("a",): 2.0})
+    charge = private.account.charges[-1]
+    assert chosen == Selection(("a",), charge.scale, charge.sensitivity)
+    assert chosen.sensitivity == private.neighbours.marginal_l1 * 2
+    cost = chosen.epsilon if private.account.budget.pure else chosen.epsilon**2 / 8
+    assert cost == pytest.approx(0.01, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("budget", "stated"),
+    [({"rho": 0.7}, None), ({"epsilon": 1.0, "delta": 1e-6}, (1.0, 1e-6)), (PURE, (0.02, 0.0))],
+)
+def test_the_guarantee_is_the_stated_epsilon_and_delta(budget, stated):
+    assert planned_with(budget).guarantee == stated

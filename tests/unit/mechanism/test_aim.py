@@ -10,12 +10,11 @@ import pytest
 from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
-from understudy.gate import PrivateTable
-from understudy.measurement import Measurement
-from understudy.mechanism.adaptive import RoundLog, rows_guess, within
-from understudy.mechanism.aim import AIM, ablations, paper_settings
+from understudy.gate import PrivateTable, Selection
+from understudy.mechanism.aim import AIM, RoundLog, ablations, paper_settings
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.mwem import MWEM
+from understudy.model.junction_tree import cliques_within
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
 
@@ -96,14 +95,14 @@ def test_candidates_grow_with_the_budget_and_stay_within_the_limit():
 
 def test_within_agrees_with_the_small_domain_shortcut():
     domain, weights = Domain(SIZES), AIM()._cliques(Domain(SIZES))
-    assert list(within(domain, weights, [("a",)], 1.0)) == list(weights)
-    assert set(within(domain, weights, [("a", "b")], 1e-9)) == {("a",), ("b",), ("c",), ("d",), ("a", "b")}
+    assert list(cliques_within(domain, weights, [("a",)], 1.0)) == list(weights)
+    assert set(cliques_within(domain, weights, [("a", "b")], 1e-9)) == {("a",), ("b",), ("c",), ("d",), ("a", "b")}
 
 
 def test_where_nothing_fits_the_smallest_are_the_candidates():
     domain = Domain(SIZES)
     triples = {r: w for r, w in AIM()._cliques(domain).items() if len(r) == 3}
-    assert list(within(domain, triples, [], 1e-9)) == [
+    assert list(cliques_within(domain, triples, [], 1e-9)) == [
         ("a", "b", "c")
     ]  # 18 cells and 4 for d; the others have 28 and up
 
@@ -148,17 +147,11 @@ def test_round_log_keeps_the_last_candidacy():
     table = _table()
     model = AIM().fit(table, rho=1.0).model
     for candidates in ([("a",), ("b",)], [("a",)], [("a",)]):
-        log.selected(table, ("a",), candidates=candidates, offsets={("a",): 1.0, ("b",): 2.0}, before=model, share=0.3)
+        offsets = {("a",): 1.0, ("b",): 2.0}
+        log.add_round(Selection(("a",), 0.5, 1.0), candidates=candidates, offsets=offsets, before=model, share=0.3)
     entries = log.entries([("zz",)])
     assert [entry.get("last", np.array([])).tolist() for entry in entries] == [[], [1], [], [0]]
     assert ["model" in entry for entry in entries] == [False, True, False, True]
-
-
-def test_rows_guess_is_the_inverse_variance_mean():
-    small = Measurement(("a",), np.array([10, 20]), 1.0)
-    large = Measurement(("b",), np.array([5, 5, 5, 5]), 2.0)
-    assert rows_guess([small, large]) == pytest.approx((30 / 2 + 20 / 16) / (1 / 2 + 1 / 16))
-    assert rows_guess([Measurement(("a",), np.array([-9, 0]), 1.0)]) == 1.0
 
 
 @pytest.mark.parametrize("name", ablations())

@@ -3,10 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.domain import Domain
+from understudy.domain import CodeGroups, Domain
 from understudy.errors import InputError, SettingError
 from understudy.measurement import Measurement
-from understudy.mechanism.compress import all_re_expressed, compress, re_express
+from understudy.mechanism.compress import compress
+from understudy.model.generate import re_express, re_express_all
 from understudy.schema import Recoding, Schema
 
 DOMAIN = Domain({"a": 5, "b": 2, "c": 3})
@@ -24,33 +25,34 @@ def test_codes_below_three_sigma_become_one_code_at_the_end() -> None:
 
 
 def test_an_axis_is_halved_as_long_as_there_are_enough_rows() -> None:
-    domain = Domain({"day": 8}, axes={"day": 6}, tied=["day"])  # six bins, then two codes that have no place among them
+    domain = Domain({"day": 8})
+    groups = CodeGroups(axes={"day": 6}, tied=["day"])  # six bins, then two codes that have no place among them
     days = measured("day", 90, 80, 4, 3, 70, 0, 2, 50)
-    assert compress(domain, [days]).merged("day") == [[0], [1], [2, 3], [4], [5], [7], [6]]
-    assert compress(domain, [days], once=True).merged("day") == [[0], [1], [2, 3], [4, 5], [7], [6]]
-    assert compress(domain, [measured("day", *[900.0] * 8)], once=True) == Recoding.identity()
-    assert compress(domain, [measured("day", *[-1.0] * 8)]).merged("day") == [[0, 1, 2, 3, 4, 5], [6, 7]]
+    assert compress(domain, [days], groups).merged("day") == [[0], [1], [2, 3], [4], [5], [7], [6]]
+    assert compress(domain, [days], groups, once=True).merged("day") == [[0], [1], [2, 3], [4, 5], [7], [6]]
+    assert compress(domain, [measured("day", *[900.0] * 8)], groups, once=True) == Recoding.identity()
+    assert compress(domain, [measured("day", *[-1.0] * 8)], groups).merged("day") == [[0, 1, 2, 3, 4, 5], [6, 7]]
     assert compress(Domain({"day": 8}), [days]).merged("day") == [[0], [1], [4], [7], [2, 3, 5, 6]]
 
 
 def test_rare_bins_that_hold_many_rows_become_intervals_of_their_axis() -> None:
-    domain = Domain({"day": 9}, axes={"day": 8})
+    domain, groups = Domain({"day": 9}), CodeGroups(axes={"day": 8})
     days = measured("day", 100, 100, 20, 25, 28, 22, 29, 25, 3)
-    assert compress(domain, [days]).merged("day") == [[0], [1], [2, 3, 4, 5, 6, 7, 8]]
-    assert compress(domain, [days], many=0.5).merged("day") == [[0], [1], [2, 3, 4, 5, 6, 7, 8]]
-    joined = compress(domain, [days], many=0.4)
+    assert compress(domain, [days], groups).merged("day") == [[0], [1], [2, 3, 4, 5, 6, 7, 8]]
+    assert compress(domain, [days], groups, many=0.5).merged("day") == [[0], [1], [2, 3, 4, 5, 6, 7, 8]]
+    joined = compress(domain, [days], groups, many=0.4)
     assert joined.merged("day") == [[0], [1], [2, 3], [4, 5], [6, 7], [8]]
     assert joined.intervals("day", 8) == 8
-    assert compress(domain, [days]).intervals("day", 8) == 0
+    assert compress(domain, [days], groups).intervals("day", 8) == 0
     assert Recoding.identity().intervals("day", 8) == 0
 
 
 def test_codes_have_no_axis_unless_an_order_rule_says_so() -> None:
     codes = Schema.from_domain({"a": 5, "b": 40})
-    assert [codes.domain.axis(column) for column in "ab"] == [0, 0]
+    assert [codes.code_groups.axis(column) for column in "ab"] == [0, 0]
     tied = Schema.from_dict(
         codes.to_dict() | {"understudy": {"privacy_unit": "row", "rules": [{"order": ["a", "b"]}]}}
-    ).domain
+    ).code_groups
     assert [tied.axis(column) for column in "ab"] == [5, 40]
 
 
@@ -112,11 +114,11 @@ def test_a_pair_is_re_expressed_along_both_axes() -> None:
 def test_untouched_columns_and_later_measurements_stay_as_they_are() -> None:
     recoding = Recoding({"a": np.array([0, 1, 1, 1, 1])})
     before, other, after = measured("a", 9, 1, 1, 1, 1), measured("b", 7, 6), Measurement(("a", "b"), np.ones(4), 2.0)
-    settled = all_re_expressed(DOMAIN, [before, other, after], recoding)
+    settled = re_express_all(DOMAIN, [before, other, after], recoding)
     assert settled[1] is other
     assert settled[2] is after
     assert settled[0].values == pytest.approx([9, 2])
-    assert all_re_expressed(DOMAIN, settled, recoding)[0] is settled[0]
+    assert re_express_all(DOMAIN, settled, recoding)[0] is settled[0]
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -125,4 +127,4 @@ def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(InputError, match="query"):
         re_express(DOMAIN, twice, recoding)
     with pytest.raises(InputError, match="'a'"):
-        all_re_expressed(DOMAIN, [measured("a", 1, 2, 3)], recoding)
+        re_express_all(DOMAIN, [measured("a", 1, 2, 3)], recoding)

@@ -7,11 +7,11 @@ import pandas as pd
 import pytest
 
 import understudy as us
-from understudy.domain import Domain
+from understudy.domain import CodeGroups, Domain
 from understudy.errors import SettingError
 from understudy.gate.randomness import insecure
 from understudy.measurement import Measurement
-from understudy.mechanism.aim import AIM, _roomy
+from understudy.mechanism.aim import AIM, _fit_into
 from understudy.mechanism.compress import compress
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.schema import Schema
@@ -92,10 +92,10 @@ def test_the_hierarchy_carries_what_rare_values_share(mechanism, plain, grouped)
 def test_rare_codes_go_up_the_hierarchy_as_far_as_they_must():
     counts = Measurement(("c",), np.array([90, 3, 3, 1, 0, 2, 1, 0]), 1.0)
     fine, coarse = np.array([0, 1, 1, 2, 2, 3, 3, 3]), np.array([0, 0, 0, 1, 1, 1, 1, 1])
-    domain = Domain({"c": 8}, levels={"c": [fine, coarse]})
-    assert compress(domain, [counts], threshold=4).merged("c") == [[0], [1, 2], [3, 4, 5, 6, 7]]
-    lonely = Domain({"c": 8}, levels={"c": [fine]})
-    assert compress(lonely, [counts], threshold=2).merged("c")[:1] == [[0]]
+    domain, groups = Domain({"c": 8}), CodeGroups({"c": [fine, coarse]})
+    assert compress(domain, [counts], groups, threshold=4).merged("c") == [[0], [1, 2], [3, 4, 5, 6, 7]]
+    lonely = CodeGroups({"c": [fine]})
+    assert compress(domain, [counts], lonely, threshold=2).merged("c")[:1] == [[0]]
     assert compress(Domain({"c": 8}), [counts], threshold=4).merged("c") == [[0], [1, 2, 3, 4, 5, 6, 7]]
 
 
@@ -127,12 +127,12 @@ def test_candidates_that_merging_lets_in_stay_within_what_the_preflight_counted(
     assert mechanism.footprint(declared).memory_bytes >= 32 * room
     assert room >= 6 * 10_000
     merged = Domain(dict.fromkeys("abcdef", 1400))
-    kept = _roomy(merged, mechanism._cliques(merged), room)
+    kept = _fit_into(merged, mechanism._cliques(merged), room)
     assert sum(map(merged.cells, kept)) <= room
     assert {("a",), ("f",)} <= set(kept)
     pairs = [clique for clique in kept if len(clique) == 2]
     assert 0 < len(pairs) <= 15
     small = Domain(dict.fromkeys("abc", 9))
-    assert _roomy(small, mechanism._cliques(small), mechanism._room(small)) == mechanism._cliques(small)
+    assert _fit_into(small, mechanism._cliques(small), mechanism._room(small)) == mechanism._cliques(small)
     wide = PrivSyn().footprint(declared).memory_bytes
     assert wide >= 100 * 15 * PrivSyn().pair_cells

@@ -13,7 +13,7 @@ from understudy.accounting.convert import rho_of
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
 from understudy.gate import PrivateTable
-from understudy.mechanism.mst import MST, paper_settings, sized
+from understudy.mechanism.mst import MST, paper_settings, weights_by_size
 from understudy.testing.contract import CHECKS, check_extremes
 from understudy.testing.tables import CodedSource, SealedSource
 
@@ -76,10 +76,10 @@ def test_all_of_the_budget_is_spent_in_the_stated_parts():
 
 def test_larger_tables_get_less_noise_and_weights_have_mean_square_one():
     domain = Domain({"a": 8, "b": 27})
-    weights = sized(domain, [("a",), ("b",)], 1 / 3)
+    weights = weights_by_size(domain, [("a",), ("b",)], 1 / 3)
     assert weights["b",] / weights["a",] == pytest.approx(1.5)
     assert np.mean(np.square(list(weights.values()))) == pytest.approx(1)
-    assert sized(domain, [], 1 / 3) == {}
+    assert weights_by_size(domain, [], 1 / 3) == {}
     fit, _ = fitted(MST(), {"a": 8, "b": 27}, np.zeros((9, 2), int))
     sigma = {m.clique: m.sigma for m in fit.measurements[:2]}  # others may follow
     assert sigma["a",] / sigma["b",] == pytest.approx(1.5)

@@ -16,15 +16,16 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
 from understudy.gate import PrivateTable
-from understudy.mechanism.nist_mst import NistMST, equation_5_1
-from understudy.mechanism.public_cliques import (
+from understudy.mechanism.nist_mst import (
+    NistMST,
+    choose_cliques,
     conditional_error,
+    equation_5_1,
+    leave_out_large,
     maximum_spanning_tree,
     mutual_information,
     pair_information,
-    public_cliques,
     public_tree,
-    within,
 )
 from understudy.schema import Schema
 from understudy.tabulate import marginals
@@ -105,7 +106,7 @@ def _connected(edges):
 def test_triples_that_the_tree_does_not_explain_are_added():
     public = CodedSource(SIZES, star())
     assert set(public_tree(public)) > {("a", "b"), ("a", "c")}
-    chosen = public_cliques(public)
+    chosen = choose_cliques(public)
     triples = [clique for clique in chosen if len(clique) == 3]
     assert triples
     errors = {}
@@ -117,7 +118,7 @@ def test_triples_that_the_tree_does_not_explain_are_added():
     assert min(errors.values()) >= 0.1
     for triple in triples:
         assert sum(set(pair) < set(triple) for pair in chosen if len(pair) == 2) == 3
-    assert public_cliques(public, error=1.99) == public_tree(public)
+    assert choose_cliques(public, error=1.99) == public_tree(public)
 
 
 def test_forced_cliques_come_first_in_the_tree_and_are_not_listed_twice():
@@ -125,7 +126,7 @@ def test_forced_cliques_come_first_in_the_tree_and_are_not_listed_twice():
     assert pair_information(public)["a", "e"] < 0.01
     tree = public_tree(public, keep=[("a", "e", "d")])
     assert sum(set(pair) < {"a", "d", "e"} for pair in tree) == 2
-    chosen = public_cliques(public, keep=[("b", "a")])
+    chosen = choose_cliques(public, keep=[("b", "a")])
     assert ("a", "b") not in chosen
     assert ("b", "a") not in chosen
 
@@ -133,9 +134,9 @@ def test_forced_cliques_come_first_in_the_tree_and_are_not_listed_twice():
 def test_cliques_that_are_too_large_go_with_the_pair_that_closes_their_triangle():
     domain = Domain({"a": 5, "b": 5, "c": 5, "d": 50})
     cliques = [("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"), ("a", "b", "c"), ("c", "d"), ("a", "c", "d")]
-    kept = within(domain, cliques, 1000)
+    kept = leave_out_large(domain, cliques, 1000)
     assert kept == [("a", "b"), ("a", "c"), ("a", "d"), ("b", "c"), ("a", "b", "c")]
-    assert within(domain, cliques, 125) == [("a", "b"), ("a", "c")]  # limits are exclusive, as in the paper
+    assert leave_out_large(domain, cliques, 125) == [("a", "b"), ("a", "c")]  # limits are exclusive, as in the paper
 
 
 # -- the mechanism -----------------------------------------------------------------------------------------------------
@@ -147,18 +148,18 @@ def frame(rows):
 
 def test_prepared_keeps_cliques_and_no_rows():
     schema = Schema.from_domain(SIZES)
-    made = NistMST(public=frame(star()), keep=[(("a", "e"), 6)]).prepared(schema)
+    made = NistMST(public=frame(star()), keep=[(("a", "e"), 6)]).prepare(schema)
     assert made.public is None
     assert made.public_name == "a frame"
     assert json.loads(json.dumps(asdict(made)))["cliques"]
     assert NistMST(**json.loads(json.dumps(asdict(made)))) == made
-    assert made.prepared(schema) == made
+    assert made.prepare(schema) == made
 
 
 def test_the_public_table_is_named_by_its_file(tmp_path):
     path = tmp_path / "colorado.csv"
     frame(star(50)).to_csv(path, index=False)
-    assert NistMST(public=path).prepared(Schema.from_domain(SIZES)).public_name == "colorado.csv"
+    assert NistMST(public=path).prepare(Schema.from_domain(SIZES)).public_name == "colorado.csv"
 
 
 def test_a_public_source_needs_no_schema():
@@ -238,14 +239,14 @@ def test_nothing_to_measure_after_merging_buys_a_second_look():
 def test_without_a_public_table_nothing_is_spent():
     schema = Schema.from_domain(SIZES)
     with pytest.raises(SettingError, match="--public"):
-        NistMST().prepared(schema)
+        NistMST().prepare(schema)
     table = PrivateTable(SealedSource(SIZES, star(5)), Budget.of(rho=1.0))
     with pytest.raises(SettingError, match="public"):
         NistMST().fit(table, rho=1.0)
     with pytest.raises(SchemaError):
         NistMST(cliques=[("a", "nope")]).fit(table, rho=1.0)
     with pytest.raises(SchemaError):
-        NistMST(public=frame(star(9)), keep=[("nope",)]).prepared(schema)
+        NistMST(public=frame(star(9)), keep=[("nope",)]).prepare(schema)
     assert table.account.charges == ()
 
 

@@ -9,10 +9,9 @@ import pytest
 from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
-from understudy.gate import PrivateTable
+from understudy.gate import Allocation, PrivateTable
 from understudy.mechanism import mechanism_named
-from understudy.mechanism.dense import Spread, combined, dense_marginals, shrunk
-from understudy.mechanism.privsyn import PrivSyn
+from understudy.mechanism.privsyn import PrivSyn, choose_pairs, join_pairs, shrink_scores
 from understudy.model.gum import GumModel
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
@@ -22,8 +21,8 @@ SCORES = {("a", "b"): 50, ("a", "c"): 300, ("b", "c"): 5}
 SIZES = {"a": 3, "b": 2, "c": 4, "d": 2}
 
 
-def gaussian(rho: float) -> Spread:
-    return Spread.of(math.sqrt(1 / (2 * rho)), pure=False)
+def gaussian(rho: float) -> Allocation:
+    return Allocation(math.sqrt(1 / (math.pi * rho)))
 
 
 def rows(count: int) -> list[list[int]]:
@@ -49,7 +48,7 @@ def test_the_worked_example_of_shares() -> None:
 
 
 def test_shares_of_laplace_noise_are_least_too() -> None:
-    spread, cells = Spread.of(math.sqrt(2), pure=True), [6, 20, 100]
+    spread, cells = Allocation(1.0, 1), [6, 20, 100]
     shares = spread.shares(cells)
     assert spread.error(cells) == pytest.approx(sum(c / share for c, share in zip(cells, shares, strict=True)))
     other = [shares[0] + 0.01, shares[1] - 0.01, shares[2]]
@@ -58,7 +57,7 @@ def test_shares_of_laplace_noise_are_least_too() -> None:
 
 @pytest.mark.parametrize(("rho", "chosen"), [(1.0, [("a", "c"), ("a", "b")]), (0.01, [("a", "c")]), (0.001, [])])
 def test_the_worked_example_of_choosing(rho: float, chosen: list) -> None:
-    assert dense_marginals(SCORES, CELLS, gaussian(rho)) == chosen
+    assert choose_pairs(SCORES, CELLS, gaussian(rho)) == chosen
 
 
 def test_the_worked_errors_of_choosing() -> None:
@@ -71,14 +70,14 @@ def test_the_worked_errors_of_choosing() -> None:
 
 
 def test_choosing_stops_at_the_least_gain_and_the_most_cells() -> None:
-    assert dense_marginals(SCORES, CELLS, gaussian(1.0), least_gain=100) == [("a", "c")]
-    assert dense_marginals(SCORES, CELLS, gaussian(1.0), most_cells=20) == [("a", "c")]
-    assert dense_marginals(SCORES, CELLS, gaussian(1.0), most_cells=19) == [("a", "b")]
-    assert dense_marginals({}, {}, gaussian(1.0)) == []
+    assert choose_pairs(SCORES, CELLS, gaussian(1.0), least_gain=100) == [("a", "c")]
+    assert choose_pairs(SCORES, CELLS, gaussian(1.0), most_cells=20) == [("a", "c")]
+    assert choose_pairs(SCORES, CELLS, gaussian(1.0), most_cells=19) == [("a", "b")]
+    assert choose_pairs({}, {}, gaussian(1.0)) == []
 
 
 def test_choosing_passes_over_what_is_not_admissible() -> None:
-    chosen = dense_marginals(SCORES, CELLS, gaussian(1.0), admissible=lambda pairs: ("a", "c") not in pairs)
+    chosen = choose_pairs(SCORES, CELLS, gaussian(1.0), admissible=lambda pairs: ("a", "c") not in pairs)
     assert chosen == [("a", "b")]
 
 
@@ -86,27 +85,31 @@ def test_shrinking_takes_out_the_variance_of_the_noise() -> None:
     rng = np.random.default_rng(2)
     truth = rng.gamma(2.0, 100.0, 3000)
     noisy = {(str(i), "x"): float(score) for i, score in enumerate(truth + rng.normal(0, 150, 3000))}
-    better = np.array(list(shrunk(noisy, 150.0).values()))
+    better = np.array(list(shrink_scores(noisy, 150.0).values()))
     assert np.square(better - truth).mean() < 0.6 * 150**2
     assert better.var() == pytest.approx(truth.var() ** 2 / (truth.var() + 150**2), rel=0.15)
-    assert shrunk(noisy, 1e9) == pytest.approx(dict.fromkeys(noisy, float(np.mean(list(noisy.values())))))
-    assert shrunk(noisy, 1e-9) == pytest.approx(noisy)
-    assert shrunk(SCORES, 0.0) == pytest.approx(SCORES)
+    assert shrink_scores(noisy, 1e9) == pytest.approx(dict.fromkeys(noisy, float(np.mean(list(noisy.values())))))
+    assert shrink_scores(noisy, 1e-9) == pytest.approx(noisy)
+    assert shrink_scores(SCORES, 0.0) == pytest.approx(SCORES)
 
 
 def test_pairs_become_the_largest_small_cliques() -> None:
     domain = Domain(dict.fromkeys("abcdef", 4))
     every = list(combinations("abcd", 2))
-    assert combined(domain, [*every, ("d", "e"), ("e", "f")], most_cells=256) == [tuple("abcd"), ("d", "e"), ("e", "f")]
-    smaller = combined(domain, every, most_cells=64)
+    assert join_pairs(domain, [*every, ("d", "e"), ("e", "f")], most_cells=256) == [
+        tuple("abcd"),
+        ("d", "e"),
+        ("e", "f"),
+    ]
+    smaller = join_pairs(domain, every, most_cells=64)
     assert smaller == [("a", "b", "c"), ("a", "b", "d"), ("c", "d")]
-    assert combined(domain, every, most_cells=63) == every
-    assert combined(domain, [("b", "a")]) == [("a", "b")]
+    assert join_pairs(domain, every, most_cells=63) == every
+    assert join_pairs(domain, [("b", "a")]) == [("a", "b")]
 
 
 def test_a_clique_shares_at_most_two_columns_with_those_before() -> None:
     domain = Domain(dict.fromkeys("abcdef", 2))
-    cliques = combined(domain, list(combinations("abcdef", 2)), most_cells=16)
+    cliques = join_pairs(domain, list(combinations("abcdef", 2)), most_cells=16)
     used: set[str] = set()
     for clique in (clique for clique in cliques if len(clique) > 2):
         assert len(used & set(clique)) <= 2
@@ -118,7 +121,7 @@ def test_a_clique_shares_at_most_two_columns_with_those_before() -> None:
 def test_a_dense_graph_of_many_columns_is_combined_in_little_time() -> None:
     domain = Domain({f"c{i:03}": 2 + i % 3 for i in range(60)})
     pairs = list(combinations(domain, 2))
-    covered = {pair for clique in combined(domain, pairs) for pair in combinations(clique, 2)}
+    covered = {pair for clique in join_pairs(domain, pairs) for pair in combinations(clique, 2)}
     assert covered == set(pairs)
 
 
@@ -219,17 +222,19 @@ def test_settings_out_of_range_are_named(settings: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mechanism", "setting"),
+    ("mechanism", "setting", "words"),
     [
-        *(("privsyn", name) for name in ("one_way_share", "dependence_share", "threshold", "least_gain", "limit_mib")),
-        *(("privsyn", name) for name in ("clique_cells", "pair_cells", "most_cells")),
-        ("gaussian", "max_mib"),
-        ("gaussian", "max_cells"),
+        *(("privsyn", name, "a number above 0 and below 1") for name in ("one_way_share", "dependence_share")),
+        *(("privsyn", name, "a number of at least 0") for name in ("threshold", "least_gain")),
+        *(("privsyn", name, "a whole number of at least 1") for name in ("clique_cells", "pair_cells", "most_cells")),
+        ("privsyn", "limit_mib", "a number above 0"),
+        ("gaussian", "max_mib", "a number above 0"),
+        ("gaussian", "max_cells", "a whole number of at least 1"),
     ],
 )
 @pytest.mark.parametrize("value", ["x", None, [1], {"a": 1}, float("inf")], ids=str)
-def test_settings_of_a_wrong_kind_are_named(mechanism: str, setting: str, value: object) -> None:
-    with pytest.raises(SettingError, match=f"{setting}: give a number of at least 0"):
+def test_settings_of_a_wrong_kind_are_named(mechanism: str, setting: str, words: str, value: object) -> None:
+    with pytest.raises(SettingError, match=f"^{mechanism}.{setting}: give {words}$"):
         mechanism_named(mechanism, **{setting: value})
 
 

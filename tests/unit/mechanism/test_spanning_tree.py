@@ -14,10 +14,10 @@ from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism.spanning_tree import (
     IndependentPairs,
-    eligible,
-    joinable,
-    kept_cliques,
+    count_joins,
+    eligible_pairs,
     largest_forest,
+    parse_kept,
     spanning_tree,
 )
 from understudy.testing.tables import CodedSource
@@ -96,10 +96,10 @@ def test_columns_of_forced_cliques_are_connected_already():
 
 def test_constant_columns_and_large_pairs_are_no_candidates():
     domain = Domain({"a": 10, "b": 1, "c": 9, "d": 2})
-    assert eligible(domain, 20) == [("a", "d"), ("c", "d")]
-    assert joinable(domain, [], 20) == 2
-    assert joinable(domain, [("a", "c", "d")], 20) == 0
-    assert joinable(domain, [], 19) == 1
+    assert eligible_pairs(domain, 20) == [("a", "d"), ("c", "d")]
+    assert count_joins(domain, [], 20) == 2
+    assert count_joins(domain, [("a", "c", "d")], 20) == 0
+    assert count_joins(domain, [], 19) == 1
 
 
 def test_no_tree_could_be_larger_than_the_bound():
@@ -110,7 +110,7 @@ def test_no_tree_could_be_larger_than_the_bound():
         bound = sum(largest_forest(domain, 200)) if max(sizes.values()) > 1 else 0
         part = {c: c for c in domain}
         cells = 0
-        for pair in sorted(eligible(domain, 200), key=domain.cells, reverse=True):
+        for pair in sorted(eligible_pairs(domain, 200), key=domain.cells, reverse=True):
             if part[pair[0]] != part[pair[1]]:
                 cells += domain.cells(pair)
                 part = {c: part[pair[0]] if p == part[pair[1]] else p for c, p in part.items()}
@@ -138,10 +138,10 @@ def test_independent_pairs_are_the_product_and_a_mapping():
 
 
 def test_forced_cliques_in_every_form_and_through_json():
-    assert kept_cliques({("a", "b"): 2}) == ((("a", "b"), 2.0),)
-    assert kept_cliques([["a", "b"], [["c", "d", "e"], 3]]) == ((("a", "b"), 1.0), (("c", "d", "e"), 3.0))
-    again = kept_cliques([("a", "b"), (("c",), 0.5)])
-    assert kept_cliques([[list(clique), weight] for clique, weight in again]) == again
+    assert parse_kept({("a", "b"): 2}) == ((("a", "b"), 2.0),)
+    assert parse_kept([["a", "b"], [["c", "d", "e"], 3]]) == ((("a", "b"), 1.0), (("c", "d", "e"), 3.0))
+    again = parse_kept([("a", "b"), (("c",), 0.5)])
+    assert parse_kept([[list(clique), weight] for clique, weight in again]) == again
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_forced_cliques_in_every_form_and_through_json():
 )
 def test_forced_cliques_that_make_no_sense(keep):
     with pytest.raises(SettingError, match="keep"):
-        kept_cliques(keep)
+        parse_kept(keep)

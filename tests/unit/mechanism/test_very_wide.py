@@ -37,5 +37,5 @@ def test_a_run_does_not_ask_what_cannot_be_counted(rows, name, tmp_path):
 
 def test_what_may_be_asked_is_a_fact_of_the_columns(rows):
     table = PrivateTable(CodedSource(WIDE, rows), Budget.of(rho=1.0))
-    assert table.askable(("a",))
-    assert not table.askable(("a", "b"))
+    assert table.can_measure(("a",))
+    assert not table.can_measure(("a", "b"))

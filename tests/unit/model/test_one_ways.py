@@ -5,9 +5,10 @@ import pytest
 
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.mechanism.compress import all_re_expressed, compress
+from understudy.mechanism.compress import compress
 from understudy.model import estimate
-from understudy.model.tree import fitted_one_ways, nearest
+from understudy.model.generate import re_express_all
+from understudy.model.tree import fit_one_ways, nearest
 
 DOMAIN = Domain({"a": 6, "b": 2, "c": 9})
 
@@ -24,8 +25,8 @@ def test_agrees_with_the_engine_over_merged_codes(total):
     raw = noisy(1)
     recoding = compress(DOMAIN, raw)
     assert recoding.maps  # or the re-expressed tables would not be exercised
-    merged, tables = recoding.recode(DOMAIN), all_re_expressed(DOMAIN, raw, recoding)
-    counts, rows = fitted_one_ways(merged, tables, total=total)
+    merged, tables = recoding.recode(DOMAIN), re_express_all(DOMAIN, raw, recoding)
+    counts, rows = fit_one_ways(merged, tables, total=total)
     model = estimate(merged, tables, total=total, tolerance=1e-9)
     assert rows == pytest.approx(model.total)
     for column in merged:
@@ -34,7 +35,7 @@ def test_agrees_with_the_engine_over_merged_codes(total):
 
 def test_two_looks_at_a_column_are_averaged_by_precision():
     looks = [Measurement(("b",), np.array([10, 30]), 1.0), Measurement(("b",), np.array([30, 10]), 3.0)]
-    counts, rows = fitted_one_ways(Domain({"b": 2}), looks)
+    counts, rows = fit_one_ways(Domain({"b": 2}), looks)
     assert rows == pytest.approx(40.0)
     assert counts["b"] == pytest.approx([12.0, 28.0])
 

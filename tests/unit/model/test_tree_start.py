@@ -7,8 +7,9 @@ import pytest
 
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.mechanism.compress import all_re_expressed, compress
+from understudy.mechanism.compress import compress
 from understudy.model import estimate
+from understudy.model.generate import re_express_all
 from understudy.model.tree import tree_start
 
 DOMAIN = Domain({"a": 3, "b": 4, "c": 2, "d": 3})
@@ -68,5 +69,5 @@ def test_re_expressed_one_ways_are_understood():
     ones = [Measurement(("b",), np.array([900, 10, 800, 20]), 30.0)]
     recoding = compress(DOMAIN, ones)
     merged = recoding.recode(DOMAIN)
-    start = tree_start(merged, all_re_expressed(DOMAIN, ones, recoding))
+    start = tree_start(merged, re_express_all(DOMAIN, ones, recoding))
     assert start.project(("b",)) * 1730 == pytest.approx([900, 800, 30], rel=1e-6)

@@ -11,9 +11,9 @@ import pytest
 import understudy as us
 from understudy.accounting import Budget, Receipt
 from understudy.accounting.neighbours import Neighbours
-from understudy.errors import InputError, OutputError, SettingError
+from understudy.errors import InputError, OutputError, ReleaseError, SettingError
 from understudy.gate.randomness import insecure
-from understudy.mechanism import Fit
+from understudy.model.fit import Fit, Generator
 from understudy.model.product import ProductModel
 from understudy.release.pack import pack, unpack
 from understudy.schema import Recoding, Schema
@@ -190,3 +190,34 @@ def test_reasons_for_missing_mean_the_same_after_saving(tmp_path):
     assert made.to_pylist() == again.to_pylist()
     assert loaded.schema.to_dict() == schema.to_dict()
     assert list(loaded.schema.column("pain").missing) == list(missing)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "settings", "generator"),
+    [
+        ("independent", {}, Generator("product")),
+        ("mst", {}, Generator("tree")),
+        ("mst", {"generator": "gum"}, Generator("gum")),
+        ("gaussian", {"max_mib": 3.0}, Generator("pgm", 3.0)),
+        ("aim", {"rounds": 1.0}, Generator("pgm")),
+    ],
+)
+def test_a_release_says_how_its_model_was_made_and_is_replicated_without_its_mechanism(
+    mechanism, settings, generator, tmp_path
+):
+    made(mechanism=mechanism, **settings).save(tmp_path / "r")
+    loaded = us.Release.load(tmp_path / "r")
+    assert loaded.generator == generator
+    unknown = replace(loaded, mechanism="long gone", settings={"of": "another version"})
+    one, other = unknown.replicates(2, rows=20, seed=1)
+    assert one.num_rows == other.num_rows == 20
+    with pytest.raises(SettingError, match="no replicates"):
+        replace(loaded, generator=None).replicates(2)
+
+
+@pytest.mark.parametrize("wrong", [{"name": "gan"}, {"name": "pgm", "limit_mib": "80"}, {"limit_mib": -1}, {"x": 1}])
+def test_a_generator_that_no_run_writes_is_noticed(wrong, tmp_path, monkeypatch):
+    monkeypatch.setattr(Generator, "to_dict", lambda generator: wrong)
+    made().save(tmp_path / "r")
+    with pytest.raises(ReleaseError):
+        us.Release.load(tmp_path / "r")

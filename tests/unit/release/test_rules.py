@@ -10,7 +10,7 @@ import understudy as us
 from understudy.domain import Domain, Forbidden
 from understudy.errors import SchemaError, SettingError
 from understudy.gate.randomness import insecure
-from understudy.mechanism.spanning_tree import beside_rules
+from understudy.mechanism.spanning_tree import leave_room_for_rules
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.release import rows as making
@@ -256,9 +256,9 @@ def test_a_rule_ties_its_columns_together_in_the_tree_and_in_every_model():
 def test_pairs_that_would_make_the_model_large_beside_rules_are_left_for_smaller_ones():
     ties = [Forbidden(pair, lambda: np.zeros((300, 300), bool)) for pair in (("a", "b"), ("c", "d"))]
     domain = Domain({**dict.fromkeys("abcd", 300), "e": 2}, ties)
-    left = beside_rules(domain, [("a", "c"), ("b", "e")], [("b", "d")])
+    left = leave_room_for_rules(domain, [("a", "c"), ("b", "e")], [("b", "d")])
     assert left == [("b", "e")]
-    assert beside_rules(Domain(dict.fromkeys("abcd", 300)), [("a", "c")], [("b", "d")]) == [("a", "c")]
+    assert leave_room_for_rules(Domain(dict.fromkeys("abcd", 300)), [("a", "c")], [("b", "d")]) == [("a", "c")]
 
 
 def test_a_rule_that_hardly_any_value_obeys_gives_up_in_words():

@@ -158,7 +158,7 @@ def test_nothing_but_counts_comes_out() -> None:
     for leave in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(InputError, match="never written or copied"):
             leave(source)
-    shown = {"counts", "domain", "rows_public", "rows_used", "unit", "values", "words"}
+    shown = {"code_groups", "counts", "domain", "rows_public", "rows_used", "unit", "values", "words"}
     assert {name for name in dir(source) if not name.startswith("_")} == shown
     with pytest.raises(SchemaError, match="values are being bought"):
         source.values("a")

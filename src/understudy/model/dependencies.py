@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.mechanism.protocol import Fit, Mechanism
+from understudy.model.fit import Fit
 from understudy.model.protocol import Model
 from understudy.progress import Progress, silent
 from understudy.schema import Recoding, Schema
@@ -15,38 +16,40 @@ from understudy.schema.kinds.coded import Coded
 from understudy.schema.rules.rule import Dependency
 from understudy.schema.rules.zeros import dependency_cells
 
-_TELLS = 0.1
-"""In nats: how far a row of the table must be from the column's own shares to say what it determines."""
+_DISTINCT = 0.1
+"""In nats: how far a row of the table must be from the column's own shares to show what it determines."""
 
 
-def unstated(schema: Schema) -> list[Dependency]:
+def unstated_dependencies(schema: Schema) -> list[Dependency]:
     """The dependencies whose values are to be learned."""
     return [rule for rule in schema.rules if isinstance(rule, Dependency) and rule.stated(schema) is None]
 
 
-def settled(mechanism: Mechanism, fit: Fit, schema: Schema, *, total: float | None, progress: Progress = silent) -> Fit:
-    """The fit with every dependency of the schema honoured: each is learned, then the model is estimated again.
+def learn_dependencies(
+    finish: Callable[..., Fit], fit: Fit, schema: Schema, *, total: float | None, progress: Progress = silent
+) -> Fit:
+    """Learn each dependency whose values the schema does not state from the model, and fit the model again with it.
 
     **Privacy.** Post-processing: it reads the model and the measurements.
 
     Args:
-        mechanism: what made the fit.
+        finish: makes a fit of measurements, as `Mechanism.finish` does.
         fit: a first fit, free of these dependencies.
         schema: with the rules.
         total: the number of rows, where it is public.
         progress: told about each step.
     """
     domain = schema.domain
-    for rule in unstated(schema):
-        values = determined(fit.model, fit.recoding, schema, rule)
+    for rule in unstated_dependencies(schema):
+        values = find_determined(fit.model, fit.recoding, schema, rule)
         codes = fit.recoding.apply(rule.determines, np.arange(domain[rule.determines])).astype(np.int64)
-        domain = domain.ruled([dependency_cells(domain, rule, values, codes)])
-        again = mechanism.finish(domain, fit.measurements, recoding=fit.recoding, total=total, progress=progress)
+        domain = domain.add_rules([dependency_cells(domain, rule, values, codes)])
+        again = finish(domain, fit.measurements, recoding=fit.recoding, total=total, progress=progress)
         fit = replace(again, rounds=fit.rounds)
     return fit
 
 
-def determined(model: Model, recoding: Recoding, schema: Schema, rule: Dependency) -> NDArray[np.int64]:
+def find_determined(model: Model, recoding: Recoding, schema: Schema, rule: Dependency) -> NDArray[np.int64]:
     """By code of the given columns (flat, in the rule's order, as declared) the merged code that they determine.
 
     Codes that were merged may determine different values: they are dealt out, so that the merged code's shares come out
@@ -69,11 +72,11 @@ def determined(model: Model, recoding: Recoding, schema: Schema, rule: Dependenc
     for group in np.flatnonzero((members > 1) & (table.sum(axis=1) > 0)):
         first, last = np.searchsorted(sorted_places, [group, group + 1])
         mine = order[first:last][~free[order[first:last]]]
-        found[mine] = _dealt(table[group], len(mine))
+        found[mine] = _deal_out(table[group], len(mine))
     return found
 
 
-def _dealt(row: NDArray[np.float64], members: int) -> NDArray[np.int64]:
+def _deal_out(row: NDArray[np.float64], members: int) -> NDArray[np.int64]:
     """What each of so many codes determines, in runs of neighbours, in proportion to the row."""
     ends = np.cumsum(row) / row.sum() * members
     possible = np.flatnonzero(row > 0)
@@ -92,10 +95,10 @@ def _most_likely(table: NDArray[np.float64]) -> NDArray[np.int64]:
     shares = rows / np.where(mass > 0, mass, 1.0)[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         terms = shares * np.log(shares / (own / max(own.sum(), 1e-300)))
-    tells = np.where(shares > 0, terms, 0.0).sum(axis=1) > _TELLS
+    distinct = np.where(shares > 0, terms, 0.0).sum(axis=1) > _DISTINCT
     found = np.where(mass > 0, shares.argmax(axis=1), -1)
-    left = own - np.bincount(found[tells], mass[tells], minlength=len(own))
-    for row in np.flatnonzero(~tells & (mass > 0))[np.argsort(-mass[~tells & (mass > 0)], kind="stable")]:
+    left = own - np.bincount(found[distinct], mass[distinct], minlength=len(own))
+    for row in np.flatnonzero(~distinct & (mass > 0))[np.argsort(-mass[~distinct & (mass > 0)], kind="stable")]:
         found[row] = int(np.where(rows[row] > 0, left, -np.inf).argmax())
         left[found[row]] -= mass[row]
     return found.astype(np.int64)

@@ -10,7 +10,7 @@ from understudy.domain import Domain
 from understudy.errors import SchemaError
 from understudy.gate import PrivateTable
 from understudy.gate.selection import FixedMarginals
-from understudy.gate.table import Counted
+from understudy.gate.table import CountCache
 from understudy.schema import Recoding
 from understudy.testing.spy import Spy
 from understudy.testing.tables import CodedSource
@@ -111,7 +111,7 @@ def test_what_was_asked_of_one_coding_is_looked_at_again_in_another():
 
 
 def test_room_is_counted_in_cells_and_first_come_stays():
-    kept = Counted(room=5)
+    kept = CountCache(room=5)
     kept.put(("a",), np.array([1, 2, 3]))
     kept.put(("b", "a"), np.arange(6))
     kept.put(("b",), np.array([7, 8]))
@@ -121,12 +121,12 @@ def test_room_is_counted_in_cells_and_first_come_stays():
 
 
 def test_what_is_kept_is_a_copy_that_cannot_be_changed_and_does_not_show():
-    kept, counts = Counted(), np.array([5, 2**40])
+    kept, counts = CountCache(), np.array([5, 2**40])
     kept.put(("a",), counts)
     counts[0] = 9
     assert kept.get(("a",)).tolist() == [5, 2**40]
     assert not kept.get(("a",)).flags.writeable
-    assert repr(kept) == "Counted()"
+    assert repr(kept) == "CountCache()"
 
 
 def test_scores_are_the_same_with_kept_tables():

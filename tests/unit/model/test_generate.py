@@ -9,7 +9,8 @@ from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism import mechanism_named
-from understudy.mechanism.generate import generated
+from understudy.model.fit import Generator
+from understudy.model.generate import generate
 from understudy.schema import Recoding
 from understudy.testing.tables import CodedSource
 
@@ -32,7 +33,7 @@ def test_either_generator_takes_what_either_mechanism_measured(name: str, genera
     rows = [[int(a), int(a) + int(rng.integers(2)), int(rng.integers(2))] for a in rng.integers(2, size=2000)]
     table = PrivateTable(CodedSource(SIZES, rows), Budget.of(rho=2.0))
     fit = mechanism_named(name).fit(table, rho=2.0)
-    model = generated(generator, DOMAIN, fit.measurements, fit.recoding)
+    model = generate(generator, DOMAIN, fit.measurements, recoding=fit.recoding).model
     assert model.kind == kind
     assert model.total == pytest.approx(2000, abs=50)
     assert model.project(("a", "b"))[0, 2] + model.project(("a", "b"))[1, 0] < 40
@@ -48,16 +49,18 @@ def test_the_spanning_tree_can_be_generated_by_updates() -> None:
 
 
 def test_both_generators_find_the_same_tables() -> None:
-    gum, pgm = (generated(name, DOMAIN, pairs(), Recoding.identity(), total=1000) for name in ("gum", "pgm"))
+    gum, pgm = (
+        generate(name, DOMAIN, pairs(), recoding=Recoding.identity(), total=1000).model for name in ("gum", "pgm")
+    )
     for clique in (("a", "b"), ("b", "c"), ("c", "a")):
         assert gum.project(clique) == pytest.approx(pgm.project(clique), abs=3)
 
 
 def test_a_tree_that_is_too_large_is_left_to_updates() -> None:
-    assert generated("pgm", DOMAIN, pairs(), Recoding.identity(), limit_mib=1e-6).kind == "gum"
-    assert generated("pgm", DOMAIN, pairs(), Recoding.identity(), limit_mib=1.0).kind == "graphical"
+    assert generate(Generator("pgm", 1e-6), DOMAIN, pairs(), recoding=Recoding.identity()).model.kind == "gum"
+    assert generate(Generator("pgm", 1.0), DOMAIN, pairs(), recoding=Recoding.identity()).model.kind == "graphical"
 
 
 def test_an_unknown_generator_is_named() -> None:
     with pytest.raises(SettingError, match=r"'gan'.*pgm, gum"):
-        generated("gan", DOMAIN, [], Recoding.identity())
+        generate("gan", DOMAIN, [], recoding=Recoding.identity())

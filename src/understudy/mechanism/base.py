@@ -1,0 +1,197 @@
+"""What every mechanism is: settings, a fit through the gate, and a finish from whatever was measured.
+
+A mechanism is a subclass of `Mechanism` with its settings as annotated fields and a `fit`:
+
+```python
+class Mine(Mechanism):
+    \"\"\"Measures every column with half of the budget, and every pair with the rest.\"\"\"
+
+    name = "mine"
+    ones: Share = 0.5
+
+    def fit(self, table, *, rho, progress=silent):
+        ones = table.measure(one_way(table.domain), rho=self.ones * rho)
+        pairs = table.measure(combinations(table.domain, 2), rho=(1 - self.ones) * rho)
+        return self.conclude(table, [*ones, *pairs], progress=progress)
+```
+
+Everything else has a default here. A package offers its mechanism under the entry point `understudy.mechanisms`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import combinations
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, dataclass_transform, get_type_hints
+
+from pydantic import ConfigDict, Field, ValidationError
+from pydantic.dataclasses import dataclass as validated_dataclass
+
+from understudy.arguments import plain_setting, setting_error
+from understudy.domain import Clique, Domain
+from understudy.gate import PrivateTable
+from understudy.measurement import Measurement
+from understudy.model.fit import Fit, Generator
+from understudy.model.generate import generate
+from understudy.progress import Progress, silent
+from understudy.schema import Recoding, Schema
+
+Share: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
+"""A part of the budget, between 0 and 1."""
+
+Positive: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative: TypeAlias = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What a run will need, worked out from the schema and the settings alone.
+
+    Attributes:
+        memory_bytes: the most memory the mechanism holds beside the coded rows.
+        disk_bytes: the most room its measurements take when written down.
+    """
+
+    memory_bytes: int
+    disk_bytes: int
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, Field))
+class Mechanism(ABC):
+    """Base of all mechanisms: a frozen, keyword-only dataclass of settings, each checked against its type.
+
+    **Privacy.** A mechanism touches rows only through the `PrivateTable` it is given; it draws no noise, keeps no
+    account, prints nothing and opens no file.
+
+    Raises:
+        SettingError: naming the setting that is unknown or of the wrong kind.
+    """
+
+    name: ClassVar[str]
+    """The name in the registry, on the command line and in the release."""
+
+    pure: ClassVar[bool] = True
+    """Whether it can run under pure DP (delta = 0)."""
+
+    generator: str = "pgm"
+    """What makes the model of the measurements; a mechanism that lets users choose has a setting of this name."""
+
+    workload: str | None = None
+    """Which marginals matter, where there is a setting of this name; the quality of a run is measured on them."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        validated_dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", strict=True))(cls)
+        validate = cls.__init__
+
+        def initialise(self: Mechanism, **settings: Any) -> None:
+            try:
+                validate(self, **{name: plain_setting(value) for name, value in settings.items()})
+            except ValidationError as error:
+                kinds = get_type_hints(cls, include_extras=True)
+                known = {setting.name: kinds[setting.name] for setting in fields(cls)}  # type: ignore[arg-type]
+                raise setting_error(cls.name, known, error) from None
+
+        cls.__init__ = initialise  # type: ignore[assignment, method-assign]
+
+    @abstractmethod
+    def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
+        """Select and measure through the gate, then `conclude`.
+
+        Args:
+            table: the rows behind the gate.
+            rho: the share of the table's budget that may be spent.
+            progress: told about each step.
+        """
+
+    def finish(
+        self,
+        domain: Domain,
+        measurements: Sequence[Measurement],
+        *,
+        recoding: Recoding,
+        total: float | None = None,
+        progress: Progress = silent,
+    ) -> Fit:
+        """Make the best model of these measurements, at no cost; also what an interrupted run is finished by.
+
+        Args:
+            domain: the declared domain.
+            measurements: any part of what `fit` would have measured, as the gate returned it.
+            recoding: the merged codes that were in force for the last of them.
+            total: the number of rows, where it is public.
+            progress: told about each step.
+        """
+        return generate(self.make_generator(), domain, measurements, recoding=recoding, total=total, progress=progress)
+
+    def conclude(
+        self,
+        table: PrivateTable,
+        measurements: Sequence[Measurement],
+        *,
+        rounds: Sequence[Mapping[str, Any]] = (),
+        progress: Progress = silent,
+    ) -> Fit:
+        """Finish a run: the model of all its measurements.
+
+        Args:
+            table: the rows behind the gate, with the codes merged that were merged in the end.
+            measurements: all of them, as the gate returned them.
+            rounds: what the release says about choices and rounds.
+            progress: told about each step.
+        """
+        fit = self.finish(
+            table.declared_domain,
+            measurements,
+            recoding=table.recoding,
+            total=table.rows_public,
+            progress=progress,
+        )
+        return replace(fit, rounds=rounds)
+
+    def make_generator(self) -> Generator:
+        """The generator that the settings name."""
+        return Generator(self.generator)
+
+    def settings(self) -> dict[str, Any]:
+        """The settings by name."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    # Hooks: what only some mechanisms have.
+
+    def plan(self, domain: Domain) -> dict[Clique, float]:
+        """All measurements with their weights, where they are fixed in advance; else none.
+
+        The gate then calibrates their Gaussian noise together by the exact privacy curve. `fit` measures exactly these,
+        with these weights; codes may be merged in between.
+        """
+        return {}
+
+    def prepare(self, schema: Schema) -> Self:
+        """The mechanism with what it learns from public sources, and without those: it keeps no rows.
+
+        Raises:
+            InputError: before anything is spent: settings do not fit the schema, or a source cannot be read.
+        """
+        return self
+
+    def public_tables(self) -> dict[str, Any]:
+        """By the name that the receipt gives them, tables that the custodian declares public.
+
+        A table is a frame, a path or a source; None once `prepare` has learned from it.
+        """
+        return {}
+
+    def footprint(self, domain: Domain) -> Footprint:
+        """What a run will need, before anything is spent: a few copies of the planned tables, or of all pairs."""
+        cliques = self.plan(domain) or [*one_way(domain), *combinations(domain, 2)]
+        cells = sum(map(domain.cells, cliques))
+        return Footprint(memory_bytes=100 * cells + (64 << 20), disk_bytes=16 * cells + 512 * (len(cliques) + 1))
+
+
+def one_way(domain: Domain) -> list[Clique]:
+    """The cliques of single columns."""
+    return [(column,) for column in domain]

@@ -1,0 +1,134 @@
+"""A mechanism of another package, thirty lines long: every command, the contract and the audit take it."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import pandas as pd
+import pytest
+
+import understudy as us
+from understudy.errors import Paid, SettingError
+from understudy.gate import PrivateTable
+from understudy.model import generate
+from understudy.testing.audit import Trial, check_claim
+from understudy.testing.contract import CHECKS
+from understudy.testing.tables import CodedSource
+
+SOURCE = '''
+from itertools import combinations
+
+from understudy.mechanism import Mechanism, one_way
+from understudy.mechanism.base import Share
+from understudy.progress import Step, silent
+
+
+class Strongest(Mechanism):
+    """Measure every column and the most dependent pair.
+
+    **Privacy.** Three questions to the gate, whose shares add up to `rho`.
+
+    Attributes:
+        ones: the part of the budget for the columns; half of the rest chooses the pair, half measures it.
+    """
+
+    name = "strongest"
+    ones: Share = 0.5
+
+    def fit(self, table, *, rho, progress=silent):
+        progress(Step("measure", 0.0, "columns and a pair"))
+        left = rho * (1 - self.ones)
+        measured = table.measure(one_way(table.domain), rho=rho - left)
+        scores = table.dependence(combinations(table.domain, 2), rho=left / 2)
+        if scores:
+            measured += table.measure([max(scores, key=scores.get)], rho=left / 2)
+        return self.conclude(table, measured, progress=progress)
+'''
+"""All that the other package holds."""
+
+ROWS = pd.DataFrame({"a": [0, 1, 2] * 200, "b": [0, 1, 1] * 200, "c": [0, 1, 2, 3] * 150})
+SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 4})
+
+
+@pytest.fixture(autouse=True)
+def strongest(tmp_path_factory, monkeypatch):
+    """The package, installed in a folder of its own: its module, and the metadata by which it offers a mechanism."""
+    folder = tmp_path_factory.mktemp("site-packages")
+    (folder / "outside_package.py").write_text(SOURCE)
+    info = folder / "outside_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[understudy.mechanisms]\nstrongest = outside_package:Strongest\n")
+    monkeypatch.syspath_prepend(folder)
+    yield import_module("outside_package").Strongest
+    del sys.modules["outside_package"]
+
+
+def test_it_is_thirty_lines():
+    assert len(SOURCE.strip().splitlines()) <= 30
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_it_passes_the_contract(strongest, check):
+    check(strongest())
+
+
+def test_it_is_synthesised_saved_sampled_answered_and_replicated(tmp_path):
+    release = us.synthesize(ROWS, SCHEMA, rho=20.0, mechanism="strongest", ones=0.25, output=tmp_path / "r.release")
+    assert (release.mechanism, release.settings) == ("strongest", {"ones": 0.25})
+    loaded = us.Release.load(tmp_path / "r.release")
+    assert {m.clique for m in loaded.measurements} == {("a",), ("b",), ("c",), ("a", "b")}
+    assert loaded.answer({"a": 1, "b": 1}).value == pytest.approx(200, abs=30)
+    assert len(loaded.sample(50, seed=1, as_="pandas")) == 50
+    one, other = loaded.replicates(2, rows=30, seed=1)
+    assert one.num_rows == other.num_rows == 30
+    assert loaded.bounds("all-2way")
+
+
+def test_its_settings_are_checked():
+    with pytest.raises(SettingError, match=r"strongest.ones: give a number above 0 and below 1"):
+        us.synthesize(ROWS, SCHEMA, rho=1.0, mechanism="strongest", ones=1.5)
+    with pytest.raises(SettingError, match="its settings are: ones"):
+        us.synthesize(ROWS, SCHEMA, rho=1.0, mechanism="strongest", twos=0.5)
+
+
+def test_an_interrupted_run_of_it_is_resumed(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(generate, "estimate", lambda *given, **rest: 1 / 0)
+        with pytest.raises(Paid):
+            us.synthesize(ROWS, SCHEMA, rho=2.0, mechanism="strongest", output=tmp_path / "r")
+    release = us.resume(tmp_path / "r.partial", output=tmp_path / "r")
+    assert len(release.measurements) == 4
+    assert us.Release.load(tmp_path / "r").mechanism == "strongest"
+
+
+def test_the_commands_take_it(shell, tmp_path):
+    ROWS.to_csv(tmp_path / "rows.csv", index=False)
+    SCHEMA.save(tmp_path / "rows.schema.yaml")
+    given = ("-s", tmp_path / "rows.schema.yaml", "--epsilon", 2, "--delta", 1e-6)
+    assert (
+        shell("synthesize", tmp_path / "rows.csv", *given, "-m", "strongest", "-o", tmp_path / "r.release", "-q") == 0
+    )
+    assert shell("report", tmp_path / "r.release", "-o", tmp_path / "report.html") == 0
+    assert "strongest" in (tmp_path / "report.html").read_text()
+    assert shell("bundle", tmp_path / "r.release", "-o", tmp_path / "bundle") == 0
+    assert list((tmp_path / "bundle").iterdir())
+    assert shell("plan", tmp_path / "rows.schema.yaml", "--people", 600, "-m", "strongest") == 0
+
+
+def test_the_audit_finds_no_more_than_it_claims_and_refuses_too_small_a_claim(strongest):
+    """One unit more or less in a cell; the event is that its noisy count is positive."""
+    budget = us.Budget.of(epsilon=20.0, delta=0)
+
+    def happened(rows):
+        table = PrivateTable(CodedSource({"a": 2, "b": 2}, rows), budget)
+        fit = strongest().fit(table, rho=float(budget.capacity))
+        return next(m for m in fit.measurements if m.clique == ("a",)).values[1] > 0
+
+    def trial(claim):
+        return Trial(lambda: happened([[0, 0], [1, 1]]), lambda: happened([[0, 0]]), claim, 0.0, runs=300)
+
+    check_claim(trial(20.0))
+    with pytest.raises(AssertionError, match="claimed 1"):
+        check_claim(trial(1.0))
