@@ -50,6 +50,9 @@ def replaying(answers: list[Any]) -> Iterator[None]:
 
     def released(table: PrivateTable, answer: Any) -> Any:
         expect(left, "on the second table the gate was asked more than on the first")
+        expect(
+            _kind(left[0]) == _kind(answer), "on the second table the gate was asked something else than on the first"
+        )
         return original(table, copy(left.pop(0)))
 
     with patch.object(PrivateTable, "_released", released):
@@ -107,6 +110,11 @@ def told(error: BaseException) -> str:
     chain = [error.__cause__, error.__context__] if error.__cause__ or error.__context__ else []
     words = [type(error).__name__, str(error), repr(error.args), *getattr(error, "__notes__", [])]
     return "\n".join([*words, *(told(link) for link in chain if link is not None)])
+
+
+def _kind(answer: Any) -> Any:
+    """Which question an answer is to, as far as the answer tells: its type, and the cliques that were measured."""
+    return [measurement.clique for measurement in answer] if isinstance(answer, list) else type(answer)
 
 
 def _bytes(stream: TextIOWrapper) -> bytes:
