@@ -1,11 +1,11 @@
-"""Every test has a book and data folder of its own: none may touch those of the person who runs it."""
+"""Every test has a ledger and data folder of its own: none may touch those of the person who runs it."""
 
 from __future__ import annotations
 
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -26,6 +26,16 @@ if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     with suppress(OSError):
         compiled.mkdir(parents=True, exist_ok=True)
         os.environ.setdefault("NUMBA_CACHE_DIR", str(compiled))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The ledger of fixtures that several tests share: they are made before a test has one of its own."""
+    folder = tmp_path_factory.mktemp("shared")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERSTUDY_LEDGER", str(folder / "ledger.db"))
+        patch.setenv("UNDERSTUDY_BOOK", str(folder))
+        yield
 
 
 @pytest.fixture(autouse=True)
