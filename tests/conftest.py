@@ -1,4 +1,4 @@
-"""Every test has noise, a book and a data folder of its own.
+"""Every test has noise, a ledger and a data folder of its own.
 
 **Noise.** Random bits of the operating system are replaced by a sequence that depends on the test's name alone, not on
 what ran before: in this process, in forked ones and in Python processes that a test starts. The package itself runs as
@@ -89,6 +89,16 @@ def pytest_fixture_setup(
 def seed() -> Callable[[str | None], AbstractContextManager[None]]:
     """Draw all random bits within a block from the sequence of another label."""
     return seed_by
+
+
+@pytest.fixture(autouse=True, scope="session")
+def shared_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The ledger of fixtures that several tests share: they are made before a test has one of its own."""
+    folder = tmp_path_factory.mktemp("shared")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("UNDERSTUDY_LEDGER", str(folder / "ledger.db"))
+        patch.setenv("UNDERSTUDY_BOOK", str(folder))
+        yield
 
 
 @pytest.fixture(autouse=True)

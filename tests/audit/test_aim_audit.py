@@ -123,13 +123,13 @@ def annealing_by_true_counts(patch):
 
 def last_round_unpaid(patch):
     """What is left of the budget is used and not charged."""
-    original = PrivateTable._pay
+    original = Account.pay
 
-    def pay(table, charges):
-        if table.account.remaining - sum(charge.rho for charge in charges) > 0.2:
-            original(table, charges)
+    def pay(account, charges):
+        if account.remaining - sum(charge.rho for charge in charges) > 0.2:
+            original(account, charges)
 
-    patch.setattr(PrivateTable, "_pay", pay)
+    patch.setattr(Account, "pay", pay)
 
 
 def noise_too_small(patch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from understudy.accounting import Budget, Receipt
+from understudy.accounting.budget import Account
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded
 from understudy.gate import PrivateTable
@@ -55,13 +56,13 @@ def test_annealing_that_reads_true_counts_is_caught():
 
 
 def test_an_unpaid_last_round_is_caught(monkeypatch):
-    original = PrivateTable._pay
+    original = Account.pay
 
-    def pay(table, charges):
-        if float(table.account.remaining) > 0.1:
-            original(table, charges)
+    def pay(account, charges):
+        if float(account.remaining) > 0.1:
+            original(account, charges)
 
-    monkeypatch.setattr(PrivateTable, "_pay", pay)
+    monkeypatch.setattr(Account, "pay", pay)
     with pytest.raises(AssertionError, match="rho"):
         check_spending(AIM(rounds=1.0))
 

@@ -56,6 +56,8 @@ def replay_answers(answers: list[Any]) -> Iterator[None]:
 
     def released(table: PrivateTable, answer: Any) -> Any:
         expect(left, "the gate was called more often on the second table than on the first")
+        same = _question(left[0]) == _question(answer)
+        expect(same, "the gate was asked something else on the second table than on the first")
         return original(table, copy(left.pop(0)))
 
     with patch.object(PrivateTable, "_released", released):
@@ -126,6 +128,11 @@ def describe_error(error: BaseException) -> str:
     chain = [error.__cause__, error.__context__] if error.__cause__ or error.__context__ else []
     words = [type(error).__name__, str(error), repr(error.args), *getattr(error, "__notes__", [])]
     return "\n".join([*words, *(describe_error(link) for link in chain if link is not None)])
+
+
+def _question(answer: Any) -> Any:
+    """Which question an answer is to, as far as the answer shows: its type, and the cliques that were measured."""
+    return [measurement.clique for measurement in answer] if isinstance(answer, list) else type(answer)
 
 
 def _written(stream: TextIOWrapper) -> bytes:
