@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 import understudy as us
-from understudy.errors import Paid, SettingError
+from understudy.errors import RunInterrupted, SettingError
 from understudy.gate import PrivateTable
 from understudy.model import generate
 from understudy.testing.audit import Trial, check_claim
@@ -96,9 +96,10 @@ def test_its_settings_are_checked():
 def test_an_interrupted_run_of_it_is_resumed(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(generate, "estimate", lambda *given, **rest: 1 / 0)
-        with pytest.raises(Paid):
+        with pytest.raises(RunInterrupted):
             us.synthesize(ROWS, SCHEMA, rho=2.0, mechanism="strongest", output=tmp_path / "r")
-    release = us.resume(tmp_path / "r.partial", output=tmp_path / "r")
+    (one,) = us.Ledger().reservations()
+    release = us.resume(one.run, output=tmp_path / "r")
     assert len(release.measurements) == 4
     assert us.Release.load(tmp_path / "r").mechanism == "strongest"
 
@@ -115,6 +116,10 @@ def test_the_commands_take_it(shell, tmp_path):
     assert shell("bundle", tmp_path / "r.release", "-o", tmp_path / "bundle") == 0
     assert list((tmp_path / "bundle").iterdir())
     assert shell("plan", tmp_path / "rows.schema.yaml", "--people", 600, "-m", "strongest") == 0
+    lines = ("data: rows.csv", "schema: rows.schema.yaml", "budget: {rho: 1}", "mechanism: strongest")
+    (tmp_path / "run.yaml").write_text("\n".join(lines))
+    assert shell("run", tmp_path / "run.yaml", "-o", tmp_path / "out", "-q") == 0
+    assert shell("run", tmp_path / "run.yaml", "--rehearse", "-o", tmp_path / "rehearsed", "-q") == 0
 
 
 def test_the_audit_finds_no_more_than_it_claims_and_refuses_too_small_a_claim(strongest):
