@@ -98,7 +98,7 @@ def read_settings(metric: Metric, given: Mapping[str, Any]) -> Any:
     try:
         return metric.settings(**values)
     except ValidationError as error:
-        raise setting_error(metric.name, kinds, error) from None
+        raise setting_error(metric.name, get_type_hints(metric.settings, include_extras=True), error) from None
 
 
 def choose_metrics(metrics: Sequence[str] | None, settings: Given) -> list[str]:

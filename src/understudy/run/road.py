@@ -315,8 +315,6 @@ def resolve(spec: RunSpec) -> Run:
     budget = purchase_budget(schema, spec.discovery_share, epsilon=spec.epsilon, delta=spec.delta, rho=spec.rho)
     if spec.rows is not None:
         as_whole("rows", spec.rows, least=1)
-    if not isinstance(spec.mechanism, str) and (isinstance(spec.mechanism, type) or not hasattr(spec.mechanism, "fit")):
-        raise SettingError('mechanism: give a name such as "mst" (`understudy mechanisms` lists them), or a mechanism')
     check_noise(spec.noise)
     find_compiler_cache()
     mechanism = mechanism_named(spec.mechanism, **spec.settings)

@@ -158,7 +158,7 @@ def test_columns_that_one_table_lacks(real: Any, people: Any) -> None:
         (["mgd"], {"mgd": {"level": {"city": "land"}}}, "no level 'land'"),
         (["mgd"], {"mgd": {"nope": 1}}, "no setting 'nope'"),
         (["workload"], {"workload": {"weight": "city"}}, "not numeric"),
-        (["ml_efficacy"], {"ml_efficacy": {"models": ["oracle"]}}, "choose among"),
+        (["ml_efficacy"], {"ml_efficacy": {"models": ["oracle"]}}, "give one of logistic"),
         (["workload"], {"mgd": {}}, "not among the metrics"),
     ],
 )
@@ -194,7 +194,7 @@ def test_one_value_stands_for_a_list_of_one(real: Any, people: Any) -> None:
     table = Rows.of(real.head(50), people)
     one, listed = (measure(table, table, people, ["workload"], {"workload": {"ways": w}}) for w in (2, [np.int64(2)]))
     assert one == listed
-    with pytest.raises(SettingError, match=r"workload.ways: give a whole number, or several as \[A, B\]"):
+    with pytest.raises(SettingError, match=r"workload.ways: give a whole number of at least 1, or several as \[A, B\]"):
         measure(table, table, people, ["workload"], {"workload": {"ways": "x"}})
 
 
@@ -268,5 +268,5 @@ def test_the_example_of_how_to_add_a_metric_is_a_metric(
     near, far = (scored("total_variation", real, table_of(1500, seed=2, noise=noise), people) for noise in (0, 0.9))
     assert near.value < far.value < 1.0
     assert {part.name for part in far.parts} == set(people.domain)
-    with pytest.raises(SettingError, match=r"total_variation\.most: give a number of at least 1"):
+    with pytest.raises(SettingError, match=r"total_variation\.most: give a whole number of at least 1"):
         read_settings(module.METRIC, {"most": 0})

@@ -37,5 +37,5 @@ def test_of_many_values_the_commonest_have_a_term_and_the_others_one():
 def test_of_few_values_each_has_one():
     assert data().terms.shape[1] == 60 + 2
     assert data().notes == ()
-    with pytest.raises(SettingError, match=r"pmse\.terms: give a number of at least 1"):
+    with pytest.raises(SettingError, match=r"pmse\.terms: give a whole number of at least 1"):
         read_settings(METRICS["pmse"], {"terms": 0})

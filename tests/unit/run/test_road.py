@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import namedtuple
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import pandas as pd
 import polars as pl
@@ -171,18 +170,12 @@ def test_a_declared_number_of_rows_makes_neighbours_replace():
     assert release.default_rows == release.model.total == 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class Picky:
+class Picky(Independent):
     """A mechanism that needs Gaussian noise and has settings."""
 
-    name: ClassVar[str] = "picky"
-    pure: ClassVar[bool] = False
+    name = "picky"
+    pure = False
     level: object = 1
-
-    plan = Independent.plan
-    fit = Independent.fit
-    finish = Independent.finish
-    footprint = Independent.footprint
 
 
 DOOMED = {
