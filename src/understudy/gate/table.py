@@ -281,7 +281,8 @@ class PrivateTable:
     Args:
         source: the rows.
         budget: what may be spent.
-        noise: "exact" (ours) or "opendp", or an object with the same two methods.
+        noise: "exact" (ours) or "opendp", or an object with the same two methods; a method `choose` of it makes
+            selections in place of `exponential_mechanism`. Runs that are recorded take a name.
         journal: where payments and measurements are written the moment they exist.
         plan: sigma of each measurement, for a run that fixed all of them in advance under a "pld" budget; each may be
             made once, and nothing else.
@@ -467,7 +468,8 @@ class PrivateTable:
         keep = not isinstance(against, FixedMarginals)
         distances.update(distances_of(self._counts(list(given), keep=keep), given))
         scores, unit = whole_scores([distances[clique] for clique in wanted], weight, offset)
-        chosen = exponential_mechanism(scores, Fraction(charge.scale) / (2 * sensitivity * unit))
+        rate = Fraction(charge.scale) / (2 * sensitivity * unit)
+        chosen = getattr(self.__noise, "choose", exponential_mechanism)(scores, rate)
         return self._released(wanted[chosen])
 
     @in_turn
