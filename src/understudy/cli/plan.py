@@ -108,7 +108,7 @@ def _aligned(table: list[tuple[str, ...]]) -> list[str]:
 
 _NOTES = (
     "Errors are of the cells of measured columns and pairs, from runs on made-up tables of this shape: mostly within",
-    "about 25 %. Other pairs are only as right as these make them, which depends on your table.",
+    "a third. Other pairs are only as right as these make them, which depends on your table.",
     "The smallest group is three standard deviations of the noise: a smaller one cannot be told from none.",
 )
 

@@ -55,14 +55,14 @@ MODEL_MIB = 0.5
 FEW = 3
 """A mechanism that measures in at most so many calls is quick, and is tried on more columns."""
 
-TABLES, RUNS = 100, 3
+TABLES, RUNS = 60, 3
 """A quick mechanism is tried on one made-up table after another until so many columns and pairs were compared, or so
 often; a slow one once."""
 
 VISIBLE = 3.0
 """A group stands out from noise from so many standard deviations on."""
 
-MANY = 40
+MANY = 25
 """Columns above which the footprint of a mechanism with tables of three columns is worked out for a part of them."""
 
 _CELL_BYTES = 12  # a cell of a table while it is read and coded: the text or number, and its code
