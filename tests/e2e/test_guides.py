@@ -88,7 +88,8 @@ def test_budget(after):
         epsilon, coin, tenth = row
         if f"epsilon {epsilon}\n" in said:
             assert f"held at 50 % becomes at most {coin} %, one held at 10 % at most {tenth} %" in said
-    assert said.count("recommended: ") == 3
+    assert said.count("recommended: ") == 4
+    assert "epsilon for groups of 200 people within 10 %" in said
 
 
 def test_rules(tmp_path):

@@ -11,7 +11,7 @@ from understudy.cli.console import Json, tell
 from understudy.errors import SettingError
 
 if TYPE_CHECKING:
-    from understudy.planning import Line, Plan
+    from understudy.planning import Accuracy, Line, Plan
 
 _HEADER = ("mechanism", "error, one column", "error, pair", "pairs", "smallest group", "in a pair", "memory", "time")
 
@@ -21,29 +21,39 @@ def plan(
     people: Annotated[
         str | None, typer.Option(help="About how many people, e.g. ~20000; not the true count. Default: declared rows.")
     ] = None,
-    epsilon: Annotated[str, typer.Option(help="Budgets to compare.")] = "0.5,1,2",
+    epsilon: Annotated[
+        str | None, typer.Option(help="Budgets to compare. Default: 0.5,1,2, or what --accuracy needs.")
+    ] = None,
     delta: Annotated[
         float | None, typer.Option(help="Default: a power of ten of at most 1 / (10 people), at most 1e-6; 0 is pure.")
     ] = None,
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="Which to compare.")] = "independent,mst,aim",
+    accuracy: Annotated[
+        str | None,
+        typer.Option(help="How right groups must be, e.g. 200:10%: shows the epsilon that each mechanism needs."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show what to expect of a release, by budget and mechanism. Reads no data and costs nothing.
 
-    Errors are in people: the mean absolute error of the cells of measured columns and pairs. Facts that the schema
-    leaves to be bought are assumed, and the assumptions printed. Example:
+    The mechanisms themselves are run on made-up rows of this schema. Errors are in people: the mean absolute error of
+    the cells of measured columns and pairs. With --accuracy 200:10% the plan says which epsilon is needed so that
+    groups of 200 people and more are right within 10 %, 95 times in 100. Facts that the schema leaves to be bought are
+    assumed, and the assumptions printed. Example:
 
     understudy plan people.schema.yaml --people ~20000 --epsilon 0.5,1,2
     """
+    from understudy.planning import Accuracy
     from understudy.planning import plan as make_plan
     from understudy.schema import Schema
 
     made = make_plan(
         Schema.load(schema),
         people=None if people is None else _people(people),
-        epsilons=_numbers(epsilon),
+        epsilons=None if epsilon is None else _numbers(epsilon),
         delta=delta,
         mechanisms=[name.strip() for name in mechanism.split(",") if name.strip()],
+        accuracy=None if accuracy is None else Accuracy.parse(accuracy),
     )
     tell(_words(made), made.to_dict(), as_json=as_json)
 
@@ -66,37 +76,55 @@ def _numbers(text: str) -> list[float]:
 def _words(made: Plan) -> str:
     each = "" if made.rows_each == 1 else f", at most {made.rows_each} rows each (errors are in rows)"
     lines = [f"{made.columns} columns, about {made.people} people{each}; delta {made.delta:g}. No data was read."]
+    if made.accuracy is not None:
+        lines += ["", *_needed(made.accuracy, made.needed)]
     for epsilon, odds in made.odds.items():
         name, reason = made.recommended[epsilon]
         table = [_HEADER, *(_cells(line) for line in made.lines if line.epsilon == epsilon)]
-        widths = [max(len(row[i]) for row in table) for i in range(len(_HEADER))]
-        lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}"]
-        lines += ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table]
+        lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}", *_aligned(table)]
         lines.append(f"  recommended: {name} ({reason})")
     lines += ["", *_NOTES]
     if made.assumed:
         lines.append(f"Assumed: {'; '.join(made.assumed)}.")
-    if any(line.expected is None for line in made.lines):
-        lines.append("?: not predicted; the mechanism is another package's.")
+    if refused := [line.mechanism for line in made.lines if line.memory_bytes is None]:
+        lines.append(f"Refused: columns of so many codes are too large for {', '.join(dict.fromkeys(refused))}.")
     return "\n".join(lines)
 
 
+def _needed(accuracy: Accuracy, needed: dict[str, tuple[float | None, float | None]]) -> list[str]:
+    """The epsilon that each mechanism needs for an accuracy."""
+    rows = [
+        (name, *("none up to 20" if epsilon is None else f"{epsilon:g}" for epsilon in both))
+        for name, both in needed.items()
+    ]
+    title = f"epsilon for groups of {accuracy.people} people within {100 * accuracy.within:g} %, 95 times in 100"
+    return [title, *_aligned([("mechanism", "groups of one column", "of a measured pair"), *rows])]
+
+
+def _aligned(table: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
+    return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table]
+
+
 _NOTES = (
-    "Errors are of the cells of measured columns and pairs, by simulation on made-up tables of this shape: mostly",
-    "within about 20 %. Other pairs are only as right as these make them: no plan can tell that.",
+    "Errors are of the cells of measured columns and pairs, from runs on made-up tables of this shape: mostly within",
+    "a third. Other pairs are only as right as these make them, which depends on your table.",
     "The smallest group is three standard deviations of the noise: a smaller one cannot be told from none.",
 )
 
 
 def _cells(line: Line) -> tuple[str, ...]:
     found = line.expected
-    memory = "?" if line.memory_bytes is None else f"{line.memory_bytes / 2**20:.0f} MiB"
-    time = _duration(line.seconds)
-    if found is None:
-        return (line.mechanism, *"?????", memory, time)
-    pair, pairs = ("-", "-") if found.two_way is None else (f"{found.two_way:.3g}", str(found.pairs))
+    pair, pairs = ("-", "-") if found.two_way is None else (f"{found.two_way:.2g}", str(found.pairs))
     groups = _whole(found.group), _whole(found.pair_group)
-    return (line.mechanism, f"{found.one_way:.3g}", pair, pairs, *groups, memory, time)
+    return (line.mechanism, f"{found.one_way:.2g}", pair, pairs, *groups, _memory(line), _duration(line.seconds))
+
+
+def _memory(line: Line) -> str:
+    if line.memory_bytes is None:
+        return "refused"
+    mebibytes = line.memory_bytes / 2**20
+    return f"{mebibytes:.0f} MiB" if mebibytes < 10_000 else f"{mebibytes / 1024:.0f} GiB"
 
 
 def _whole(number: float | None) -> str:

@@ -320,7 +320,8 @@ class PrivateTable:
     Args:
         source: the rows.
         budget: what may be spent.
-        noise: "exact" (ours) or "opendp", or an object with the same two methods.
+        noise: "exact" (ours) or "opendp", or an object with the same two methods; a method `choose` of it makes
+            selections in place of `exponential_mechanism`. Runs that are recorded take a name.
         recorder: where answers are recorded before anybody sees them, and recalled from when a run goes on.
         plan: sigma of each measurement, for a run that fixed all of them in advance under a "pld" budget; each may be
             made once, and nothing else.
@@ -567,7 +568,8 @@ class PrivateTable:
             keep = not isinstance(against, FixedMarginals)
             distances.update(distances_of(self._counts(list(given), keep=keep), given))
             scores, scale = whole_scores([distances[clique] for clique in wanted], weight, offset)
-            return wanted[exponential_mechanism(scores, Fraction(charge.scale) / (2 * sensitivity * scale))]
+            rate = Fraction(charge.scale) / (2 * sensitivity * scale)
+            return wanted[getattr(self.__noise, "choose", exponential_mechanism)(scores, rate)]
 
         return Selection(self._answer([charge], choose), charge.scale, charge.sensitivity)
 

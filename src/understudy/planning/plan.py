@@ -3,27 +3,87 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from math import comb
 from typing import Any
 
-from understudy.accounting.neighbours import Neighbours
 from understudy.discovery.purchase import purchase_budget
-from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.mechanism import mechanism_named
-from understudy.planning.advice import Line, recommended
-from understudy.planning.assume import SHARE, assumed
-from understudy.planning.cost import memory_bytes, seconds
-from understudy.planning.noise import PlannedNoise
+from understudy.planning.made_up import PURCHASE_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
-from understudy.planning.predict import ASSUMED, expected_of
+from understudy.planning.predict import Expected, PlannedRelease, Prediction, needs_public, predict
 from understudy.schema import Schema
 
 MECHANISMS = ("independent", "mst", "aim")
-"""What is compared unless told."""
+"""What is compared by default."""
 
 EPSILONS = (0.5, 1.0, 2.0)
+
+SMALLEST_EPSILON, LARGEST_EPSILON = 0.01, 20.0
+"""Where `Accuracy` is searched for: above, the promise would be worth nothing."""
+
+_LONG = 7200.0  # seconds: a mechanism that takes longer is not recommended
+_BETTER = 0.97  # a mechanism must misplace fewer rows than columns alone would, by this factor, to be worth its budget
+_DROWNED = 0.4  # where so many of the rows are in the wrong cell of a pair, pairs of columns say nothing
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A wish: the counts of groups of at least so many people are right within a part of them, 95 times in 100.
+
+    Attributes:
+        people: the smallest group that matters.
+        within: how far off its count may be, as a part of it.
+    """
+
+    people: int
+    within: float
+
+    def __post_init__(self) -> None:
+        if self.people < 1 or not 0 < self.within <= 1:
+            raise SettingError("accuracy: give a group and a percentage of it, such as 200:10%")
+
+    @classmethod
+    def parse(cls, text: str) -> Accuracy:
+        """`200:10%`, or `200:0.1`.
+
+        >>> Accuracy.parse("200:10%")
+        Accuracy(people=200, within=0.1)
+
+        Raises:
+            SettingError: for anything else.
+        """
+        people, _, within = text.replace(" ", "").lstrip("~").partition(":")
+        try:
+            part = float(within[:-1]) / 100 if within.endswith("%") else float(within)
+            return cls(int(people.replace(",", "").replace("_", "")), part)
+        except ValueError:
+            raise SettingError("accuracy: give a group and a percentage of it, such as 200:10%") from None
+
+    def met(self, prediction: Prediction, *, pairs: bool) -> float:
+        """The error of such groups as a multiple of what is allowed: at most 1 where the wish is met."""
+        return prediction.error_of_groups(self.people, pairs=pairs) / (self.people * self.within)
+
+
+@dataclass(frozen=True)
+class Line:
+    """What to expect of one mechanism under one budget.
+
+    Attributes:
+        epsilon: the budget.
+        mechanism: its name.
+        expected: the errors.
+        memory_bytes: about how much memory a run needs; None where the mechanism refuses the columns.
+        seconds: about how long it takes on one core of this machine.
+    """
+
+    epsilon: float
+    mechanism: str
+    expected: Expected
+    memory_bytes: int | None
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -40,7 +100,10 @@ class Plan:
         lines: one for each epsilon and mechanism.
         odds: by epsilon, what it means as an attacker's odds.
         recommended: by epsilon, the mechanism to take and why.
-        assumed: what was taken for granted that the schema does not say.
+        assumed: what was assumed that the schema does not say.
+        accuracy: what was wished for.
+        needed: by mechanism, the epsilon that the accuracy needs for groups of one column, and of two columns; None
+            where none up to 20 is enough.
     """
 
     people: int
@@ -51,12 +114,19 @@ class Plan:
     odds: dict[float, Odds]
     recommended: dict[float, tuple[str, str]]
     assumed: tuple[str, ...] = ()
+    accuracy: Accuracy | None = None
+    needed: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         facts = {"people": self.people, "rows_each": self.rows_each, "delta": self.delta, "columns": self.columns}
+        wish: dict[str, Any] = {}
+        if self.accuracy is not None:
+            found = {name: {"one_column": one, "pair": pair} for name, (one, pair) in self.needed.items()}
+            wish = {"accuracy": asdict(self.accuracy) | {"epsilon": found}}
         return facts | {
             "assumed": list(self.assumed),
+            **wish,
             "budgets": [
                 {
                     "epsilon": epsilon,
@@ -74,9 +144,10 @@ def plan(
     schema: Schema,
     *,
     people: int | None = None,
-    epsilons: Sequence[float] = EPSILONS,
+    epsilons: Sequence[float] | None = None,
     delta: float | None = None,
     mechanisms: Sequence[str] = MECHANISMS,
+    accuracy: Accuracy | None = None,
 ) -> Plan:
     """What to expect of a release of this schema about so many people.
 
@@ -84,49 +155,127 @@ def plan(
     further; where the schema declares `rows`, that is the default.
 
     Args:
-        schema: what is public about the columns; it may still be a draft, and have facts to buy: see `assumed`.
+        schema: what is public about the columns; it may still be a draft, and have facts to buy: see `assume_facts`.
         people: about how many people (privacy units) the table has.
-        epsilons: the budgets to compare.
-        delta: as `default_delta` unless given; 0 is pure DP.
+        epsilons: the budgets to compare; by default 0.5, 1 and 2, or those that the accuracy needs.
+        delta: as `default_delta` by default; 0 is pure DP.
         mechanisms: the mechanisms to compare.
+        accuracy: how right groups must be; the plan then says which epsilon each mechanism needs for it.
 
     Raises:
         SettingError: for an unknown mechanism, a budget out of range, or no number of people.
     """
-    about = _rounded(people if people is not None else schema.rows)
+    about = _round(people if people is not None else schema.rows)
     if delta is None:
         delta = default_delta(about)
     check_delta(delta, about)
-    for name in mechanisms:
-        mechanism_named(name)
-    unit = schema.privacy_unit
-    neighbours = Neighbours(unit.column, unit.max_rows, schema.rows is not None)
-    filled, taken = assumed(schema)
-    kept = 1 - SHARE if taken else 1.0
-    noises = {
-        epsilon: PlannedNoise(purchase_budget(schema, SHARE, epsilon=epsilon, delta=delta, rho=None), neighbours, kept)
-        for epsilon in dict.fromkeys(epsilons)
-    }
     names = list(dict.fromkeys(mechanisms))
-    lines = tuple(
-        _line(filled.domain, about, epsilon, noise, name) for epsilon, noise in noises.items() for name in names
+    for name in names:
+        if delta == 0 and not mechanism_named(name).pure:
+            raise SettingError(f"{name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)")
+    filled, assumed = assume_facts(schema)
+    unit = schema.privacy_unit
+
+    def planned(epsilon: float) -> PlannedRelease:
+        return PlannedRelease(
+            sizes=tuple(filled.domain.items()),
+            rows=about * unit.max_rows,
+            budget=purchase_budget(schema, PURCHASE_SHARE, epsilon=epsilon, delta=delta, rho=None),
+            unit=unit,
+            rows_public=schema.rows is not None,
+            kept=1 - PURCHASE_SHARE if assumed else 1.0,
+        )
+
+    needed: dict[str, tuple[float | None, float | None]] = {}
+    if accuracy is not None:
+        for name in names:
+            one, pair = (_needed(accuracy, name, planned, pairs=pairs) for pairs in (False, True))
+            needed[name] = one, pair
+        least = min((one for one, _ in needed.values() if one is not None), default=None)
+        epsilons = epsilons or (EPSILONS if least is None else (least,))
+    lines, advice = [], {}
+    for epsilon in dict.fromkeys(epsilons or EPSILONS):
+        found = [(name, predict(name, planned(epsilon))) for name in names]
+        here = [Line(epsilon, name, p.expected, p.memory_bytes, p.seconds) for name, p in found]
+        advice[epsilon] = recommend(here, len(filled.domain))
+        lines += here
+    odds = {epsilon: odds_of(epsilon, delta) for epsilon in advice}
+    public = [f"{name}: its public table is assumed to be like the private one" for name in names if needs_public(name)]
+    return Plan(
+        about,
+        unit.max_rows,
+        delta,
+        len(filled.domain),
+        tuple(lines),
+        odds,
+        advice,
+        (*assumed, *public),
+        accuracy,
+        needed,
     )
-    advice = {
-        epsilon: recommended([line for line in lines if line.epsilon == epsilon], filled.domain, about * unit.max_rows)
-        for epsilon in noises
-    }
-    odds = {epsilon: odds_of(epsilon, delta) for epsilon in noises}
-    taken = (*taken, *(ASSUMED[name] for name in names if name in ASSUMED))
-    return Plan(about, unit.max_rows, delta, len(filled.domain), lines, odds, advice, taken)
 
 
-def _line(domain: Domain, people: int, epsilon: float, noise: PlannedNoise, name: str) -> Line:
-    rows = people * noise.neighbours.max_rows
-    expected = expected_of(name, domain, rows, noise)
-    return Line(epsilon, name, expected, memory_bytes(domain, name, rows), seconds(domain, name, rows))
+def recommend(lines: Sequence[Line], columns: int) -> tuple[str, str]:
+    """The mechanism to take among those compared under one budget, and why.
+
+    The best one has the fewest rows in wrong cells of pairs of columns, measured or not, on the made-up tables. It is
+    worth its budget only if that is less than what columns alone would misplace.
+
+    Args:
+        lines: what to expect of each.
+        columns: how many columns the table has.
+    """
+    if len(lines) == 1:
+        return lines[0].mechanism, "the only one compared"
+    alone = min((line for line in lines if not line.expected.pairs), key=_misplaced, default=None)
+    if alone is not None and columns == 1:
+        return alone.mechanism, "there is one column, and nothing to relate it to"
+    related = sorted((line for line in lines if line.expected.pairs), key=_misplaced)
+    quick = [line for line in related if line.seconds <= _LONG]
+    slow = [line for line in related if line.seconds > _LONG and (not quick or _misplaced(line) < _misplaced(quick[0]))]
+    best = next(iter(quick), None)
+    if best is None or (alone is not None and _misplaced(best) > _BETTER * _misplaced(alone)):
+        if alone is not None:
+            return alone.mechanism, "noise drowns tables of two columns: they would tell nothing about relations"
+        best = (quick or related or list(lines))[0]
+    passed = f"with {columns} columns {slow[0].mechanism} would take hours; " if slow else ""
+    if best.expected.misplaced > _DROWNED:
+        return best.mechanism, f"{passed}noise drowns tables of two columns in all of them: take a larger budget"
+    others = [f"{100 * _misplaced(line):.2g} % with {line.mechanism}" for line in lines if line is not best]
+    return best.mechanism, (
+        f"{passed}of made-up tables like this it misplaces {100 * _misplaced(best):.2g} % of the rows in a pair of "
+        f"columns ({', '.join(others)}); it measures about {best.expected.pairs} of {comb(columns, 2)} pairs"
+    )
 
 
-def _rounded(people: int | None) -> int:
+def _misplaced(line: Line) -> float:
+    return line.expected.misplaced
+
+
+def _needed(
+    accuracy: Accuracy, mechanism: str, planned: Callable[[float], PlannedRelease], *, pairs: bool
+) -> float | None:
+    """The smallest epsilon that meets the accuracy, rounded up to two figures; None where there is none.
+
+    Errors are about inversely proportional to epsilon, so two steps come close.
+    """
+    epsilon = 1.0
+    for _ in range(2):
+        wanted = epsilon * accuracy.met(predict(mechanism, planned(epsilon)), pairs=pairs)
+        if wanted > LARGEST_EPSILON:
+            return None
+        epsilon = max(SMALLEST_EPSILON, wanted)
+    return _round_up(epsilon)
+
+
+def _round_up(number: float) -> float:
+    """To two figures."""
+    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return float(f"{math.ceil(number / unit - 1e-9) * unit:.2g}")
+
+
+def _round(people: int | None) -> int:
+    """To two figures."""
     if people is None:
         raise SettingError("say about how many people the table has with --people, for example --people ~20000")
     if people < 10:
@@ -136,5 +285,8 @@ def _rounded(people: int | None) -> int:
 
 
 def _plain(line: Line) -> dict[str, Any]:
-    expected = None if line.expected is None else asdict(line.expected)
-    return {"expected": expected, "memory_bytes": line.memory_bytes, "seconds": line.seconds}
+    return {
+        "expected": asdict(line.expected),
+        "memory_bytes": line.memory_bytes,
+        "seconds": float(f"{line.seconds:.1g}"),
+    }

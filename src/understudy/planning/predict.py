@@ -1,82 +1,443 @@
-"""The expected error of what a mechanism measures, by playing its choices and a local fit on made-up tables.
+"""What to expect of a mechanism: the mechanism itself, run through the gate on made-up rows of the schema.
 
 **What is predicted.** A column, or a pair of columns, is covered when some measured table holds it. Of every covered
 column the mean absolute error of its cells in the released model, in rows, and the mean over these columns; the same of
-every covered pair. For mechanisms that measure tables of at most two columns the covered ones are the measured ones;
-where larger tables are measured, the columns and pairs are their margins. Codes merged as too rare are one cell. Other
-pairs are in the model by what follows from these; how wrong that is cannot be known without the rows.
+every covered pair. Codes merged as too rare are one cell.
+
+**Size.** A wide table is tried with a few of its columns, of few, some and many codes, and the part of the budget that
+falls to them; a long one with fewer rows that each stand for several. The noise, the number of rows and
+the number of codes of a column are then those of the run that is planned, which is what errors follow from.
+
+**Privacy.** Nothing is read and nothing is spent: the rows are made up, each trial has a budget of its own, and no
+ledger, journal or file hears of it. Noise comes from a seeded generator that belongs to the trial, so that the same
+question gets the same answer; it protects nobody, and there is nobody to protect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from understudy.domain import Domain
-from understudy.mechanism.aim import AIM
-from understudy.mechanism.gaussian import Gaussian
-from understudy.mechanism.mst import MST
-from understudy.mechanism.mwem import MWEM
-from understudy.mechanism.nist_mst import NistMST
-from understudy.mechanism.privsyn import PrivSyn
-from understudy.planning.choices import of_a_public_table, of_a_tree, of_a_workload, of_columns, of_dependent_pairs
-from understudy.planning.cost import MANY
-from understudy.planning.expected import VISIBLE, Expected
-from understudy.planning.measured import Measured, errors_of
-from understudy.planning.noise import PlannedNoise
-from understudy.planning.rounds import of_rounds
+from understudy.accounting import Budget
+from understudy.accounting.calibrate import can_plan, certified_plan, too_much
+from understudy.accounting.charge import Charge
+from understudy.accounting.neighbours import Neighbours
+from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
+from understudy.gate import PrivateTable
+from understudy.gate.selection import merged
+from understudy.mechanism import mechanism_named
+from understudy.mechanism.registry import mechanism_classes, setting_names
+from understudy.model.fit import Fit
+from understudy.planning.made_up import MadeUpSource, made_up_codes
+from understudy.schema import PrivacyUnit, Recoding
 
-Play = Callable[[np.random.Generator, Domain, int, PlannedNoise], Measured]
-"""One made-up run of a mechanism: what it measures of a table with these columns and so many rows."""
+Array = NDArray[np.float64]
+T = TypeVar("T")
 
-PLAYS: dict[str, Play] = {
-    "aim": lambda rng, domain, rows, noise: of_rounds(rng, AIM(), domain, rows, noise),
-    "gaussian": lambda rng, domain, rows, noise: of_a_workload(Gaussian(), domain, noise),
-    "independent": lambda rng, domain, rows, noise: of_columns(domain, noise),
-    "mst": lambda rng, domain, rows, noise: of_a_tree(rng, MST(), domain, rows, noise),
-    "mwem": lambda rng, domain, rows, noise: of_rounds(rng, MWEM().as_aim(), domain, rows, noise),
-    "nist-mst": lambda rng, domain, rows, noise: of_a_public_table(rng, NistMST(), domain, rows, noise),
-    "privsyn": lambda rng, domain, rows, noise: of_dependent_pairs(rng, PrivSyn(), domain, rows, noise),
-}
-"""By mechanism; those of other packages have none."""
+COLUMNS, MORE_COLUMNS, CODES, ROWS = 10, 16, 100, 40_000
+"""The largest table that is made up: columns, codes of one column, and rows."""
 
-ASSUMED = {"nist-mst": "nist-mst: its public table is taken to name a tree of pairs and no triples"}
-"""What is assumed of a mechanism that the schema does not say."""
+MODEL_MIB = 0.5
+"""The setting `max_mib` of mechanisms that have one, while they are tried: large models take minutes to fit."""
 
-_SEED = 1  # the same question gets the same answer
-_PAIRS, _CELLS = 150, 300_000
-_FEWER_PAIRS, _FEWER_CELLS = 90, 120_000  # of wide tables: a plan should take no longer than it takes to read it
-_RUNS = 4
-_WIDE = 60
+FEW = 3
+"""A mechanism that measures in at most so many calls is quick, and is tried on more columns."""
+
+TABLES, RUNS = 60, 3
+"""A quick mechanism is tried on one made-up table after another until so many columns and pairs were compared, or so
+often; a slow one once."""
+
+VISIBLE = 3.0
+"""A group stands out from noise from so many standard deviations on."""
+
+MANY = 25
+"""Columns above which the footprint of a mechanism with tables of three columns is worked out for a part of them."""
+
+_CELL_BYTES = 12  # a cell of a table while it is read and coded: the text or number, and its code
+_CURVE_TABLES = 25
 
 
-def expected_of(mechanism: str, domain: Domain, rows: int, noise: PlannedNoise) -> Expected | None:
-    """What to expect of a mechanism with its default settings; None for one of another package.
+@dataclass(frozen=True)
+class PlannedRelease:
+    """The release that is planned: what is public about it.
 
-    **Privacy.** Reads nothing: everything it plays on is made up.
+    Attributes:
+        sizes: the columns and their numbers of codes.
+        rows: about how many rows the table has.
+        budget: what the run would spend.
+        unit: who is protected.
+        rows_public: whether the number of rows is declared public.
+        kept: the part of the budget that is not spent before the mechanism starts.
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+    rows: int
+    budget: Budget
+    unit: PrivacyUnit
+    rows_public: bool = False
+    kept: float = 1.0
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Who is protected, as the gate takes it from the schema."""
+        return Neighbours(self.unit.column, self.unit.max_rows, self.rows_public)
+
+    @property
+    def columns(self) -> tuple[tuple[str, int], ...]:
+        """The columns of more than one code, of which there is something to learn."""
+        return tuple((name, size) for name, size in self.sizes if size > 1) or self.sizes[:1]
+
+    def choose_columns(self, most: int) -> dict[str, int]:
+        """At most so many columns that are made up, with their codes: all, or of few, some and many codes."""
+        columns = self.columns
+        if len(columns) > most:
+            by_size = sorted(columns, key=lambda column: column[1])
+            columns = tuple(by_size[int((i + 0.5) * len(by_size) / most)] for i in range(most))
+        return {name: min(size, CODES) for name, size in columns}
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What to expect of a mechanism.
+
+    Attributes:
+        one_way: the mean absolute error of a cell of one column, in rows.
+        two_way: the same for a pair of columns that some measured table covers; None where there is none.
+        group: the smallest group in one column that stands out from noise: three standard deviations of what all
+            tables together say of it.
+        pair_group: the same for a group of two columns, by the tables that cover them.
+        pairs: about how many pairs of columns measured tables cover.
+        misplaced: the part of the rows in the wrong cell of a pair of columns, measured or not, on the made-up tables.
+    """
+
+    one_way: float
+    two_way: float | None
+    group: float
+    pair_group: float | None
+    pairs: int
+    misplaced: float
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """What the trials of a mechanism showed.
+
+    Attributes:
+        expected: the errors.
+        memory_bytes: about how much memory a run needs, rows included; None where the mechanism refuses the columns.
+        seconds: about how long it takes on one core of this machine.
+        column_cells: true counts and absolute errors of single codes.
+        pair_cells: the same of cells of covered pairs.
+    """
+
+    expected: Expected
+    memory_bytes: int | None
+    seconds: float
+    column_cells: Array
+    pair_cells: Array
+
+    def error_of_groups(self, people: float, *, pairs: bool = False) -> float:
+        """The error that 95 of 100 groups of at least about this size do not exceed; infinite where there are none."""
+        true, errors = self.pair_cells if pairs else self.column_cells
+        about = errors[true >= people / 2]
+        return float(np.quantile(about, 0.95)) if len(about) else math.inf
+
+
+@lru_cache(maxsize=256)
+def predict(mechanism: str, release: PlannedRelease) -> Prediction:
+    """What to expect of a mechanism with its default settings.
 
     Args:
-        mechanism: its name.
-        domain: the columns.
-        rows: about how many rows the table has.
-        noise: the noise of the budget.
+        mechanism: its name; one of another package is run just like ours.
+        release: what is planned.
+
+    Raises:
+        SettingError: for an unknown mechanism.
     """
-    if mechanism not in PLAYS:
-        return None
-    wide = Domain({column: size for column, size in domain.items() if size > 1} or dict(domain.items()))
-    play = PLAYS[mechanism] if len(wide) > 1 else PLAYS["independent"]
-    rng = np.random.default_rng(_SEED)
-    runs = [play(rng, wide, rows, noise) for _ in range(max(1, min(_RUNS, _WIDE // len(wide))))]
-    if not any(run.cliques for run in runs):
-        runs *= max(1, _PAIRS // (len(runs) * len(wide)))  # columns alone are quickly fitted
-    pairs, cells = (_PAIRS, _CELLS) if len(wide) <= MANY else (_FEWER_PAIRS, _FEWER_CELLS)
-    found = errors_of(rng, runs, rows, noise, pairs=pairs // len(runs) + 1, cells=cells // len(runs))
-    return Expected(
-        one_way=found.one_way,
-        two_way=found.two_way,
-        group=VISIBLE * found.sigma,
-        pair_group=None if found.pair_sigma is None else VISIBLE * found.pair_sigma,
-        pair_share=None if found.pair_total is None else found.pair_total / rows,
-        pairs=0 if found.two_way is None else round(found.pairs),
+    trials = [_run(mechanism, release, COLUMNS, 0)]
+    if trials[0].rounds <= FEW:
+        if len(release.columns) > COLUMNS:
+            trials = [_run(mechanism, release, MORE_COLUMNS, 0)]
+        while len(trials) < RUNS and sum(trial.compared for trial in trials) < TABLES:
+            trials.append(_run(mechanism, release, MORE_COLUMNS, len(trials)))
+    ones, twos = ([error for trial in trials for error in trial.errors[order]] for order in (1, 2))
+    sigmas, pair_sigmas = ([sigma for trial in trials for sigma in trial.sigmas[order]] for order in (1, 2))
+    pairs = round(float(np.mean([len(trial.errors[2]) for trial in trials])))
+    expected = Expected(
+        one_way=float(np.mean(ones)),
+        two_way=float(np.mean(twos)) if pairs else None,
+        group=VISIBLE * float(np.median(sigmas)),
+        pair_group=VISIBLE * float(np.median(pair_sigmas)) if pairs else None,
+        pairs=_all_pairs(pairs, len(trials[0].kept_codes), len(release.columns)),
+        misplaced=float(np.mean([trial.misplaced for trial in trials])),
     )
+    fastest = min(trials, key=lambda trial: trial.seconds)
+    return Prediction(
+        expected,
+        _memory(mechanism, release, trials[0]),
+        fastest.seconds * _growth(fastest, release),
+        np.concatenate([trial.column_cells for trial in trials], axis=1),
+        np.concatenate([trial.pair_cells for trial in trials], axis=1),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """One run on one made-up table.
+
+    Attributes:
+        errors: by order, the mean absolute error of each covered column or pair, codes merged.
+        sigmas: by order, the standard deviation with which all tables together know a cell.
+        misplaced: the part of the rows in the wrong cell, over all pairs.
+        column_cells: true counts and errors of declared codes.
+        pair_cells: the same of covered pairs.
+        kept_codes: by column, the part of its codes that are left after merging.
+        seconds: processor time.
+        rounds: how often the mechanism measured.
+        order: how many columns the largest table has that it asked about.
+    """
+
+    errors: dict[int, list[float]]
+    sigmas: dict[int, list[float]]
+    misplaced: float
+    column_cells: Array
+    pair_cells: Array
+    kept_codes: dict[str, float]
+    seconds: float
+    rounds: int
+    order: int
+
+    @property
+    def compared(self) -> int:
+        return len(self.errors[1]) + len(self.errors[2])
+
+
+def _run(name: str, release: PlannedRelease, most: int, number: int) -> _Trial:
+    """Run a mechanism through the gate on a made-up table."""
+    source = _made_up(
+        tuple(release.choose_columns(most).items()), release.rows, release.unit, release.rows_public, number
+    )
+    mechanism = mechanism_named(name, **_settings(name, source))
+    capacity = _capacity(mechanism, release, source.domain, chosen=not needs_public(name))
+    pure = release.budget.pure
+    budget = Budget.of(epsilon=capacity, delta=0) if pure else Budget.of(rho=capacity)
+    watch = _Watch()
+    table = PrivateTable(source, budget, noise=_SeededNoise(number), recorder=watch)
+    started = time.process_time()
+    fit = mechanism.fit(table, rho=float(budget.capacity))
+    seconds = time.process_time() - started
+    return _compare(fit, source, seconds, watch.rounds)
+
+
+def _settings(mechanism: str, source: MadeUpSource) -> dict[str, Any]:
+    """Settings of a trial: a public table where one is needed, and a smaller limit where the model's size has one."""
+    names = setting_names(mechanism_classes().get(mechanism))
+    return {name: value for name, value in {"public": source, "max_mib": MODEL_MIB}.items() if name in names}
+
+
+def needs_public(mechanism: str) -> bool:
+    """Whether a mechanism has a setting `public`: a public table, which a plan takes to be like the private one."""
+    return "public" in setting_names(mechanism_classes().get(mechanism))
+
+
+@lru_cache(maxsize=2 * RUNS)
+def _made_up(
+    sizes: tuple[tuple[str, int], ...], rows: int, unit: PrivacyUnit, rows_public: bool, number: int
+) -> MadeUpSource:
+    weight = -(-rows // ROWS)
+    codes = made_up_codes(np.random.default_rng(number), dict(sizes), max(1, round(rows / weight)))
+    return MadeUpSource(Domain(dict(sizes)), codes, weight=weight, unit=unit, rows_public=rows_public)
+
+
+class _SeededNoise:
+    """Noise of the gate's two laws, and its choices, from a seeded generator: for made-up rows alone.
+
+    Rounding a normal number adds a variance of 1/12, which is taken off first.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng((1, seed))
+
+    def gaussian(self, sigma: Any, size: Any) -> NDArray[np.int64]:
+        spread = math.sqrt(max(float(sigma) ** 2 - 1 / 12, 0.0))
+        drawn: NDArray[np.int64] = np.rint(spread * self._rng.standard_normal(size)).astype(np.int64)
+        return drawn
+
+    def laplace(self, scale: Any, size: Any) -> NDArray[np.int64]:
+        stop = -math.expm1(-1 / float(scale))
+        return np.asarray(self._rng.geometric(stop, size) - self._rng.geometric(stop, size), dtype=np.int64)
+
+    def choose(self, scores: Sequence[int], rate: Fraction) -> int:
+        """A choice of the exponential mechanism, by Gumbel noise."""
+        top = max(scores)
+        gaps = np.array([float((top - score) * rate) for score in scores])
+        return int(np.argmax(self._rng.gumbel(size=len(scores)) - gaps))
+
+
+class _Watch:
+    """A recorder that counts how often a mechanism measures."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def recall(self, charges: Sequence[Charge]) -> None:
+        self.rounds += any(charge.what == "measure" for charge in charges)
+
+    def record(self, charges: Sequence[Charge], answer: Any, recoding: Recoding) -> None:
+        pass
+
+
+def _capacity(mechanism: Any, release: PlannedRelease, played: Domain, *, chosen: bool) -> float:
+    """What the made-up table's columns get of the budget: rho, or epsilon of a pure one.
+
+    Measurements fixed in advance cost what they cost beside all others; else every column gets the same.
+    """
+    weights: Mapping[Clique, float] = mechanism.plan(Domain(dict(release.columns))) if chosen else {}
+    if not weights:
+        weights = mechanism.plan(played)
+        return _whole(release, weights) * len(played) / len(release.columns)
+    power = 1 if release.budget.pure else 2
+    inside = math.fsum(weight**power for clique, weight in weights.items() if all(c in played for c in clique))
+    return _whole(release, weights) * inside / math.fsum(weight**power for weight in weights.values())
+
+
+def _whole(release: PlannedRelease, weights: Mapping[Clique, float]) -> float:
+    """The whole budget; of measurements fixed in advance, what the exact curve lets them spend.
+
+    For many tables the curve depends on the sum of their precisions alone, so it is computed for tables of one weight:
+    in a thousandth of the time, within a tenth of a percent.
+    """
+    capacity = release.kept * float(release.budget.capacity)
+    near = release.neighbours
+    if not weights or release.kept < 1 or not can_plan(release.budget, near):
+        return capacity
+    squares = math.fsum(weight**2 for weight in weights.values())
+    if too_much([math.sqrt(near.marginal_l2_squared * squares / (2 * capacity)) / w for w in weights.values()]):
+        return capacity
+    return _certified_rho(release.budget, near)
+
+
+@lru_cache(maxsize=64)
+def _certified_rho(budget: Budget, neighbours: Neighbours) -> float:
+    tables: dict[Clique, float] = {(str(place),): 1.0 for place in range(_CURVE_TABLES)}
+    return float(certified_plan(tables, budget, neighbours)[1].rho)
+
+
+def _compare(fit: Fit, source: MadeUpSource, seconds: float, rounds: int) -> _Trial:
+    """Compare a model with the made-up rows it was made from."""
+    domain, maps = source.domain, fit.recoding.maps
+    everything = [*((column,) for column in domain), *combinations(domain, 2)]
+    order = max((len(clique) for clique in source.asked), default=1)
+    made = fit.model.project_many(everything)
+    sigmas = {k: _sigmas(fit, domain, k) for k in (1, 2)}
+    errors: dict[int, list[float]] = {1: [], 2: []}
+    cells: dict[int, list[Array]] = {1: [], 2: []}
+    wrong: list[float] = []
+    for clique, counts in source.counts(everything):
+        axes = [maps.get(column) for column in clique]
+        estimate = made[clique].reshape(-1)
+        true = merged(counts, domain.shape(clique), [None] * len(clique)).astype(np.float64)
+        error = np.abs(_unmerge(estimate.reshape(fit.model.domain.shape(clique)), axes).reshape(-1) - true)
+        if len(clique) == 2 or len(domain) == 1:
+            wrong.append(float(error.sum()) / (2 * source.rows))
+        if clique in sigmas[len(clique)]:
+            cells[len(clique)].append(np.stack([true, error]))
+            merged_true = merged(counts, domain.shape(clique), axes)
+            errors[len(clique)].append(float(np.abs(estimate - merged_true).mean()))
+    empty = np.zeros((2, 0))
+    return _Trial(
+        errors,
+        {k: list(found.values()) for k, found in sigmas.items()},
+        float(np.mean(wrong)),
+        np.concatenate([empty, *cells[1]], axis=1),
+        np.concatenate([empty, *cells[2]], axis=1),
+        {column: fit.model.domain[column] / size for column, size in domain.items()},
+        seconds,
+        rounds,
+        order,
+    )
+
+
+def _unmerge(table: Array, axes: Sequence[NDArray[np.int64] | None]) -> Array:
+    """Spread merged cells evenly over the codes they were made of."""
+    for axis, codes in enumerate(axes):
+        if codes is not None:
+            shape = [1] * table.ndim
+            shape[axis] = len(codes)
+            table = table.take(codes, axis=axis) / np.bincount(codes)[codes].reshape(shape)
+    return table
+
+
+def _sigmas(fit: Fit, domain: Domain, order: int) -> dict[Clique, float]:
+    """By covered column or pair, the standard deviation with which all tables together know one of its cells.
+
+    A table of more columns says of a pair what its cells sum up to: each sum has the variance of all its terms.
+    """
+    precision: dict[Clique, float] = {}
+    recoded = fit.recoding.recode(domain)
+    for measurement in fit.measurements:
+        clique = domain.canonical(measurement.clique)
+        coded = domain if domain.cells(clique) == len(measurement.values) else recoded
+        for part in combinations(clique, order):
+            terms = coded.cells(clique) / coded.cells(part)
+            precision[part] = precision.get(part, 0.0) + measurement.sigma**-2 / terms
+    return {part: known**-0.5 for part, known in precision.items()}
+
+
+def _all_pairs(pairs: int, played: int, columns: int) -> int:
+    """How many pairs would be covered of all columns: of a few, a number in step with the columns; else the same part.
+
+    A tree of 10 columns has a fifth of their pairs, one of 100 a fiftieth; who measures all pairs of 10 columns
+    measures all of 100.
+    """
+    if pairs == 0 or played == columns:
+        return pairs
+    part = pairs / comb(played, 2)
+    return round(float(comb(columns, 2) * part * (played / columns) ** (1 - part**2)))
+
+
+def _growth(trial: _Trial, release: PlannedRelease) -> float:
+    """How many times longer a run takes than its trial: by the tables it asks about, and by rounds."""
+    played, columns = len(trial.kept_codes), len(release.columns)
+    tables = comb(columns, min(trial.order, played)) / comb(played, min(trial.order, played))
+    rounds = columns / played if trial.rounds > FEW else 1.0
+    return tables * rounds * max(1.0, release.rows / ROWS / 4)
+
+
+def _memory(mechanism: str, release: PlannedRelease, trial: _Trial) -> int | None:
+    """The footprint of the mechanism over the codes that merging left, and the rows.
+
+    Columns that were not made up keep the part of their codes that the next smaller one kept. Mechanisms with tables of
+    three columns have so many of them that a part of many columns is looked at.
+    """
+    sizes = dict(release.sizes)
+    by_size = sorted((sizes[name], part) for name, part in trial.kept_codes.items())
+    chosen = release.choose_columns(MANY) if trial.order > 2 else dict(release.columns)
+    left = {
+        name: max(
+            2, round(sizes[name] * [part for size, part in by_size if size <= max(sizes[name], by_size[0][0])][-1])
+        )
+        for name in chosen
+    }
+    more = comb(len(release.columns), trial.order) / comb(len(chosen), trial.order) if trial.order > 2 else 1.0
+    needed = _footprint(mechanism, tuple(left.items()))
+    return None if needed is None else int(more * needed) + _CELL_BYTES * release.rows * len(release.sizes)
+
+
+@lru_cache(maxsize=64)
+def _footprint(mechanism: str, sizes: tuple[tuple[str, int], ...]) -> int | None:
+    try:
+        return mechanism_named(mechanism).footprint(Domain(dict(sizes))).memory_bytes
+    except SettingError:
+        return None

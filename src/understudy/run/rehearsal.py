@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from understudy.errors import SettingError
-from understudy.planning.assume import assumed
+from understudy.planning.made_up import assume_facts, made_up_codes
 from understudy.schema import Schema
 
 ROWS, BUYING, MOST = 1000, 20_000, 100_000
@@ -18,9 +17,9 @@ ROWS, BUYING, MOST = 1000, 20_000, 100_000
 def rehearsal_rows(schema: Schema, rows: int | None = None, *, seed: int = 0) -> Any:
     """An arrow table that fits the schema: the same schema, number and seed give the same rows.
 
-    Columns are related, so that mechanisms have something to find: half of the cells follow one hidden number of their
-    row, the others are drawn evenly from the column's values. A unit has one row, two, ... up to its limit. Columns of
-    which something is to be bought are filled as `plan` assumes them to turn out: the rehearsal then buys from that.
+    Columns are related, so that mechanisms have something to find, and every value is about equally frequent, so that
+    most of them occur. A unit has one row, two, ... up to its limit. Columns of which something is to be bought are
+    filled as `plan` assumes them to turn out: the rehearsal then buys from that.
 
     **Privacy.** Made of declared facts and a seed.
 
@@ -35,18 +34,10 @@ def rehearsal_rows(schema: Schema, rows: int | None = None, *, seed: int = 0) ->
     number = min(rows or schema.rows or (BUYING if schema.open else ROWS), MOST)
     if number < 1:
         raise SettingError("rows must be at least 1")
-    schema, _ = assumed(schema)
+    schema, _ = assume_facts(schema)
     rng = np.random.default_rng(seed)
-    hidden = rng.random(number)
-    codes = {part: _codes(hidden, size, rng) for part, size in schema.domain.items()}
-    table = schema.decode(codes, rng)
+    table = schema.decode(made_up_codes(rng, schema.domain, number, even=True), rng)
     return _with_units(table, schema, number)
-
-
-def _codes(hidden: NDArray[np.float64], size: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    follows = rng.random(len(hidden)) < 0.5
-    place = np.where(follows, (hidden + 0.1 * rng.random(len(hidden))) % 1, rng.random(len(hidden)))
-    return np.minimum((place * size).astype(np.int64), size - 1)
 
 
 def _with_units(table: Any, schema: Schema, rows: int) -> Any:

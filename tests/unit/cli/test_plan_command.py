@@ -40,8 +40,15 @@ def test_every_mechanism_is_predicted(plan):
     names = "aim,gaussian,independent,mst,mwem,nist-mst,privsyn"
     code, out, _ = plan("--people", "20,000", "--epsilon", "1", "-m", names)
     assert code == 0
-    assert "?" not in out
     assert "Assumed: nist-mst: " in out
+
+
+def test_accuracy(plan):
+    code, out, _ = plan("--people", "20,000", "--accuracy", "200:10%", "-m", "mst,independent")
+    assert code == 0
+    assert "epsilon for groups of 200 people within 10 %, 95 times in 100" in out
+    assert out.count("recommended: ") == 1
+    assert "none up to 20" in out  # independent measures no pair
 
 
 @pytest.mark.parametrize(
@@ -51,6 +58,7 @@ def test_every_mechanism_is_predicted(plan):
         (("--people", "many"), "--people takes a number"),
         (("--people", "~20000", "--epsilon", "one"), "--epsilon takes numbers"),
         (("--people", "~20000", "--delta", "0.1"), "delta"),
+        (("--people", "~20000", "--accuracy", "10%"), "such as 200:10%"),
     ],
 )
 def test_refusals(plan, arguments, said):
