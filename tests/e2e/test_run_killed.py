@@ -13,7 +13,7 @@ import understudy as us
 RUN = """
 import os, signal, sys
 import numpy as np
-import understudy.page
+import understudy.files
 import understudy.release.archive as archive
 import understudy.release.artefact as artefact
 import understudy.release.write as write
@@ -93,7 +93,7 @@ PLACES = {
     "while writing rows": lambda name: dies(write._Csv, "write"),
     "rows": lambda name: dies(write, "write_rows"),
     "all rows": lambda name: dies(write, "write_rows", 2),
-    "report": lambda name: dies(understudy.page, "write_page"),
+    "report": lambda name: dies(understudy.files, "write_text"),
     "none": lambda name: None,
     "other questions": asks_other_questions,
 }

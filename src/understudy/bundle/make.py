@@ -17,8 +17,8 @@ from understudy.bundle.package import data_package
 from understudy.bundle.readme import readme
 from understudy.bundle.rows import plain, sampled, write_csv, write_parquet
 from understudy.errors import OutputError, SettingError
+from understudy.files import describe_os_error, draft_path
 from understudy.notation import as_page
-from understudy.page import draft_of, reason
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report import public_report
@@ -80,7 +80,7 @@ def make_bundle(
     """
     wanted = _Wanted(_checked(formats, replicates), rows, _checked_seed(seed), mark, replicates, progress)
     _check_folder(folder)
-    draft = draft_of(folder)
+    draft = draft_path(folder)
     try:
         draft.mkdir()
         made = _filled(draft, plain(release), wanted)
@@ -88,7 +88,7 @@ def make_bundle(
             folder.rmdir()
         draft.replace(folder)
     except OSError as error:
-        raise OutputError(f"{folder} could not be written ({reason(error)})") from None
+        raise OutputError(f"{folder} could not be written ({describe_os_error(error)})") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())

@@ -31,12 +31,12 @@ from understudy.errors import (
     SettingError,
     UnderstudyError,
 )
+from understudy.files import check_space
 from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, mechanism_named
 from understudy.model.dependencies import learn_dependencies
-from understudy.page import check_space
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
 from understudy.release import Release

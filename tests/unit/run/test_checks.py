@@ -9,8 +9,8 @@ import pytest
 
 from understudy.accounting import Budget
 from understudy.errors import OutputError, SettingError
+from understudy.files import check_space
 from understudy.notice import WeakBudget
-from understudy.page import check_space
 from understudy.run.checks import (
     check_memory,
     check_noise,
