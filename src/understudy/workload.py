@@ -14,7 +14,7 @@ import numpy as np
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
-from understudy.notation import is_page, read_yaml
+from understudy.yaml_json import is_yaml_or_json, read_yaml
 
 MOST_CLIQUES = 2_000_000
 """The most cliques of an `all-kway` workload: the triples of 229 columns. Listing more takes minutes and gigabytes."""
@@ -114,7 +114,7 @@ class Workload:
             return cls.skewed(domain, int(rest))
         if kind.startswith("all-") and kind.endswith("way") and kind[4:-3].isdigit():
             return cls.all_kway(domain, int(kind[4:-3]))
-        if is_page(text):
+        if is_yaml_or_json(text):
             return _from_file(Path(text), domain)
         raise SettingError(f"workload {text!r}: write all-3way, target:COLUMN, skewed:SEED, or name a .yaml file")
 
@@ -139,7 +139,7 @@ def told_workload(named: str) -> str:
     >>> told_workload("survey/of_ann/w.yaml"), told_workload("target:pay/hour")
     ('w.yaml', 'target:pay/hour')
     """
-    return Path(named).name if is_page(named) else named
+    return Path(named).name if is_yaml_or_json(named) else named
 
 
 def _from_file(path: Path, domain: Domain) -> Workload:

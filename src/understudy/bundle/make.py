@@ -18,10 +18,10 @@ from understudy.bundle.readme import readme
 from understudy.bundle.rows import plain, sampled, write_csv, write_parquet
 from understudy.errors import OutputError, SettingError
 from understudy.files import describe_os_error, draft_path
-from understudy.notation import as_page
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report import public_report
+from understudy.yaml_json import dump_text
 
 FORMATS = ("csv", "parquet", "dta", "sav")
 """What rows can be written as; the last two need the extra `[office]`."""
@@ -144,7 +144,7 @@ def _filled(folder: Path, release: Release, wanted: _Wanted) -> _Made:
     _text(folder / "codebook.html", codebook_html(release, columns, made.rows))
     _text(folder / "report.html", public_report(release))
     package = data_package(release, made.files, made.rows, mark=wanted.mark)
-    _text(folder / "datapackage.json", as_page(package, ".json"))
+    _text(folder / "datapackage.json", dump_text(package, ".json"))
     release.save(folder / "stand-in.release")
     if wanted.replicates:
         _replicates(folder / "replicates", release, made.rows, wanted)

@@ -128,7 +128,7 @@ def set_value(name: str, text: str) -> Any:
     """
     import yaml
 
-    from understudy.notation import read_yaml
+    from understudy.yaml_json import read_yaml
 
     try:
         return read_yaml(text)

@@ -321,7 +321,7 @@ def _imported(source: Path, form: str | None) -> Any:
         return read_dictionary(source)
     import yaml
 
-    from understudy.notation import read_yaml
+    from understudy.yaml_json import read_yaml
 
     try:
         parsed = read_yaml(source.read_text(encoding="utf-8-sig"))

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import OutputError, ReleaseError
 from understudy.files import describe_os_error, write_atomically
-from understudy.notation import count_json, read_json
+from understudy.yaml_json import count_json, read_json
 
 FORMAT = 1
 """The format this version writes. A reader keeps reading every older one."""
