@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
-from understudy.measurement import Measurement
-from understudy.query import Scaling
+from understudy.measurement import Measurement, Scaling
 
 Array = NDArray[np.float64]
 

@@ -11,13 +11,12 @@ from numpy.typing import NDArray
 from understudy.arguments import as_progress
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SettingError
-from understudy.measurement import Measurement, weighted_mean
+from understudy.measurement import Measurement, Query, weighted_mean
 from understudy.model.descent import minimise
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.model.problem import make_problem, warm_potentials
 from understudy.progress import Progress, Step
-from understudy.query import Query
 
 _ENOUGH_DEVIATIONS = 20.0
 

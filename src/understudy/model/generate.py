@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.errors import InputError
-from understudy.measurement import Measurement
+from understudy.measurement import Measurement, Scaling
 from understudy.model.estimate import estimate
 from understudy.model.fit import Fit, Generator
 from understudy.model.gum import gum_of
@@ -18,7 +18,6 @@ from understudy.model.product import product_of
 from understudy.model.protocol import Model
 from understudy.model.tree import tree_fit
 from understudy.progress import Progress, Step, silent
-from understudy.query import Scaling
 from understudy.schema import Recoding
 
 

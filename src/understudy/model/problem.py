@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
-from understudy.measurement import Measurement, weighted_mean
+from understudy.measurement import Measurement, PermutedQuery, Query, weighted_mean
 from understudy.model.junction_tree import JunctionTree
 from understudy.model.kernels.arguments import Weights
 from understudy.model.propagate import Propagation
-from understudy.query import Query, Reordered
 
 if TYPE_CHECKING:
     from understudy.model.graphical import GraphicalModel
@@ -312,7 +311,7 @@ def _reordered(query: Query, places: NDArray[np.int64]) -> Query:
     """The query on cells in the engine's order."""
     if np.array_equal(places, np.arange(len(places))):
         return query
-    return Reordered(query, places)
+    return PermutedQuery(query, places)
 
 
 def _forbidden_cells(propagation: Propagation, forbidden: Mapping[Clique, NDArray[np.bool_]]) -> NDArray[np.int64]:

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.measurement import Measurement, weighted_mean
+from understudy.measurement import Measurement, Scaling, weighted_mean
 from understudy.model.estimate import estimate
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.progress import Progress, silent
-from understudy.query import Scaling
 
 Array = NDArray[np.float64]
 

@@ -5,9 +5,8 @@ import pytest
 
 from understudy.domain import Domain
 from understudy.errors import InputError
-from understudy.measurement import Measurement
+from understudy.measurement import Measurement, Scaling
 from understudy.model.consistency import Table, _Shared, consistent, marginal, norm_sub, shared_sets, tables_of
-from understudy.query import Scaling
 
 DOMAIN = Domain({"a": 2, "b": 2, "c": 3})
 
