@@ -137,7 +137,7 @@ class RunFile:
         Raises:
             InputError: naming the key that cannot be meant.
         """
-        from understudy.quality import parsed_share
+        from understudy.quality import parse_share
         from understudy.run.road import RunSpec
         from understudy.schema import Schema
         from understudy.source.sql.place import read_query
@@ -148,7 +148,7 @@ class RunFile:
         rows, query = content.get("rows"), content.get("query")
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int)):
             raise SettingError(f"{self.path}: `rows` must be a whole number")
-        quality = parsed_share(content.get("quality"))
+        quality = parse_share(content.get("quality"))
         return RunSpec(
             data=self.data(),
             schema=schema,

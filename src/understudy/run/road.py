@@ -38,7 +38,7 @@ from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, mechanism_named
 from understudy.model.dependencies import learn_dependencies
 from understudy.progress import Progress, Step
-from understudy.quality import Quality, parsed_share
+from understudy.quality import Quality, parse_share
 from understudy.release import Release
 from understudy.release.artefact import Frame
 from understudy.release.facts import facts
@@ -210,7 +210,7 @@ def synthesize(
         rows=None if rows is None else as_whole("rows", rows, least=1),
         noise=noise,
         discovery_share=discovery_share,
-        quality=parsed_share(quality),
+        quality=parse_share(quality),
         place={} if output is None else {"release": str(output.absolute())},
     )
     return execute(spec, output=output, progress=as_progress(progress), ledger=Ledger(ledger))
