@@ -12,9 +12,8 @@ import typer
 
 from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, rows_output, tell
 from understudy.cli.run import summary
-from understudy.errors import OutputError, SettingError
+from understudy.errors import ManyRows, OutputError, SettingError
 from understudy.files import describe_os_error
-from understudy.notice import ManyRows
 
 if TYPE_CHECKING:
     from understudy.schema import Dialect
