@@ -19,7 +19,6 @@ import understudy.release.artefact as artefact
 import understudy.release.write as write
 import understudy.report.page
 import understudy.run.folder as folder
-from understudy import _tabulate_kernels
 from understudy.cli import main
 from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
@@ -29,7 +28,9 @@ from understudy.mechanism.independent import Independent
 from understudy.progress import silent
 from understudy.run import road
 from understudy.schema import Recoding
+from understudy.tabulate import compile_count_block
 
+compile_count_block()
 PAIRS = [("a", "b"), ("a", "c"), ("b", "c")]
 
 class Chooser(Independent):
