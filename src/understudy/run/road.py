@@ -60,7 +60,7 @@ from understudy.source import open_source
 from understudy.source.reopen import opener
 from understudy.source.sql.located import Located, located
 from understudy.source.sql.place import home_of, name_of
-from understudy.workload import told_workload
+from understudy.workload import public_workload_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -554,7 +554,7 @@ def _public_settings(mechanism: Mechanism) -> dict[str, Any]:
     """The settings as everyone may read them: a workload file by its name, without its folder."""
     settings = _settings(mechanism)
     named = settings.get("workload")
-    return settings | ({"workload": told_workload(named)} if isinstance(named, str) else {})
+    return settings | ({"workload": public_workload_name(named)} if isinstance(named, str) else {})
 
 
 def _layout(data: Any, schema: Schema) -> dict[str, str]:
