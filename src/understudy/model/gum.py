@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement
-from understudy.model.consistency import consistent, marginal, tables_of
+from understudy.model.consistency import make_consistent, marginal_of, noisy_tables
 from understudy.model.graphical import GraphicalModel
 
 Array = NDArray[np.float64]
@@ -147,7 +147,7 @@ class GumModel:
         return cls(domain, total, shaped)
 
     def _share(self, columns: Clique) -> Array:
-        found = marginal(self._tables, columns)
+        found = marginal_of(self._tables, columns)
         if found is None:
             found = self._count_sample(columns)
         share: Array = found / found.sum()
@@ -191,7 +191,7 @@ def gum_of(domain: Domain, measurements: Sequence[Measurement], *, total: float 
     Raises:
         InputError: if a measurement does not fit the domain, or its query is not a scaling of cells.
     """
-    tables = consistent(tables_of(domain, measurements), total=total, forbidden=domain.forbidden)
+    tables = make_consistent(noisy_tables(domain, measurements), total=total, forbidden=domain.forbidden)
     tables |= rule_tables(domain, tables)
     rows = next((float(table.sum()) for table in tables.values()), 1.0 if total is None else float(total))
     return GumModel(domain, rows, tables)
@@ -339,7 +339,7 @@ def _mutual_information(table: Array, axis: int) -> float:
 
 
 def _one_way(domain: Domain, tables: Mapping[Clique, Array], column: str) -> Array:
-    table = marginal(tables, (column,))
+    table = marginal_of(tables, (column,))
     return np.ones(domain[column]) if table is None else table
 
 
