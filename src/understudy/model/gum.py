@@ -261,14 +261,14 @@ class Draw:
 
     def run(self, domain: Domain, made: Columns, rows: int, rng: np.random.Generator) -> NDArray[Any]:
         """Draw codes: in each group of rows that agree on `given`, the expected counts, rounded, in random order."""
-        from understudy.model.kernels.rows import deal
+        from understudy.model.kernels.rows import draw_values
 
         shape = domain.shape(self.given)
         groups = _cells(made, self.given, shape).astype(np.int64) if shape else np.zeros(rows, np.int64)
         weights = np.ascontiguousarray(self.table, dtype=np.float64).reshape(-1, domain[self.column])
         out = np.empty(rows, np.int32)
         seed: Any = rng.integers(0, 2**64, dtype=np.uint64)
-        deal(groups, weights, seed, True, out)
+        draw_values(groups, weights, seed, True, out)
         return out.astype(np.min_scalar_type(domain[self.column] - 1))
 
 
@@ -395,10 +395,10 @@ class _Step:
         cells = _cells(self._columns, self._clique, self._shape)
         have = np.bincount(cells, minlength=len(self._target))
         removed, copied, written = (np.empty_like(have) for _ in range(3))
-        kernels.plan(have, have + part * (self._target - have), alpha, share, state, removed, copied, written)
+        kernels.plan_changes(have, have + part * (self._target - have), alpha, share, state, removed, copied, written)
         freed = np.empty(int(removed.sum()), np.int32)
         models = np.empty(int(copied.sum()), np.int32)
-        kernels.pick(cells, have, removed, copied, state, freed, models)
+        kernels.pick_rows(cells, have, removed, copied, state, freed, models)
         self._copy(models[: len(freed)], freed)
         self._write(np.repeat(np.arange(len(have)), written), freed[len(models) :], state)
         return float(np.abs(have - self._target).sum()) / self._rows
@@ -410,7 +410,7 @@ class _Step:
     def _write(self, cells: NDArray[np.int64], freed: NDArray[np.int32], state: NDArray[np.uint64]) -> None:
         from understudy.model.kernels import rows as kernels
 
-        kernels.shuffle(cells, state)
+        kernels.shuffle_values(cells, state)
         count = min(len(cells), len(freed))
         codes = np.unravel_index(cells[:count], self._shape)
         for column, code in zip(self._clique, codes, strict=True):

@@ -13,7 +13,7 @@ from understudy.domain import Clique
 from understudy.errors import InputError
 from understudy.model.junction_tree import JunctionTree, ordered_columns
 from understudy.model.kernels.arguments import Schedule
-from understudy.model.schedule import Arrangement, scratch_of, steps_of
+from understudy.model.schedule import Arrangement, make_scratch, make_steps
 
 Vector = NDArray[np.float64]
 Potentials = Vector | Callable[[Vector], None]  # or what writes them into a vector
@@ -54,8 +54,8 @@ class Propagation:
         self.tables, self.starts, self.factors = arranged.tables, arranged.starts, arranged.factors
         self.size = int(self.starts[-1])
         self._room = slice(arranged.room, arranged.room + self.size + more)
-        self._steps = steps_of(tree, arranged, crossing=True)
-        self._scratch = scratch_of(self._steps.schedule)
+        self._steps = make_steps(tree, arranged, crossing=True)
+        self._scratch = make_scratch(self._steps.schedule)
         self._sums = np.ones(len(self._steps.schedule.kind))
         self.in_logs = False
         self.log_partition = math.nan
@@ -135,7 +135,7 @@ class Propagation:
 
     @cached_property
     def _log_schedule(self) -> Schedule:
-        return steps_of(self.tree, self._arranged, crossing=False).schedule
+        return make_steps(self.tree, self._arranged, crossing=False).schedule
 
     def _run(self, work: Vector, first: int, last: int) -> float:
         from understudy.model.kernels import propagation as kernels
@@ -175,7 +175,7 @@ class Propagation:
         self._fold(potentials)
         self._work[forbidden] = -np.inf
         s, top = self._log_schedule, np.empty_like(self._work)
-        log_domain.run_log(self._work, top, s, self._steps.folding, len(s.kind), self._sums, *scratch_of(s))
+        log_domain.run_log(self._work, top, s, self._steps.folding, len(s.kind), self._sums, *make_scratch(s))
         mass = float(self.room[self.size - 1])
         self.log_partition = mass + float(self._sums[self._steps.normalisers].sum())
         if not math.isfinite(self.log_partition):

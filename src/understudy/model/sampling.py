@@ -20,7 +20,7 @@ def sample_rows(
     that agree on those gets each value as often as expected, up to rounding, in random order; without, each row is
     drawn independently. A cell of probability 0 never occurs.
     """
-    from understudy.model.kernels.rows import deal
+    from understudy.model.kernels.rows import draw_values
 
     domain = propagation.tree.domain
     made: dict[str, NDArray[np.int32]] = {}
@@ -36,7 +36,7 @@ def sample_rows(
                 groups += made[other]
             seed = np.uint64(rng.integers(0, 2**64, dtype=np.uint64))
             made[column] = np.empty(rows, np.int32)
-            deal(groups, table.reshape(-1, domain[column]), seed, rounding, made[column])
+            draw_values(groups, table.reshape(-1, domain[column]), seed, rounding, made[column])
     return {column: _compact(domain, column, made, rows) for column in domain}
 
 
