@@ -35,9 +35,8 @@ def test_sums_are_those_of_the_whole_clique(seed, monkeypatch):
 
     monkeypatch.setattr(crossing, "_LARGE", 1)
     monkeypatch.setattr(crossing, "_WORTH", np.inf)
-    monkeypatch.setattr(
-        crossing, "_find_crossing_bits", crossing._find_crossing_bits.__wrapped__
-    )  # without what it remembers
+    uncached = crossing._find_crossing_bits.__wrapped__
+    monkeypatch.setattr(crossing, "_find_crossing_bits", uncached)
     rng = np.random.default_rng(seed)
     domain = Domain({name: int(rng.integers(1, 7)) for name in "abcdef"[: rng.integers(3, 7)]})
     clique = tuple(domain)
