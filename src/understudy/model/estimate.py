@@ -75,7 +75,7 @@ def estimate(
         max_seconds=max_seconds,
         watch=lambda calls, loss: None if calls % 25 else report_step(Step("estimate", None, f"{calls} iterations")),
     )
-    folded, propagation = problem.folded(x), problem.propagation
+    folded, propagation = problem.fold_potentials(x), problem.propagation
     folded[problem.forbidden] = -np.inf
     del x, problem  # frees as much memory as the result takes
     potentials = folded.copy()

@@ -89,9 +89,9 @@ class Problem:
             self.room[place] = query @ marginals[self.propagation.slice_of(table)]
         return self.room
 
-    def folded(self, x: Numbers) -> Vector:
+    def fold_potentials(self, x: Numbers) -> Vector:
         """Return potentials of the maximal tables with the distribution of `x`, valid until the next call."""
-        return self.propagation.folded(partial(self._write_potentials, x, None))
+        return self.propagation.fold_potentials(partial(self._write_potentials, x, None))
 
     def loss(self, answers: Vector) -> float:
         """Half the sum of squared residuals in units of the noise: minus the log-likelihood of Gaussian noise."""
