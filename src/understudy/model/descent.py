@@ -429,7 +429,7 @@ def _find_stiff_directions(
     around = problem.room.astype(np.float32)
     rows = np.empty((steps, len(places)))
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     outside: list[float] = []
     eigenpairs = np.empty(0), np.empty(0), np.empty((0, 0))
     image = base - problem.targets[places]
@@ -438,7 +438,7 @@ def _find_stiff_directions(
         if not 1e-8 * max(diagonal, default=0.0) < size < math.inf:
             break
         if step:
-            beside.append(size)
+            off_diagonal.append(size)
         np.divide(image, size, out=rows[step])
         change = mine * rows[step]
         epsilon = _DIFFERENCE / float(np.abs(change).max())
@@ -454,7 +454,7 @@ def _find_stiff_directions(
             if not again:
                 diagonal.append(float(parallel[-1]))
         size = math.sqrt(np.sum(mine * image**2))
-        eigenpairs = _eigenpairs(diagonal, beside, size)
+        eigenpairs = _eigenpairs(diagonal, off_diagonal, size)
     problem.answers(x)
     eigenvalues, errors, vectors = eigenpairs
     elsewhere = np.sqrt(np.square(outside) @ vectors**2) if outside else errors
@@ -475,7 +475,7 @@ def _largest_eigenvalue(problem: Problem, x: Numbers, weights: Weights, enough: 
 
     basis = Basis.empty(2, len(x))
     diagonal: list[float] = []
-    beside: list[float] = []
+    off_diagonal: list[float] = []
     eigenvalues = np.zeros(1)
     answers, image = problem.room.astype(np.float32), problem.room
     change(image, problem.targets, 1.0)
@@ -484,7 +484,7 @@ def _largest_eigenvalue(problem: Problem, x: Numbers, weights: Weights, enough: 
         if not 1e-8 * max(diagonal, default=0.0) < size < math.inf:
             break
         if step:
-            beside.append(size)
+            off_diagonal.append(size)
         epsilon = _COARSER / store(basis, step % 2, weights, image, size)
         image = problem.answers(x, moved=partial(shift, weights, basis, step % 2, epsilon))
         change(image, answers, epsilon)
@@ -493,15 +493,15 @@ def _largest_eigenvalue(problem: Problem, x: Numbers, weights: Weights, enough: 
         if step:
             take_off(basis, (step + 1) % 2, size, image)
         size = math.sqrt(2.0 * half_squares(weights, image, None))
-        eigenvalues, errors, _ = _eigenpairs(diagonal, beside, size)
+        eigenvalues, errors, _ = _eigenpairs(diagonal, off_diagonal, size)
         if errors[-1] <= enough * eigenvalues[-1]:
             break
     problem.answers(x)
     return float(eigenvalues[-1])
 
 
-def _eigenpairs(diagonal: list[float], beside: list[float], size: float) -> tuple[Vector, Vector, Vector]:
+def _eigenpairs(diagonal: list[float], off_diagonal: list[float], size: float) -> tuple[Vector, Vector, Vector]:
     """Return eigenvalues of Lanczos' matrix, smallest first, bounds on their errors, and eigenvectors."""
-    coupled = np.diag(beside, 1)
+    coupled = np.diag(off_diagonal, 1)
     eigenvalues, vectors = np.linalg.eigh(np.diag(diagonal) + coupled + coupled.T)
     return eigenvalues, size * np.abs(vectors[-1]), vectors

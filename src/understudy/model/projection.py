@@ -103,7 +103,7 @@ class Projector:
         shaped: dict[Clique, Vector] = {}
         given: set[int] = set()
         for clique, mask in masks.items():
-            table = self._shaped(*found[mask], clique)
+            table = self._reshape(*found[mask], clique)
             shaped[clique] = (
                 table.copy() if mask in given else table
             )  # the same columns in another order: the caller may change each
@@ -113,7 +113,7 @@ class Projector:
     def _mask(self, clique: Iterable[str]) -> int:
         return sum(self._bit.get(column, 0) for column in clique)
 
-    def _shaped(self, bits: tuple[int, ...], table: Vector, clique: Clique) -> Vector:
+    def _reshape(self, bits: tuple[int, ...], table: Vector, clique: Clique) -> Vector:
         wanted = [self._bit[column].bit_length() - 1 for column in clique if column in self._bit]
         table = table.transpose([bits.index(bit) for bit in wanted])
         return table if len(wanted) == len(clique) else table.reshape(self._domain.shape(clique))

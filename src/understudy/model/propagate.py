@@ -51,7 +51,7 @@ class Propagation:
         self._columns = ordered_columns(tree.domain)
         self._beliefs = beliefs
         wanted = {self.engine_order(clique) for clique in cliques} | {()}
-        arranged = self._arranged = Arrangement.of(tree, wanted, apart=beliefs)
+        arranged = self._arranged = Arrangement.of(tree, wanted, keep_potentials=beliefs)
         self.tables, self.starts, self.factors = arranged.tables, arranged.starts, arranged.factors
         self.size = int(self.starts[-1])
         self._room = slice(arranged.room, arranged.room + self.size + more)

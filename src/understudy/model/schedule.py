@@ -49,10 +49,10 @@ class Arrangement:
     room: int
 
     @classmethod
-    def of(cls, tree: JunctionTree, cliques: set[Clique], *, apart: bool) -> Arrangement:
+    def of(cls, tree: JunctionTree, cliques: set[Clique], *, keep_potentials: bool) -> Arrangement:
         """Arrange cliques, larger tables first so that hosts come before the tables they contain.
 
-        With `apart` the marginals lie behind the potentials, otherwise they overwrite them.
+        With `keep_potentials` the marginals lie behind the potentials, otherwise they overwrite them.
         """
         cells = tree.domain.cells
         by_size = sorted(cliques, key=lambda c: (-cells(c), len(c), c))
@@ -65,7 +65,7 @@ class Arrangement:
         tables = tuple(by_size[i] for i in order)
         starts = np.cumsum([0, *(cells(clique) for clique in tables)], dtype=np.int64)
         holders = {place[i]: place[max(hosts[i])] for i in contained}
-        return cls(tables, starts, len(maximal), holders, int(starts[len(maximal)]) if apart else 0)
+        return cls(tables, starts, len(maximal), holders, int(starts[len(maximal)]) if keep_potentials else 0)
 
     @property
     def maximal(self) -> int:
@@ -256,8 +256,8 @@ class Layout:
         for count, stay in enumerate(stays):
             if stay.start is None:
                 first, last, starts, ends = taken[:count].T
-                beside = (first <= stay.last) & (last >= stay.first)
-                stay.start = _lowest_place(starts[beside], ends[beside], stay.cells)
+                overlapping = (first <= stay.last) & (last >= stay.first)
+                stay.start = _lowest_place(starts[overlapping], ends[overlapping], stay.cells)
             taken[count] = stay.first, stay.last, stay.start, stay.start + stay.cells
         places = {number: stay.start or 0 for number, stay in self._stays.items()}
         return places, int(taken[:, 3].max(initial=0))

@@ -241,14 +241,11 @@ def exponentials(T: Any, powers: Any, bits: Any) -> None:
         start += length
 
 
-# ----------------------------------------------------------------------------------------------------
-# The compiled loops of `CROSS` steps: a large clique as matrices of rows and columns (see `model/sweep/crossing.py`).
+# `CROSS` steps: a large clique as matrices of rows and columns (see `Crossing` in `model/schedule.py`)
 #
-# A step's tables are sorted: inputs with rows, with columns, with both, then outputs likewise; `bounds` holds the five
-# ends. `plain` holds how many rows, columns and matrices in a turn there are, and both sizes padded to multiples of 4.
-# Each table has its list of offsets within the matrix, or lies there in one piece. `s` is a `Schedule`, whose arrays
-# are named in `arguments.py`.
-
+# A step's tables are sorted: inputs with rows, with columns, with both, then outputs in the same order; `bounds` holds
+# the five ends. `plain` holds the number of rows, of columns and of matrices in a turn, and both sizes padded to
+# multiples of 4. Each table has a list of offsets within the matrix, or lies there contiguously.
 
 _CONTIGUOUS = np.uint64(2**64 - 1)
 
