@@ -1,7 +1,6 @@
-"""Arguments of the facade as the kinds they are documented to be; another kind is refused by the option's name.
+"""Validation of arguments and settings that users pass in; errors name the option.
 
-Each `as_` function takes the option's name and what was given, and returns it as the one kind that the code below works
-with.
+Each `as_` function takes the option's name and a value, and returns the value as the one type that the code works with.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 _MOST = 1 << 62
-"""Whole numbers from here on fit no machine's counters."""
+"""Whole numbers from here on may overflow 64-bit counters."""
 
 
 def as_path(option: str, value: Any) -> Path:
-    """The path of a file or folder.
+    """Return the path of a file or folder.
 
     >>> as_path("output", "people.release").name
     'people.release'
 
     Raises:
-        SettingError: for what is neither text nor a path, or names no file.
+        SettingError: if the value is neither text nor a path, or names no file.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not text or "\0" in text:
@@ -40,10 +39,10 @@ def as_path(option: str, value: Any) -> Path:
 
 
 def as_whole(option: str, value: Any, *, least: int = 0) -> int:
-    """A whole number, of Python or of numpy.
+    """Return a whole number of Python or numpy as an int.
 
     Raises:
-        SettingError: for anything else, and below the least.
+        SettingError: for anything else, and for a number below `least`.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < _MOST:
         raise SettingError(f"{option} must be a whole number of at least {least}")
@@ -51,10 +50,10 @@ def as_whole(option: str, value: Any, *, least: int = 0) -> int:
 
 
 def as_names(option: str, value: Any) -> list[str]:
-    """A list of names; one name alone is a list of one.
+    """Return a list of names; a single name becomes a list of one.
 
     Raises:
-        SettingError: for what is neither.
+        SettingError: if the value is neither.
     """
     names: list[Any] = [value] if isinstance(value, str) else list(value) if isinstance(value, Iterable) else [None]
     if not all(isinstance(name, str) for name in names):
@@ -63,7 +62,7 @@ def as_names(option: str, value: Any) -> list[str]:
 
 
 def as_mapping(option: str, value: Any, *, example: str) -> dict[Any, Any]:
-    """A mapping.
+    """Return a mapping as a dict.
 
     Raises:
         SettingError: for anything else, showing the example.
@@ -74,10 +73,10 @@ def as_mapping(option: str, value: Any, *, example: str) -> dict[Any, Any]:
 
 
 def as_progress(value: Any) -> Progress:
-    """What is called with each step; nothing is told where none was given.
+    """Return the progress callback; None becomes `silent`.
 
     Raises:
-        SettingError: for what cannot be called.
+        SettingError: if the value is not callable.
     """
     if value is not None and not callable(value):
         raise SettingError("progress: give a function that takes one `Step`, or leave it out")
@@ -85,7 +84,7 @@ def as_progress(value: Any) -> Progress:
 
 
 def holds_password(address: str) -> bool:
-    """Whether an address such as ``postgresql://host/db`` holds a password; one that cannot be read may.
+    """Whether an address such as ``postgresql://host/db`` holds a password; True if the address cannot be parsed.
 
     >>> [holds_password(f"postgresql://{rest}") for rest in ("me@host/db", "me:x@host/db", "host/db?sslpassword=x")]
     [False, True, True]
@@ -94,22 +93,22 @@ def holds_password(address: str) -> bool:
         return False
     try:
         parts = urlsplit(address)
-        said = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
-        return parts.password is not None or bool(said & {"password", "sslpassword"})
+        options = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+        return parts.password is not None or bool(options & {"password", "sslpassword"})
     except ValueError:
         return True
 
 
-# Settings of mechanisms and metrics, checked by pydantic against the types that they are declared with.
+# Settings of mechanisms and metrics: pydantic checks them against their declared types.
 
 
 def plain_setting(value: Any) -> Any:
-    """A setting as plain Python: lists as tuples, numbers of numpy as Python's.
+    """Return a setting as plain Python: lists become tuples, numpy numbers become Python numbers.
 
     >>> plain_setting([1, [2.5, "a"]])
     (1, (2.5, 'a'))
     """
-    import numpy as np  # here: arguments are checked before anything heavy is loaded
+    import numpy as np  # not at the top: arguments are checked before anything heavy is loaded
 
     if isinstance(value, list | tuple):
         return tuple(plain_setting(item) for item in value)
@@ -117,11 +116,11 @@ def plain_setting(value: Any) -> Any:
 
 
 def setting_error(owner: str, kinds: Mapping[str, Any], error: ValidationError) -> SettingError:
-    """The error to raise for settings that pydantic refused: it names the first one and what may be given.
+    """Return the error to raise for settings that pydantic refused; it names the first one and what is allowed.
 
     Args:
         owner: the mechanism or metric.
-        kinds: by name the types of its settings.
+        kinds: the types of its settings, by name.
         error: what pydantic raised.
     """
     first = error.errors(include_url=False, include_input=False)[0]
@@ -134,12 +133,12 @@ def setting_error(owner: str, kinds: Mapping[str, Any], error: ValidationError) 
 
 
 def unknown_setting(owner: str, name: str, known: Iterable[str]) -> SettingError:
-    """The error to raise for a setting that a mechanism or metric does not have."""
+    """Return the error to raise for a setting that a mechanism or metric does not have."""
     return SettingError(f"{owner} has no setting {name!r}; its settings are: {', '.join(known) or 'none'}")
 
 
 def describe_kind(kind: Any) -> str:
-    """What may be given for a setting of this type, in words.
+    """Describe in words the values that a setting of this type allows.
 
     >>> from typing import Annotated
     >>> from pydantic import Field

@@ -1,4 +1,4 @@
-"""Every exception that callers get from us on purpose, and what the command line returns for it.
+"""Exceptions that the package raises on purpose, with the exit code of the command line, and its warnings.
 
 ```
 UnderstudyError               1   something we can explain went wrong
@@ -77,3 +77,22 @@ class InternalError(UnderstudyError):
     """Something went wrong that we did not foresee. The cause's own message may quote a cell and is never shown."""
 
     exit_code = 70
+
+
+# Warnings: nothing is wrong, but the caller should know. The command line shows them as notes.
+
+
+class Notice(UserWarning):
+    """Base of the package's own warnings."""
+
+
+class ManyRows(Notice):
+    """More synthetic rows than the true table can have: standard errors computed from them are too small."""
+
+
+class MergedValues(Notice):
+    """Two declared values are the same in a frame; a reader that guesses types may have merged them."""
+
+
+class WeakBudget(Notice):
+    """The budget promises almost no privacy: its epsilon or delta is far above what is usually called private."""

@@ -1,4 +1,8 @@
-"""Noisy marginals, all that is ever learned from the rows, and how several of them are combined."""
+"""Measurements: noisy marginals, which are all that is ever learned from the rows, and their algebra.
+
+`Measurement` is the value. `weighted_mean`, `combine` and `noisy_total` are the only places where measurements are
+averaged. `Query` and its implementations describe measurements that do not answer a table's cells themselves.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,18 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
-from understudy.query import Query
 
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """``query @ marginal + noise``: a clique, its noisy values and the noise's standard deviation.
+    """A noisy marginal, ``query @ marginal + noise``: a clique, its values and the standard deviation of the noise.
 
     Attributes:
         clique: the columns, in the order of the table's axes.
@@ -50,7 +53,7 @@ class Measurement:
             raise InputError(f"measurement of {self.clique}: values must be finite numbers")
 
     def check(self, domain: Domain) -> None:
-        """Refuse a measurement that does not fit the domain.
+        """Check that the measurement fits the domain.
 
         Raises:
             InputError: naming the clique and the two lengths that disagree.
@@ -63,17 +66,22 @@ class Measurement:
             raise InputError(f"measurement of {self.clique}: {len(self.values)} values for {rows} answers")
 
 
+# Combining measurements
+
 Value = TypeVar("Value", float, NDArray[np.float64])
 
 
 def weighted_mean(estimates: Iterable[tuple[Value, Any]]) -> tuple[Value, Any]:
-    """Mean of independent estimates of one quantity, weighted by precision (1/variance), and its precision.
+    """Average independent estimates of one quantity, weighted by precision (1/variance).
 
-    This is the unbiased combination of least variance. A single estimate is returned as it is; numbers are summed
-    exactly, tables one after the other, so that they are not all held at once.
+    This is the unbiased combination of least variance. A single estimate is returned unchanged. Numbers are summed
+    exactly, tables one after the other, so that they are not all in memory at once.
 
     Args:
         estimates: pairs of a number or table and its precision: one number, or one for each cell. At least one pair.
+
+    Returns:
+        The mean and its precision.
 
     >>> weighted_mean([(100.0, 1.0), (106.0, 0.5)])
     (102.0, 1.5)
@@ -97,7 +105,7 @@ def _mean_of_numbers(pairs: Sequence[tuple[float, float]]) -> tuple[Any, Any]:
 
 
 def combine(measurements: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:
-    """Mean of identity measurements of one clique, weighted by precision, and the sigma of its cells.
+    """Average identity measurements of one clique, weighted by precision; returns the mean and the sigma of its cells.
 
     >>> mean, sigma = combine([Measurement(("a",), np.array([5, 1]), 2.0), Measurement(("a",), np.array([9, 1]), 2.0)])
     >>> mean.tolist(), round(sigma, 4)
@@ -108,7 +116,7 @@ def combine(measurements: Sequence[Measurement]) -> tuple[NDArray[np.float64], f
 
 
 def noisy_total(measurements: Iterable[Measurement]) -> float:
-    """Number of rows by the weighted mean of the tables' sums; at least 1. Measurements with a query are left out.
+    """Estimate the number of rows by the weighted mean of the tables' sums, at least 1; queries are left out.
 
     **Privacy.** Post-processing: the true number of rows is never used.
 
@@ -119,3 +127,115 @@ def noisy_total(measurements: Iterable[Measurement]) -> float:
     if not tables:
         return 1.0
     return max(1.0, weighted_mean((float(m.values.sum()), 1 / (m.sigma**2 * len(m.values))) for m in tables)[0])
+
+
+# Linear queries on a table's cells
+
+_ENTRIES_AT_A_TIME = 1 << 22
+
+
+class Query(Protocol):
+    """A linear query on a clique's flattened cells: `query @ cells` answers it and `query.T @ values` is its adjoint.
+
+    numpy arrays are queries, and so are scipy's sparse arrays and linear operators.
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of answers and number of cells."""
+        ...
+
+    @property
+    def T(self) -> Any:
+        """The adjoint."""
+        ...
+
+    def __matmul__(self, cells: Any, /) -> Any:
+        """The answers for these cells."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Scaling:
+    """The query that multiplies each cell by its own factor, as for a table whose codes were merged."""
+
+    factors: NDArray[np.float64]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of answers and number of cells, which are equal."""
+        return len(self.factors), len(self.factors)
+
+    @property
+    def T(self) -> Scaling:
+        """A scaling is its own adjoint."""
+        return self
+
+    def __matmul__(self, cells: Any, /) -> Any:
+        """The answers for a vector of cells."""
+        return self.factors * cells
+
+
+@dataclass(frozen=True, eq=False)
+class SparseQuery:
+    """A query as a sparse matrix, given by its entries, so that any query can be saved.
+
+    >>> query = SparseQuery.of(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 2.0]]))
+    >>> query @ np.array([3.0, 4.0, 5.0]), query.T @ np.array([1.0, 1.0])
+    (array([ 7., 10.]), array([1., 1., 2.]))
+    """
+
+    rows: NDArray[np.int64]
+    columns: NDArray[np.int64]
+    values: NDArray[np.float64]
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, query: Query) -> SparseQuery:
+        """Find the entries of any query by answering it for one block of cells after another."""
+        answers, cells = query.shape
+        width = max(1, _ENTRIES_AT_A_TIME // max(answers, 1))
+        parts = []
+        for start in range(0, cells, width):
+            stop = min(start + width, cells)
+            block = np.asarray(query @ np.eye(cells, stop - start, -start))
+            rows, columns = np.nonzero(block)
+            parts.append((rows, columns + start, block[rows, columns]))
+        rows, columns, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return cls(rows, columns, values, (answers, cells))
+
+    @property
+    def T(self) -> SparseQuery:
+        """The adjoint."""
+        return SparseQuery(self.columns, self.rows, self.values, self.shape[::-1])
+
+    def __matmul__(self, cells: Any, /) -> Any:
+        """The answers for a vector of cells."""
+        return np.bincount(self.rows, self.values * np.asarray(cells)[self.columns], self.shape[0])
+
+
+@dataclass(frozen=True, eq=False)
+class PermutedQuery:
+    """A query on permuted cells: cell i of the new order is cell `places[i]` of the old one."""
+
+    query: Query
+    places: NDArray[np.int64]
+    adjoint: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of answers and number of cells."""
+        return self.query.shape[::-1] if self.adjoint else self.query.shape
+
+    @property
+    def T(self) -> PermutedQuery:
+        """The adjoint."""
+        return PermutedQuery(self.query, self.places, not self.adjoint)
+
+    def __matmul__(self, vector: Any, /) -> Any:
+        """The answers for cells in the new order (adjoint: cells in the new order)."""
+        if self.adjoint:
+            return np.asarray(self.query.T @ vector)[self.places]
+        cells = np.empty(len(self.places))
+        cells[self.places] = vector
+        return self.query @ cells

@@ -1,4 +1,4 @@
-"""How long work tells where it is: plain values passed to a callable, public facts only."""
+"""Progress reporting: long work passes `Step` values, made of public facts only, to a callback."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TypeAlias
 
 @dataclass(frozen=True)
 class Step:
-    """One piece of news from a running job.
+    """A report of how far a running job is.
 
     Attributes:
-        stage: what is being done: "read", "discover", "measure", "select", "estimate", "sample", "write", "evaluate".
-        fraction: how much of the stage is done, 0 to 1, or None when that cannot be known.
+        stage: the kind of work: "read", "discover", "measure", "select", "estimate", "sample", "write", "evaluate".
+        fraction: how much of the stage is done, 0 to 1, or None if unknown.
         detail: a few words; made of settings and released values only, never of the rows.
     """
 
@@ -23,7 +23,8 @@ class Step:
 
 
 Progress: TypeAlias = Callable[[Step], None]
+"""A callback that receives every `Step`."""
 
 
 def silent(step: Step) -> None:
-    """The progress callback that says nothing."""
+    """Report nothing: the default callback."""

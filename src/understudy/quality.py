@@ -1,4 +1,4 @@
-"""How good a release is by its own account: the workload error, bought with a share of the budget, as plain data."""
+"""The measured quality of a release: its workload error, measured with a share of the budget. Plain data."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from understudy.errors import SettingError
 
 
 @dataclass(frozen=True)
-class Apart:
-    """The weighted mean L1 distance between true and given marginals, in rows, with noise added.
+class NoisyError:
+    """A noisy error: the weighted mean L1 distance between true and given marginals, in rows, plus noise.
 
     Attributes:
-        rows: the noisy mean; unbiased, since the noise is symmetric.
-        scale: sigma of a Gaussian noise, scale of a Laplace, in rows.
+        rows: the noisy mean; unbiased, because the noise is symmetric.
+        scale: sigma of Gaussian noise or scale of Laplace noise, in rows.
         noise: the law of the noise.
     """
 
@@ -27,18 +27,18 @@ class Apart:
 
 @dataclass(frozen=True)
 class Quality:
-    """The workload error of a release: the mean share of rows that its tables misplace.
+    """The workload error of a release: the mean share of rows that its marginals misplace.
 
     Attributes:
         value: the estimate, unbiased: half the weighted mean L1 distance, divided by the release's number of rows.
-        scale: the noise in it: sigma of a Gaussian, scale of a Laplace.
+        scale: sigma of Gaussian noise or scale of Laplace noise, in the unit of `value`.
         noise: the law of the noise.
-        workload: which tables it is about.
-        tables: how many of them were compared.
-        of: how many the workload has; where that is more, those compared were drawn at random, without the rows.
-        share: the part of the budget that it cost.
+        workload: name of the workload.
+        tables: number of marginals that were compared.
+        of: number of marginals in the workload; if larger, those compared were drawn at random, without the rows.
+        share: the share of the budget that was charged.
 
-    **Privacy.** Bought through the gate: plain data.
+    **Privacy.** Measured through the gate and charged to the budget; plain data that may leave.
     """
 
     value: float
@@ -50,12 +50,12 @@ class Quality:
     share: float
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Where the true error of these tables lies.
+        """Confidence interval of the true error of the compared marginals.
 
-        **Guarantees.** It holds with that probability over the noise, whatever the rows; the ends are cut to 0.
+        **Guarantees.** The interval holds with this probability over the noise, for any rows; both ends are at least 0.
 
         Raises:
-            SettingError: for a confidence that is not between 0 and 1.
+            SettingError: if the confidence is not between 0 and 1.
 
         >>> Quality(0.05, 0.01, "gaussian", "all-2way", 3, 3, 0.05).interval(0.95)  # doctest: +ELLIPSIS
         (0.0303..., 0.0696...)
@@ -66,19 +66,19 @@ class Quality:
             reach = NormalDist().inv_cdf(0.5 + confidence / 2) * self.scale
         else:
             reach = -math.log(1 - confidence) * self.scale
-        reach *= 1 + 2.0**-15  # the noise is whole units, tens of thousands of them to one scale
+        reach *= 1 + 2.0**-15  # the noise is a whole number of units, tens of thousands to one scale
         return max(0.0, self.value - reach), max(0.0, self.value + reach)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
-    def told(self, confidence: float = 0.95) -> dict[str, Any]:
-        """Plain data with the interval, for scripts."""
+    def to_dict_with_interval(self, confidence: float = 0.95) -> dict[str, Any]:
+        """Return plain data with the confidence interval, for scripts."""
         return self.to_dict() | {"interval": list(self.interval(confidence)), "confidence": confidence}
 
     def text(self, confidence: float = 0.95) -> str:
-        """The error in one line."""
+        """Describe the error in one line."""
         low, high = self.interval(confidence)
         some = f"{self.tables} tables" if self.tables == self.of else f"{self.tables} of {self.of} tables"
         return (
@@ -87,13 +87,13 @@ class Quality:
         )
 
 
-def parsed_share(quality: Any) -> float | None:
-    """A share of the budget: 0.05, "5%" or "5 %"; None where none is kept.
+def parse_share(quality: Any) -> float | None:
+    """Parse a share of the budget: 0.05, "5%" or "5 %"; None stays None.
 
     Raises:
-        SettingError: when it is not above 0 and at most a half.
+        SettingError: if the share is not above 0 and at most a half.
 
-    >>> parsed_share("5%"), parsed_share(0.1), parsed_share(None)
+    >>> parse_share("5%"), parse_share(0.1), parse_share(None)
     (0.05, 0.1, None)
     """
     if quality is None:

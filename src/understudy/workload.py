@@ -1,4 +1,4 @@
-"""Which marginals matter, and how much: what mechanisms are tailored to and what error is measured on."""
+"""Workloads: cliques with weights, which mechanisms are tailored to and errors are measured on."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import numpy as np
 
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
-from understudy.notation import is_page, read_yaml
+from understudy.yaml_json import is_yaml_or_json, read_yaml
 
 MOST_CLIQUES = 2_000_000
-"""The most cliques of an `all-kway` workload: the triples of 229 columns. Listing more takes minutes and gigabytes."""
+"""The most cliques of an `all-kway` workload (the triples of 229 columns): more take minutes and gigabytes."""
 
 
 @dataclass(frozen=True)
 class Workload:
     """Cliques with weights, each clique in the domain's order.
 
-    **Privacy.** A workload is chosen by people from public facts; it must not be chosen by looking at the rows.
+    **Privacy.** A workload must be chosen from public facts, never by looking at the rows.
 
     >>> domain = Domain({"a": 2, "b": 2, "c": 2})
     >>> Workload.of(domain, [("a", "b"), ("c", "a")]).closure()
@@ -41,7 +41,7 @@ class Workload:
 
     @classmethod
     def of(cls, domain: Domain, cliques: Iterable[Clique] | Mapping[Clique, float]) -> Workload:
-        """An explicit list of cliques, or cliques with weights; a clique named twice counts twice.
+        """Make a workload of a list of cliques, or of cliques with weights; a clique named twice counts twice.
 
         Raises:
             SettingError: for an empty workload or a weight that is negative or not finite.
@@ -60,7 +60,7 @@ class Workload:
 
     @classmethod
     def all_kway(cls, domain: Domain, k: int) -> Workload:
-        """Every clique of k columns (of all columns, where there are fewer).
+        """Make the workload of all cliques of k columns (of all columns, if there are fewer).
 
         Raises:
             SettingError: for a k below 1, and for more cliques than can be listed.
@@ -76,7 +76,7 @@ class Workload:
 
     @classmethod
     def target(cls, domain: Domain, column: str, k: int = 3) -> Workload:
-        """Every clique of k columns that has this one: what predicting it needs."""
+        """Make the workload of all cliques of k columns that contain this one, which predicting it needs."""
         domain.check((column,))
         others = [name for name in domain if name != column]
         size = min(k - 1, len(others))
@@ -84,9 +84,9 @@ class Workload:
 
     @classmethod
     def skewed(cls, domain: Domain, seed: int, *, k: int = 3, cliques: int = 256) -> Workload:
-        """The AIM paper's: triples drawn in proportion to the product of squared exponential weights of their columns.
+        """Draw the skewed workload of the AIM paper: triples, by the product of squared exponential column weights.
 
-        Each draw is of distinct columns; a clique drawn twice counts twice.
+        The columns of a clique are distinct; a clique drawn twice counts twice.
         """
         rng = np.random.default_rng(seed)
         weights = rng.exponential(size=len(domain)) ** 2
@@ -98,12 +98,12 @@ class Workload:
 
     @classmethod
     def parse(cls, text: str, domain: Domain) -> Workload:
-        """A workload as the command line writes it: `all-3way`, `target:income`, `skewed:7`, or a YAML file.
+        """Parse a workload of the command line: `all-3way`, `target:income`, `skewed:7`, or a YAML file.
 
         The file holds a list of cliques (lists of columns), or of mappings `{clique: [a, b], weight: 2}`.
 
         Raises:
-            SettingError: when it is none of these.
+            SettingError: if the text is none of these.
         """
         if not isinstance(text, str):
             raise SettingError("workload: give text, such as all-3way, target:COLUMN, or the path of a .yaml file")
@@ -114,18 +114,18 @@ class Workload:
             return cls.skewed(domain, int(rest))
         if kind.startswith("all-") and kind.endswith("way") and kind[4:-3].isdigit():
             return cls.all_kway(domain, int(kind[4:-3]))
-        if is_page(text):
+        if is_yaml_or_json(text):
             return _from_file(Path(text), domain)
         raise SettingError(f"workload {text!r}: write all-3way, target:COLUMN, skewed:SEED, or name a .yaml file")
 
     def closure(self) -> dict[Clique, float]:
-        """All non-empty subsets r of the cliques s, smallest first, with w_r = sum_s c_s |r and s have in common|."""
+        """Return all non-empty subsets r of the cliques s, smallest first, with weights w_r = sum_s c_s |r & s|."""
         subsets = {
             subset: None
             for size in range(1, max(map(len, self.weights)) + 1)
             for subset in chain.from_iterable(combinations(clique, size) for clique in self.weights)
         }
-        held: dict[str, float] = defaultdict(float)  # sum_s c_s [column in s]: |r and s| adds up by column
+        held: dict[str, float] = defaultdict(float)  # sum_s c_s [column in s]: |r & s| is a sum over columns
         for clique, weight in self.weights.items():
             for column in clique:
                 held[column] += weight
@@ -133,13 +133,13 @@ class Workload:
         return {subset: float(sum(map(held.__getitem__, subset))) for subset in ordered}
 
 
-def told_workload(named: str) -> str:
-    """A workload as everyone may read it: of a file its name alone, for a path may name people.
+def public_workload_name(named: str) -> str:
+    """Return a workload's text for publication: of a file only its name, because a path may name people.
 
-    >>> told_workload("survey/of_ann/w.yaml"), told_workload("target:pay/hour")
+    >>> public_workload_name("survey/of_ann/w.yaml"), public_workload_name("target:pay/hour")
     ('w.yaml', 'target:pay/hour')
     """
-    return Path(named).name if is_page(named) else named
+    return Path(named).name if is_yaml_or_json(named) else named
 
 
 def _from_file(path: Path, domain: Domain) -> Workload:
@@ -152,7 +152,7 @@ def _from_file(path: Path, domain: Domain) -> Workload:
     except yaml.YAMLError:
         raise SettingError(f"workload file {path} is not valid YAML") from None
     try:
-        pairs = [_entry(entry) for entry in _listed(content)]
+        pairs = [_parse_entry(entry) for entry in _as_list(content)]
     except (TypeError, KeyError, ValueError):
         raise SettingError(f"workload file {path}: write a list of cliques, each a list of column names") from None
     weights: dict[Clique, float] = {}
@@ -162,14 +162,14 @@ def _from_file(path: Path, domain: Domain) -> Workload:
     return Workload.of(domain, weights)
 
 
-def _entry(entry: Any) -> tuple[Clique, float]:
+def _parse_entry(entry: Any) -> tuple[Clique, float]:
     if isinstance(entry, dict):
-        return tuple(_listed(entry["clique"])), float(entry.get("weight", 1.0))
-    return tuple(_listed(entry)), 1.0
+        return tuple(_as_list(entry["clique"])), float(entry.get("weight", 1.0))
+    return tuple(_as_list(entry)), 1.0
 
 
-def _listed(content: Any) -> list[Any]:
-    """The content when it is a list: text and mappings can be run through as well, but mean something else."""
+def _as_list(content: Any) -> list[Any]:
+    """Return the content if it is a list: text and mappings are iterable too, but mean something else."""
     if not isinstance(content, list):
         raise TypeError("not a list")
     return content

@@ -341,17 +341,17 @@ OWN_RECORDS: set[str] = set()
 """Files that read only what this package wrote into its own folder, line by line."""
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p != SOURCE / "notation.py"], ids=names)
+@pytest.mark.parametrize("path", [p for p in FILES if p != SOURCE / "yaml_json.py"], ids=names)
 def test_json_and_yaml_are_read_with_limits(path):
     parsers = [("json", "loads"), ("json", "load"), ("yaml", "load"), ("yaml", "safe_load"), ("yaml", "compose")]
     if names(path) not in OWN_RECORDS:
-        assert not calls(path, *parsers), "read it with `notation.read_json` or `notation.read_yaml`"
+        assert not calls(path, *parsers), "read it with `yaml_json.read_json` or `yaml_json.read_yaml`"
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p != SOURCE / "page.py"], ids=names)
+@pytest.mark.parametrize("path", [p for p in FILES if p != SOURCE / "files.py"], ids=names)
 def test_files_that_appear_complete_are_written_in_one_place(path):
     """A draft beside a file, given its name in the end: its own name must be one that no link can have."""
     text = path.read_text(encoding="utf-8")
     assert not re.search(r"getpid\(\)[^\n]*tmp|with_(name|suffix)\([^\n]*tmp|os\.(replace|rename)\(", text), (
-        "use `page.written`"
+        "use `files.write_atomically`"
     )

@@ -22,11 +22,11 @@ import pytest
 
 import understudy as us
 from understudy.accounting.budget import Account
+from understudy.errors import ManyRows
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.ledger import Ledger
 from understudy.mechanism.independent import Independent
-from understudy.notice import ManyRows
 from understudy.release import archive, write
 from understudy.run import record, road
 from understudy.schema import Schema

@@ -13,13 +13,12 @@ import understudy as us
 RUN = """
 import os, signal, sys
 import numpy as np
-import understudy.page
+import understudy.files
 import understudy.release.archive as archive
 import understudy.release.artefact as artefact
 import understudy.release.write as write
 import understudy.report.page
 import understudy.run.folder as folder
-from understudy import _tabulate_kernels
 from understudy.cli import main
 from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
@@ -29,7 +28,9 @@ from understudy.mechanism.independent import Independent
 from understudy.progress import silent
 from understudy.run import road
 from understudy.schema import Recoding
+from understudy.tabulate import compile_count_block
 
+compile_count_block()
 PAIRS = [("a", "b"), ("a", "c"), ("b", "c")]
 
 class Chooser(Independent):
@@ -93,7 +94,7 @@ PLACES = {
     "while writing rows": lambda name: dies(write._Csv, "write"),
     "rows": lambda name: dies(write, "write_rows"),
     "all rows": lambda name: dies(write, "write_rows", 2),
-    "report": lambda name: dies(understudy.page, "write_page"),
+    "report": lambda name: dies(understudy.files, "write_text"),
     "none": lambda name: None,
     "other questions": asks_other_questions,
 }

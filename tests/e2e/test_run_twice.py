@@ -31,14 +31,15 @@ import json, os, platform, signal, socket, sys
 from dataclasses import dataclass
 import pandas
 import understudy.run.road
-from understudy import _tabulate_kernels
 from understudy.cli import main
 from understudy.ledger import Ledger
 from understudy.mechanism import MECHANISMS
 from understudy.mechanism.independent import Independent
 from understudy.progress import silent
 from understudy.schema import Recoding
+from understudy.tabulate import compile_count_block
 
+compile_count_block()
 link, built = None, []
 
 def stop(where):

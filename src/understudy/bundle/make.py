@@ -17,11 +17,11 @@ from understudy.bundle.package import data_package
 from understudy.bundle.readme import readme
 from understudy.bundle.rows import plain, sampled, write_csv, write_parquet
 from understudy.errors import OutputError, SettingError
-from understudy.notation import as_page
-from understudy.page import draft_of, reason
+from understudy.files import describe_os_error, draft_path
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report import public_report
+from understudy.yaml_json import dump_text
 
 FORMATS = ("csv", "parquet", "dta", "sav")
 """What rows can be written as; the last two need the extra `[office]`."""
@@ -80,7 +80,7 @@ def make_bundle(
     """
     wanted = _Wanted(_checked(formats, replicates), rows, _checked_seed(seed), mark, replicates, progress)
     _check_folder(folder)
-    draft = draft_of(folder)
+    draft = draft_path(folder)
     try:
         draft.mkdir()
         made = _filled(draft, plain(release), wanted)
@@ -88,7 +88,7 @@ def make_bundle(
             folder.rmdir()
         draft.replace(folder)
     except OSError as error:
-        raise OutputError(f"{folder} could not be written ({reason(error)})") from None
+        raise OutputError(f"{folder} could not be written ({describe_os_error(error)})") from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -144,7 +144,7 @@ def _filled(folder: Path, release: Release, wanted: _Wanted) -> _Made:
     _text(folder / "codebook.html", codebook_html(release, columns, made.rows))
     _text(folder / "report.html", public_report(release))
     package = data_package(release, made.files, made.rows, mark=wanted.mark)
-    _text(folder / "datapackage.json", as_page(package, ".json"))
+    _text(folder / "datapackage.json", dump_text(package, ".json"))
     release.save(folder / "stand-in.release")
     if wanted.replicates:
         _replicates(folder / "replicates", release, made.rows, wanted)

@@ -11,7 +11,7 @@ import numpy as np
 
 from understudy.bundle.rows import labels_of, titles_of
 from understudy.errors import InputError, OutputError
-from understudy.page import reason
+from understudy.files import describe_os_error
 from understudy.release import Release
 from understudy.schema.kinds.categorical import Categorical
 from understudy.schema.kinds.coded import Coded
@@ -73,7 +73,7 @@ def write_office(table: Any, path: Path, release: Release) -> None:
                 row_compress=True,
             )
     except OSError as error:
-        raise OutputError(f"{path} could not be written ({reason(error)})") from None
+        raise OutputError(f"{path} could not be written ({describe_os_error(error)})") from None
 
 
 def renamed(table: Any, path: Path) -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from understudy.errors import OutputError, SettingError
-from understudy.page import reason
+from understudy.files import describe_os_error
 from understudy.progress import Progress, Step, silent
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
@@ -117,7 +117,7 @@ def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: b
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"the answer could not be written ({reason(error)})") from None
+        raise OutputError(f"the answer could not be written ({describe_os_error(error)})") from None
 
 
 def set_value(name: str, text: str) -> Any:
@@ -128,7 +128,7 @@ def set_value(name: str, text: str) -> Any:
     """
     import yaml
 
-    from understudy.notation import read_yaml
+    from understudy.yaml_json import read_yaml
 
     try:
         return read_yaml(text)

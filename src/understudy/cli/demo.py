@@ -10,7 +10,7 @@ import typer
 from understudy.cli.console import Json, Quiet, progress_shown, tell
 from understudy.cli.run import summary
 from understudy.errors import InputError, OutputError
-from understudy.page import write_page
+from understudy.files import write_text
 from understudy.progress import Progress
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def _write_reports(folder: Path, release: Release, table: Any, progress: Progres
 
     public = folder / "report.html"
     private = marked(public)
-    write_page(public_report(release), public)
-    write_page(custodian_report(release, table, progress=progress), private, private=True)
+    write_text(public_report(release), public)
+    write_text(custodian_report(release, table, progress=progress), private, private=True)
     return {"Open the report in a browser:": public, "For the custodian, with the real rows:": private}
 
 

@@ -10,7 +10,7 @@ import typer
 
 from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, set_value, tell
 from understudy.errors import SettingError
-from understudy.page import write_page
+from understudy.files import write_text
 
 WARNING = (
     "For the custodian only: these scores are computed from real rows and are not differentially private. They may not "
@@ -59,7 +59,7 @@ def evaluate(
         )
     data = {"custodian_only": WARNING, "seed": seed, "scores": _nested(frame.to_pylist())}
     if path is not None:
-        write_page(json.dumps(data, indent=2) + "\n", path, private=True)
+        write_text(json.dumps(data, indent=2) + "\n", path, private=True)
     words = _words(data) + ("" if path is None else f"\n\nScores: {path}")
     tell(words, data, quiet=quiet, as_json=as_json)
 

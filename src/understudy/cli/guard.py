@@ -17,8 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from understudy.cli.console import escaped_output
-from understudy.errors import SettingError, UnderstudyError
-from understudy.notice import Notice
+from understudy.errors import Notice, SettingError, UnderstudyError
 
 INTERRUPTED, OUR_FAULT, USAGE = 130, 70, 2
 _NAMING = {

@@ -250,7 +250,7 @@ def _read(path: Path) -> str:
 
 
 def _write(text: str, path: Path | None) -> None:
-    from understudy.page import write_page
+    from understudy.files import write_text
 
     if path is not None:
-        write_page(text, path)
+        write_text(text, path)

@@ -12,9 +12,8 @@ import typer
 
 from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, rows_output, tell
 from understudy.cli.run import summary
-from understudy.errors import OutputError, SettingError
-from understudy.notice import ManyRows
-from understudy.page import reason
+from understudy.errors import ManyRows, OutputError, SettingError
+from understudy.files import describe_os_error
 
 if TYPE_CHECKING:
     from understudy.schema import Dialect
@@ -48,7 +47,7 @@ def sample(
 
     understudy sample people.release --where "sex=F, age=30..40" -n 1000 -o women.csv
     """
-    from understudy.page import check_space
+    from understudy.files import check_space
     from understudy.release import Release
     from understudy.release.write import write_chunks, written_file
     from understudy.release.write_postgres import shown_place, written_table
@@ -122,7 +121,7 @@ def _to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"the rows could not be written ({reason(error)})") from None
+        raise OutputError(f"the rows could not be written ({describe_os_error(error)})") from None
 
 
 def _check_rows_output(output: str, *, force: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, tell
 from understudy.cli.evaluate import WARNING, parsed_settings
 from understudy.errors import SettingError
-from understudy.page import write_page
+from understudy.files import write_text
 
 
 def report(
@@ -50,7 +50,7 @@ def report(
             table = read_table(real, loaded.schema)
             given = parsed_settings(setting or [])
             page = custodian_report(loaded, table, weight=weight, settings=given, seed=seed, progress=progress)
-    write_page(page, path, private=real is not None)
+    write_text(page, path, private=real is not None)
     words = f"Report: {path}" + ("" if real is None else f"\n{WARNING}")
     tell(words, {"report": str(path), "custodian_only": real is not None}, quiet=quiet, as_json=as_json)
 

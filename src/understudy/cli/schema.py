@@ -10,7 +10,7 @@ import typer
 from understudy.cli.console import Json, Quiet, tell
 from understudy.cli.schema_review import as_page, refuse_present, review, unit_of, with_unit
 from understudy.errors import InputError, SchemaError, SettingError
-from understudy.page import write_page
+from understudy.files import write_text
 
 if TYPE_CHECKING:
     from understudy.schema import Schema
@@ -98,7 +98,7 @@ def _draft_of_rows(
     if unit is None and content["understudy"]["privacy_unit"] == "row":
         del content["understudy"]["privacy_unit"]  # nobody said so, and there is no default
     text = _annotated(content, notes) if path.suffix != ".json" else as_page(content | {"description": MARK}, ".json")
-    write_page(text, path, private=True)
+    write_text(text, path, private=True)
     questions = [*asides, *proposal.questions]
     lines = [MARK, f"Draft of {len(names)} columns: {path}", *questions]
     lines.append(f"Next: understudy schema review {path}")
@@ -137,7 +137,7 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
         )
     content = open_schema(names, dialect, unit_of(unit, list(names)))
     opened = Schema.from_dict(content).open
-    write_page(as_page(content, output.suffix), output)
+    write_text(as_page(content, output.suffix), output)
     lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
     lines += notes
     lines += ["Next: understudy synthesize, whose --discovery-share says what part of the budget buys them."]
@@ -171,7 +171,7 @@ def check(
     loaded = _complete(found(schema))
     fit = fit_of(loaded, read_table(data, loaded))
     if output is not None:
-        write_page(as_page(fit.to_dict(), ".json"), marked(output), private=True)
+        write_text(as_page(fit.to_dict(), ".json"), marked(output), private=True)
     tell(words(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
 
 
@@ -200,7 +200,7 @@ def import_(
     if unit is not None:
         content["understudy"]["privacy_unit"] = unit_of(unit)
         gaps = [gap for gap in gaps if not gap.startswith("`privacy_unit`")]
-    write_page(as_page(content, output.suffix), output)
+    write_text(as_page(content, output.suffix), output)
     lines = [f"Schema of {len(content['fields'])} columns: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
     told = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
@@ -226,7 +226,7 @@ def export(
     loaded.require_reviewed()
     sdv = form == "sdv"
     content = to_sdv(loaded) if sdv else to_smartnoise(loaded, schema.stem.split(".")[0])
-    write_page(as_page(content, ".json" if sdv else ".yaml"), output)
+    write_text(as_page(content, ".json" if sdv else ".yaml"), output)
     tell(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
 
 
@@ -321,7 +321,7 @@ def _imported(source: Path, form: str | None) -> Any:
         return read_dictionary(source)
     import yaml
 
-    from understudy.notation import read_yaml
+    from understudy.yaml_json import read_yaml
 
     try:
         parsed = read_yaml(source.read_text(encoding="utf-8-sig"))

@@ -101,9 +101,9 @@ def _keeps_out(field: dict[str, Any]) -> bool:
 
 def as_page(content: Any, ending: str = ".yaml") -> str:
     """A schema's content, or part of it, as its file writes it; YAML is loaded now and not to show help."""
-    from understudy.notation import as_page as written
+    from understudy.yaml_json import dump_text
 
-    return written(content, ending)
+    return dump_text(content, ending)
 
 
 def _protected(content: dict[str, Any], names: list[str], given: str | None, *, stated: bool, asking: bool) -> Any:

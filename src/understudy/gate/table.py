@@ -44,7 +44,7 @@ from understudy.gate.selection import (
     whole_scores,
 )
 from understudy.measurement import Measurement
-from understudy.quality import Apart
+from understudy.quality import NoisyError
 from understudy.schema import Recoding
 from understudy.source import Source
 from understudy.source.protocol import CountsValues
@@ -232,12 +232,14 @@ def error_charge(weights: Mapping[Clique, int], marginal_l1: int, share: Fractio
     return gaussian("quality", tuple(weights), reach**2, share=share)
 
 
-def noisy_error(distances: Mapping[Clique, int], weights: Mapping[Clique, int], noise: int, charge: Charge) -> Apart:
+def noisy_error(
+    distances: Mapping[Clique, int], weights: Mapping[Clique, int], noise: int, charge: Charge
+) -> NoisyError:
     """The noisy weighted mean, in rows, of distances in units of 2^-16: only their sum becomes a float."""
     exact = sum(weights[clique] * value for clique, value in distances.items())
     unit = sum(weights.values()) << BITS
     value = float(Fraction(exact + noise, unit))
-    return Apart(value, charge.scale / unit, "gaussian" if charge.noise == "gaussian" else "laplace")
+    return NoisyError(value, charge.scale / unit, "gaussian" if charge.noise == "gaussian" else "laplace")
 
 
 # What mechanisms get from the gate beside measurements.
@@ -659,7 +661,7 @@ class PrivateTable:
         return self._answer([charge], count)
 
     @one_at_a_time
-    def error(self, against: Mapping[Clique, ArrayLike], *, weights: Mapping[Clique, int], rho: float) -> Apart:
+    def error(self, against: Mapping[Clique, ArrayLike], *, weights: Mapping[Clique, int], rho: float) -> NoisyError:
         """How far given marginals are from the true ones: the weighted mean of their L1 distances, in rows, with noise.
 
         **Privacy.** Costs at most `rho`: one unit moves each distance by at most `marginal_l1`, so the weighted sum by
@@ -676,7 +678,7 @@ class PrivateTable:
         weights = {clique: as_whole(f"the weight of {clique}", weight, least=1) for clique, weight in named}
         charge = error_charge(weights, self.neighbours.marginal_l1, share, pure=self.__account.budget.pure)
 
-        def compare() -> Apart:
+        def compare() -> NoisyError:
             distances = dict(distances_of(self._counts(wanted), given))
             return noisy_error(distances, weights, int(self._draw(charge, 1)[0]), charge)
 

@@ -27,7 +27,7 @@ from understudy.errors import BudgetExceeded, LedgerError, OutputError, SettingE
 from understudy.ledger.database import Database, checkpoints, entries, facts
 from understudy.ledger.log import Checkpoint, leaf_hash, tree_root
 from understudy.ledger.spending import Grant, Reservation, Total, add_up, budget_from_dict, budget_to_dict
-from understudy.notation import read_json
+from understudy.yaml_json import read_json
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

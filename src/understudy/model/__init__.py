@@ -1,8 +1,12 @@
-"""Post-processing only: what can be made of noisy marginals.
+"""Models of noisy marginals: inference, marginals and synthetic rows. Post-processing only.
 
-`estimate.py` the way in · `descent/` the fit · `propagate.py` the marginal oracle, by the passes of `sweep/` ·
-`projection/` other marginals · `sampling.py` rows · `tree/` closed forms where the cliques form a tree · `gum/`
-PrivSyn's rows · `kernels/` all compiled loops.
+- `generate.py` fits the model of a generator to measurements; `fit.py` and `protocol.py` define its result.
+- `graphical.py` is the graphical model. `estimate.py` fits it (Private-PGM): `problem.py` states the problem,
+  `descent.py` minimises the loss. `tree.py` fits tables that form a tree, or nearly, without a long descent.
+- `junction_tree.py`, `propagate.py` and `schedule.py` are exact inference; `projection.py` computes other marginals.
+- `gum.py` makes rows by gradual updates (PrivSyn) from the tables of `consistency.py`; `product.py` is the model of
+  independent columns.
+- `dependencies.py` learns rules that the schema leaves open; `kernels/` holds all compiled loops.
 """
 
 from understudy.model.estimate import estimate

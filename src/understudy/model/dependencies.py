@@ -1,4 +1,4 @@
-"""Dependencies whose values the schema does not state: which value goes with which is learned from the noisy model."""
+"""Learn, from the noisy model, the dependencies between columns whose values the schema does not state."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from understudy.schema.rules.rule import Dependency
 from understudy.schema.rules.zeros import dependency_cells
 
 _DISTINCT = 0.1
-"""In nats: how far a row of the table must be from the column's own shares to show what it determines."""
+"""Divergence from the column's own shares, in nats, above which a row of the table shows what it determines."""
 
 
 def unstated_dependencies(schema: Schema) -> list[Dependency]:
-    """The dependencies whose values are to be learned."""
+    """Return the dependencies whose values are to be learned."""
     return [rule for rule in schema.rules if isinstance(rule, Dependency) and rule.stated(schema) is None]
 
 
 def learn_dependencies(
     finish: Callable[..., Fit], fit: Fit, schema: Schema, *, total: float | None, progress: Progress = silent
 ) -> Fit:
-    """Learn each dependency whose values the schema does not state from the model, and fit the model again with it.
+    """Learn each dependency whose values the schema does not state, and fit the model again with it.
 
     **Privacy.** Post-processing: it reads the model and the measurements.
 
     Args:
-        finish: makes a fit of measurements, as `Mechanism.finish` does.
-        fit: a first fit, free of these dependencies.
-        schema: with the rules.
-        total: the number of rows, where it is public.
-        progress: told about each step.
+        finish: a function that makes a fit of measurements, as `Mechanism.finish` does.
+        fit: a first fit without these dependencies.
+        schema: the schema with its rules.
+        total: the number of rows, if public.
+        progress: called with each step.
     """
     domain = schema.domain
     for rule in unstated_dependencies(schema):
@@ -50,10 +50,11 @@ def learn_dependencies(
 
 
 def find_determined(model: Model, recoding: Recoding, schema: Schema, rule: Dependency) -> NDArray[np.int64]:
-    """By code of the given columns (flat, in the rule's order, as declared) the merged code that they determine.
+    """Find, for each declared code of the given columns (flat, in the rule's order), the merged code it determines.
 
-    Codes that were merged may determine different values: they are dealt out, so that the merged code's shares come out
-    as well as they can. -1 where nothing is determined: for empty and unknown cells, and for what cannot occur.
+    Codes that were merged may determine different values: values are assigned to them so that the shares of the merged
+    code are kept as well as possible. The result is -1 where nothing is determined: for empty and unknown cells, and
+    for combinations that cannot occur.
     """
     table = model.project(rule.columns)
     table = table.reshape(-1, table.shape[-1])
@@ -72,12 +73,12 @@ def find_determined(model: Model, recoding: Recoding, schema: Schema, rule: Depe
     for group in np.flatnonzero((members > 1) & (table.sum(axis=1) > 0)):
         first, last = np.searchsorted(sorted_places, [group, group + 1])
         mine = order[first:last][~free[order[first:last]]]
-        found[mine] = _deal_out(table[group], len(mine))
+        found[mine] = _assign_codes(table[group], len(mine))
     return found
 
 
-def _deal_out(row: NDArray[np.float64], members: int) -> NDArray[np.int64]:
-    """What each of so many codes determines, in runs of neighbours, in proportion to the row."""
+def _assign_codes(row: NDArray[np.float64], members: int) -> NDArray[np.int64]:
+    """Assign values to this many codes in proportion to the row, the same value to neighbouring codes."""
     ends = np.cumsum(row) / row.sum() * members
     possible = np.flatnonzero(row > 0)
     place = np.searchsorted(ends, np.arange(members) + 0.5)
@@ -85,10 +86,11 @@ def _deal_out(row: NDArray[np.float64], members: int) -> NDArray[np.int64]:
 
 
 def _most_likely(table: NDArray[np.float64]) -> NDArray[np.int64]:
-    """For each row of given codes the code that it determines.
+    """Find, for each row of given codes, the code that it determines.
 
-    Rows that differ from the column's own shares determine what is most likely in them. The others say nothing: they
-    are dealt out, the largest first, so that the column's shares come out as well as they can.
+    A row that differs from the column's own shares determines its most likely code. The other rows carry no
+    information: codes are assigned to them, the largest row first, so that the column's shares are kept as well as
+    possible.
     """
     rows = table.reshape(-1, table.shape[-1])
     mass, own = rows.sum(axis=1), rows.sum(axis=0)

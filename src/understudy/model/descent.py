@@ -1,12 +1,13 @@
-"""The metric of the descent: weights, with the stiffest directions shortened.
+"""Accelerated mirror descent on the potentials of a `Problem`, with a metric that allows long steps.
 
-A step is limited by the largest eigenvalue of covariance times weights. A dozen eigenvalues stand far above the rest:
-the main effects that many measured tables share, and the largest cells. Shortening the metric along their
-eigenvectors allows steps several times as long, and hardly moves the minimum: where the descent comes to rest, the
-residual has no part along a direction that the model can follow.
+Moving the potentials against `weights * (answers - targets)` is mirror descent on the loss, and at the same time
+gradient descent on the likelihood in the metric of the weights; the momenta of the optimised gradient method (Kim and
+Fessler) accelerate it. The step is limited by the largest cells (count times weight), the progress by the smallest.
+With a strong signal these are a factor of 1e4 apart. Two changes of the metric help:
 
-A stiff direction is in proportion to the counts, so nearly all of it lies on the few cells where most people are: on
-one in 128 it has 98 to 99.9 % of its square. The search keeps to these.
+- The first stages use a softened metric that caps count times weight, in which the many small cells converge in long
+  steps (`_Descent.soften`).
+- The true metric then corrects the few large cells, its stiffest directions shortened (`Metric`).
 """
 
 from __future__ import annotations
@@ -26,249 +27,24 @@ from understudy.model.kernels.arguments import Basis, Directions, Weights
 from understudy.model.problem import Numbers, Problem, Vector, cold_potentials
 from understudy.model.protocol import FitReport
 
-_DIFFERENCE = 1e-5  # of a potential, at a probe
-_COARSER = 1e-4  # where the answers before it are known in single precision
-_MORE_STEPS = 8
-_FEW, _SHARE = 1024, 128  # cells that directions lie on: so many, or one in so many if that is more
-_SETTLED = 0.3  # an eigenvalue counts as found when its error is below this part of it
-_SHORTEST = 1 / 16  # eigenvalues are brought down to this part of the largest at most
-_FURTHEST = 1e6  # that a step may move a potential: undoing a longer one would lose digits
-_LONGEST = 0.5  # of a step's change of a potential, while shortening is trusted: eigenvalues hold nearby only
+# The descent
 
-
-class Stride(NamedTuple):
-    """How long a step is, and the two momenta: along the way so far, and over the plain step."""
-
-    step: float
-    along: float
-    over: float
-
-
-@dataclass
-class Metric:
-    """Weights, less `shortened` of each stiff direction; all of it as the oracle is near `x`.
-
-    Attributes:
-        weights: the diagonal.
-        curvature: the largest eigenvalue of covariance times metric.
-        stiff: directions, orthogonal in the inner product of the weights; their values are weighted already.
-        shortened: how much of each direction is taken off.
-    """
-
-    weights: Weights
-    curvature: float
-    stiff: Directions
-    shortened: Vector
-
-    def measure(self, answers: Vector, targets: Numbers) -> tuple[float, Vector]:
-        """Half the squared residual in this metric, and the residual's part along each stiff direction."""
-        from understudy.model.kernels.descent import half_squares, parts
-
-        found = np.empty(len(self.shortened))
-        places = self.stiff.places
-        parts(self.stiff.rows, answers[places] - targets[places], found)
-        squares = half_squares(self.weights, answers, targets)
-        return float(squares - 0.5 * np.sum(self.shortened * found * found)), found
-
-    def descend(
-        self, x: Numbers, beyond: NDArray[np.float32], answers: Vector, targets: Numbers, found: Vector, *, by: Stride
-    ) -> None:
-        """Move `x`, whose answers these are, one accelerated step; `found` is what `measure` told.
-
-        `beyond` is how far the last such step went beyond a plain one, and afterwards how far this one did.
-        """
-        from understudy.model.kernels.descent import descend, subtract
-
-        descend(x, beyond, self.weights, answers, targets, *by)
-        if len(found):
-            less, places = np.zeros(len(self.stiff.places)), self.stiff.places
-            subtract(self.stiff.rows, by.step * self.shortened * found, less)
-            x[places] -= (1.0 + by.along + by.over) * less
-            beyond[places] -= (by.along + by.over) * less
-
-
-def metric_at(problem: Problem, x: Numbers, weights: Weights, directions: int, *, enough: float = 0.0) -> Metric:
-    """The metric of these weights at `x`, shortened along at most this many directions: Lanczos' method.
-
-    The oracle's room must hold the answers at `x`, and does so again afterwards. Costs a call of the oracle for each
-    direction and nine more, or fewer where the curvature is `enough` when known to that part of it.
-    """
-    from understudy.model.kernels.descent import extremes
-
-    expected, leap = extremes(weights, problem.room, problem.targets, problem.total)
-    found = _shortened(problem, x, weights, directions, expected, leap) if directions else None
-    if found is None:
-        found = _plain(weights, _largest_eigenvalue(problem, x, weights, enough), expected, leap)
-    return found
-
-
-def _plain(weights: Weights, largest: float, expected: float, leap: float) -> Metric:
-    """The metric of the weights alone; the curvature is at least what the targets and the longest step ask for."""
-    nowhere = Directions(np.empty(0, np.int64), np.empty((0, 0)))
-    return Metric(weights, max(largest, expected, leap / _FURTHEST) or 1.0, nowhere, np.empty(0))
-
-
-def _shortened(
-    problem: Problem, x: Numbers, weights: Weights, directions: int, expected: float, leap: float
-) -> Metric | None:
-    """The metric with stiff directions shortened, if they can be trusted; None where not even the largest was found."""
-    places = _heaviest(weights, problem.room)
-    eigenvalues, errors, vectors, rows = _stiffest(problem, x, weights, places, directions + _MORE_STEPS)
-    settled = errors <= _SETTLED * eigenvalues
-    if not settled[-1:].any():
-        return None
-    largest = float(eigenvalues[-1])
-    found = settled & (eigenvalues > _SHORTEST * max(largest, expected, leap / _FURTHEST))
-    order = [k for k in np.argsort(-eigenvalues) if found[k]][:directions]
-    if not order or largest < 0.8 * expected or leap > _LONGEST * eigenvalues[order[-1]]:
-        return _plain(weights, largest, expected, leap)
-    curvature = float(eigenvalues[order[-1]])
-    turned = np.einsum("jk,ji->ki", vectors[:, order[:-1]], rows)
-    turned *= weights.at(places)
-    return Metric(weights, curvature, Directions(places, turned), 1.0 - curvature / eigenvalues[order[:-1]])
-
-
-def _heaviest(weights: Weights, answers: Vector) -> NDArray[np.int64]:
-    """Where stiff directions have most of their length: the answers that are large in units of their noise."""
-    few = min(len(answers), max(_FEW, len(answers) // _SHARE))
-    tables = [slice(*ends) for ends in itertools.pairwise([0, *weights.ends.tolist()])]
-    sizes = np.empty(len(answers), np.float32)
-    for table, weight in zip(tables, weights.each, strict=True):
-        sizes[table] = _in_noise(answers[table], weight)
-    sizes.partition(len(sizes) - few)
-    least = sizes[len(sizes) - few]
-    del sizes
-    found = [
-        table.start + np.flatnonzero(_in_noise(answers[table], weight) >= least)
-        for table, weight in zip(tables, weights.each, strict=True)
-    ]
-    return np.concatenate(found)[:few]
-
-
-def _in_noise(answers: Vector, weight: float) -> NDArray[np.float32]:
-    sizes: NDArray[np.float32] = np.abs(answers, dtype=np.float32)
-    sizes *= np.float32(math.sqrt(weight))
-    return sizes
-
-
-def _stiffest(
-    problem: Problem, x: Numbers, weights: Weights, places: NDArray[np.int64], steps: int
-) -> tuple[Vector, Vector, Vector, Vector]:
-    """Eigenvalues of covariance times weights, estimates of their errors, eigenvectors in a basis, and the basis.
-
-    All vectors are 0 but for these places; an image's part elsewhere is left out, and counts as an error.
-    """
-    from understudy.model.kernels.descent import half_squares, parts, subtract
-
-    mine, base = weights.at(places), problem.room[places]
-    around = problem.room.astype(np.float32)
-    rows = np.empty((steps, len(places)))
-    diagonal: list[float] = []
-    beside: list[float] = []
-    outside: list[float] = []
-    eigenpairs = np.empty(0), np.empty(0), np.empty((0, 0))
-    image = base - problem.targets[places]
-    size = math.sqrt(np.sum(mine * image**2))
-    for step in range(steps):
-        if not 1e-8 * max(diagonal, default=0.0) < size < math.inf:
-            break
-        if step:
-            beside.append(size)
-        np.divide(image, size, out=rows[step])
-        change = mine * rows[step]
-        epsilon = _DIFFERENCE / float(np.abs(change).max())
-        change *= epsilon
-        found = problem.answers(x, moved=partial(_add, places, change))
-        image = (found[places] - base) / epsilon
-        everywhere = 2.0 * half_squares(weights, found, around) / epsilon**2
-        outside.append(math.sqrt(max(0.0, everywhere - np.sum(mine * image**2))))
-        parallel = np.empty(step + 1)
-        for again in (False, True):  # once leaves errors that the next steps would enlarge
-            parts(rows, mine * image, parallel)
-            subtract(rows, parallel, image)
-            if not again:
-                diagonal.append(float(parallel[-1]))
-        size = math.sqrt(np.sum(mine * image**2))
-        eigenpairs = _eigenpairs(diagonal, beside, size)
-    problem.answers(x)
-    eigenvalues, errors, vectors = eigenpairs
-    elsewhere = np.sqrt(np.square(outside) @ vectors**2) if outside else errors
-    return eigenvalues, np.hypot(errors, elsewhere), vectors, rows[: len(diagonal)]
-
-
-def _add(places: NDArray[np.int64], change: Vector, vector: Vector) -> None:
-    vector[places] += change
-
-
-def _largest_eigenvalue(problem: Problem, x: Numbers, weights: Weights, enough: float) -> float:
-    """The largest eigenvalue of covariance times weights.
-
-    Each image is made orthogonal to the last two alone, which is all the theory asks for, no others are kept, and the
-    search ends when an eigenvalue is known well enough: the largest, if the residual has much of its direction.
-    """
-    from understudy.model.kernels.descent import change, half_squares, part_along, shift, store, take_off
-
-    basis = Basis.empty(2, len(x))
-    diagonal: list[float] = []
-    beside: list[float] = []
-    eigenvalues = np.zeros(1)
-    answers, image = problem.room.astype(np.float32), problem.room
-    change(image, problem.targets, 1.0)
-    size = math.sqrt(2.0 * half_squares(weights, image, None))
-    for step in range(_MORE_STEPS):
-        if not 1e-8 * max(diagonal, default=0.0) < size < math.inf:
-            break
-        if step:
-            beside.append(size)
-        epsilon = _COARSER / store(basis, step % 2, weights, image, size)
-        image = problem.answers(x, moved=partial(shift, weights, basis, step % 2, epsilon))
-        change(image, answers, epsilon)
-        diagonal.append(float(part_along(basis, step % 2, weights, image)))
-        take_off(basis, step % 2, diagonal[-1], image)
-        if step:
-            take_off(basis, (step + 1) % 2, size, image)
-        size = math.sqrt(2.0 * half_squares(weights, image, None))
-        eigenvalues, errors, _ = _eigenpairs(diagonal, beside, size)
-        if errors[-1] <= enough * eigenvalues[-1]:
-            break
-    problem.answers(x)
-    return float(eigenvalues[-1])
-
-
-def _eigenpairs(diagonal: list[float], beside: list[float], size: float) -> tuple[Vector, Vector, Vector]:
-    """Eigenvalues of Lanczos' matrix, smallest first, bounds on their errors by the next step's size, eigenvectors."""
-    coupled = np.diag(beside, 1)
-    eigenvalues, vectors = np.linalg.eigh(np.diag(diagonal) + coupled + coupled.T)
-    return eigenvalues, size * np.abs(vectors[-1]), vectors
-
-
-# ----------------------------------------------------------------------------------------------------
-# Accelerated mirror descent on the potentials, first in softened metrics when the signal is strong.
-#
-# Moving the potentials against `weights * (answers - targets)` is mirror descent on the loss, and at the same time
-# gradient descent on the likelihood in the metric of the weights; the momenta of the optimised gradient method (Kim
-# and Fessler) accelerate it. Its step is limited by the largest cells (count times weight), its progress by the
-# smallest. With a strong signal these are 1e4 apart, so the first stages use a metric that caps count times weight:
-# the many small cells settle in long steps. The true metric then corrects the few large ones, its stiffest directions
-# shortened.
-
-
-_SOFTENED = (  # cap relative to the curvature, iterations
+_SOFTENED = (  # cap relative to the curvature, and iterations
     *((1 / 3_000_000, 80), (1 / 300_000, 80)),
     *((1 / 30_000, 60), (1 / 4_000, 70), (1 / 600, 18)),
 )
-_SMALLEST_CAP = 0.1  # of count times weight: below it there is nothing to soften
-_DIRECTIONS = 12  # stiff ones that are shortened
+_SMALLEST_CAP = 0.1  # of count times weight: below it nothing is softened
+_DIRECTIONS = 12  # stiff directions that are shortened
 _ROUGHLY = 0.05  # relative error of the curvature from a cold start; a warm residual may hide the largest eigenvalue
-_SHRINK, _YOUNG = 0.7, 30  # the step, when the loss rises within so many iterations of a restart
-_LEVEL = 1e-5  # of the tolerance: a rise of the loss that may be rounding
+_SHRINK, _YOUNG = 0.7, 30  # shorten the step if the loss rises within 30 iterations of a restart
+_LEVEL = 1e-5  # part of the tolerance: a rise of the loss below it may be rounding
 _WINDOW = 10
-_PATIENCE = 10.0  # windows to come that may gain as much as the last: momentum is slow to build after a warm start
-_BUILDING = 3.0  # times the root of the curvature: iterations in which it builds for what moves slowest
+_PATIENCE = 10.0  # further windows that may gain as much as the last: momentum builds slowly after a warm start
+_BUILDING = 3.0  # times the root of the curvature: iterations until momentum has built in the slowest directions
 _MOST_CALLS = 20_000
 _SMALLEST_STEP = 1e-9
-_TRUSTED = 4  # restarts in a shortened metric
-_SAME = 1e-6  # relative difference between linear and log domain that does not matter
+_TRUSTED = 4  # restarts after which a shortened metric is given up
+_SAME = 1e-6  # negligible relative difference between linear and log domain
 
 
 def minimise(
@@ -279,38 +55,38 @@ def minimise(
     max_seconds: float | None,
     watch: Callable[[int, float], None],
 ) -> tuple[Numbers, FitReport]:
-    """The unknowns `x` that minimise the problem's loss, and how it went.
+    """Find the unknowns `x` that minimise the problem's loss; returns them with a report of the fit.
 
-    Starts from `warm`, which it writes over, if that is better than starting cold.
-    Stops when the loss that is still to be gained, as the momentum's 1/k^2 law predicts it from the last
-    iterations, is below `tolerance` times the loss.
+    The descent starts from `warm`, which is overwritten, if that is better than the cold start. It stops when the
+    remaining decrease of the loss, predicted from the last iterations by the 1/k^2 law of momentum, is below
+    `tolerance` times the loss.
     """
     deadline = None if max_seconds is None else time.perf_counter() + max_seconds
     descent = _Descent(problem, tolerance, deadline, watch)
     descent.begin(warm)
-    del warm  # as long as `x`, and of no more use
+    del warm  # frees as much memory as `x` takes
     if descent.cold:
         descent.soften()
     descent.settle()
-    if stuck := descent.stuck():
+    if is_stuck := descent.is_stuck():
         descent.begin(None)
         descent.settle()
-        stuck = descent.stuck()
-    if descent.underflowed() and not descent.warning:
+        is_stuck = descent.is_stuck()
+    if descent.has_underflowed() and not descent.warning:
         problem.logs = True
         descent.refresh()
         descent.settle()
-        stuck = descent.stuck()
-    if stuck and not descent.warning:
+        is_stuck = descent.is_stuck()
+    if is_stuck and not descent.warning:
         descent.warning = "a better fit exists that the descent did not find"
     return descent.x, descent.report()
 
 
 @dataclass
 class _Descent:
-    """Where the descent is: at `x`, whose answers are in the oracle's room.
+    """The state of a descent: the unknowns `x`, whose answers are in the problem's `room`.
 
-    A trial takes the place of `x`. If it is refused, the descent goes on from where the plain step alone led.
+    A trial step overwrites `x`. If the loss rises, the descent continues from the plain step without momentum.
     """
 
     problem: Problem
@@ -330,7 +106,7 @@ class _Descent:
         self.cold = True
 
     def begin(self, warm: Numbers | None) -> None:
-        """Go to the cold start, or to the warm one if it is better."""
+        """Move to the cold start, or to the warm start if its loss is lower."""
         self.warning, self.cold = "", True
         cold_potentials(self.problem, self.x)
         self.refresh()
@@ -343,7 +119,7 @@ class _Descent:
                 self.x = warm
 
     def refresh(self) -> None:
-        """The answers at `x`, computed again."""
+        """Compute the answers at `x` again."""
         self.problem.answers(self.x)
 
     def loss(self) -> float:
@@ -351,11 +127,11 @@ class _Descent:
         return self.problem.loss(self.problem.room)
 
     def soften(self) -> None:
-        """Stages in metrics that cap count times weight, from the smallest cap up."""
+        """Descend in softened metrics that cap count times weight, from the smallest cap up."""
         from understudy.model.kernels.descent import soften
 
         problem, room = self.problem, self.problem.room
-        stiffness = metric_at(problem, self.x, problem.weights, 0, enough=_ROUGHLY).curvature
+        stiffness = make_metric(problem, self.x, problem.weights, 0, enough=_ROUGHLY).curvature
         for share, iterations in _SOFTENED:
             if share * stiffness >= _SMALLEST_CAP:
                 factors = np.empty(len(room), np.uint8)
@@ -363,20 +139,19 @@ class _Descent:
                 self.run(problem.weights.softened(factors), iterations, 0)
 
     def settle(self) -> None:
-        """Descend in the true metric: with the stiff directions shortened, and without if that moved the minimum."""
+        """Descend in the true metric with stiff directions shortened, then without if shortening moved the minimum."""
         self.run(self.problem.weights, _MOST_CALLS, _DIRECTIONS)
         if self.shifted and not self.warning:
             self.run(self.problem.weights, _MOST_CALLS, 0, least=0 if self.converged else self.cold * self.length)
 
     def run(self, weights: Weights, iterations: int, directions: int, *, least: int = 0) -> None:
-        """Accelerated descent in one metric, until its own loss stops falling or the iterations are used up.
+        """Descend with momentum in one metric until its loss stops falling or the iterations are used up.
 
-        After fewer than the `least` iterations a loss that hardly falls proves nothing: where a longer step was given
-        up in the middle, momentum must build again, in as many shorter ones.
+        Convergence is not tested before `least` iterations: after a metric was given up, momentum must build again.
         """
         targets, room, constant = self.problem.targets, self.problem.room, self.problem.constant
         final = weights is self.problem.weights
-        metric = metric_at(self.problem, self.x, weights, directions, enough=0.0 if final else _ROUGHLY)
+        metric = make_metric(self.problem, self.x, weights, directions, enough=0.0 if final else _ROUGHLY)
         step = first_step = 1.0 / metric.curvature
         self.patience = max(_PATIENCE, self.cold * _BUILDING * metric.curvature**0.5 / _WINDOW)
         loss, parts = metric.measure(room, targets)
@@ -402,11 +177,11 @@ class _Descent:
                 step *= _SHRINK if age <= _YOUNG else 1.0
                 age, cycle, momentum = 0, age, 1.0
                 restarts += 1
-                if len(parts) and restarts > _TRUSTED:  # the eigenvalues do not hold here: go on without
+                if len(parts) and restarts > _TRUSTED:  # the eigenvalues do not hold here: continue without shortening
                     self.shifted, self.length = True, len(history)
                     break
                 if step < _SMALLEST_STEP * first_step:
-                    self.converged = self._flat(history, loss, _WINDOW) or self._at_rest(first_step)
+                    self.converged = self._is_flat(history, loss, _WINDOW) or self._is_at_rest(first_step)
                     failed = final and not self.converged
                     self.warning = "the step size collapsed before convergence" if failed else ""
                     break
@@ -414,7 +189,7 @@ class _Descent:
             left_out = 0.5 * float(np.sum(metric.shortened * parts * parts))
             self.watch(self.problem.propagation.calls, loss + left_out if final else self.loss())
             window = _WINDOW if age >= 2 * _WINDOW else cycle + age
-            if len(history) > least and self._flat(history, loss, window):
+            if len(history) > least and self._is_flat(history, loss, window):
                 self.converged = True
                 self.shifted = left_out > 0.1 * self.tolerance * loss
                 break
@@ -422,11 +197,11 @@ class _Descent:
             if final:
                 self.warning = "the iteration limit was reached before convergence"
 
-    def stuck(self) -> bool:
-        """Whether moving part of the way to the cold start's distribution would help: then this is no minimum.
+    def is_stuck(self) -> bool:
+        """Whether moving part of the way to the cold start's distribution lowers the loss, so that this is no minimum.
 
-        The loss along that line is a parabola known in full. A distribution that has come to rest on few cells hardly
-        answers to its potentials, so a loss that has stopped falling does not prove a minimum; this disproves it.
+        The loss along that line is a parabola that is known exactly. A distribution concentrated on few cells hardly
+        responds to its potentials, so a loss that has stopped falling does not prove a minimum.
         """
         from understudy.model.kernels.descent import parabola
 
@@ -440,8 +215,8 @@ class _Descent:
         gain = -slope * share - 0.5 * bend * share**2
         return gain > max(self.tolerance, 1e-3) * loss + self.problem.nothing
 
-    def underflowed(self) -> bool:
-        """Whether the linear domain lost something that the log domain keeps."""
+    def has_underflowed(self) -> bool:
+        """Whether the answers in the linear domain differ from those in the log domain by underflow."""
         from understudy.model.kernels.propagation import TINY
 
         if self.problem.logs:
@@ -454,19 +229,19 @@ class _Descent:
         return float(np.abs(linear, out=linear).max()) > _SAME * self.problem.total
 
     def report(self) -> FitReport:
-        """How it went."""
+        """Return the report of the fit."""
         seconds = time.perf_counter() - self.begun
         calls = self.problem.propagation.calls
         return FitReport(self.loss(), calls, self.gap, seconds, self.converged and not self.warning, self.warning)
 
-    def _flat(self, history: list[float], loss: float, window: int) -> bool:
-        """Whether the loss left to gain is negligible.
+    def _is_flat(self, history: list[float], loss: float, window: int) -> bool:
+        """Whether the remaining decrease of the loss is negligible.
 
-        By the 1/k^2 law that is the gain of the last ten iterations times k/20, and the gain of the last k/2 iterations
-        divided by 3. The law does not hold early on: after softened stages the loss rests for a while, until momentum
-        has built up along what moves slowest. So the last ten may be followed by many as good. From a warm start, which
-        rounds of a mechanism take, it is enough to look at the last ten. Soon after a restart the iterations before it
-        count too.
+        By the 1/k^2 law the remaining decrease is that of the last ten iterations times k/20, and that of the last k/2
+        iterations divided by 3. The law does not hold early on: after softened stages the loss is flat until momentum
+        has built up in the slowest directions, so many windows of ten may follow that gain as much as the last. After
+        a warm start, as in the rounds of a mechanism, only the last ten iterations are tested. Soon after a restart
+        the window includes the iterations before it.
         """
         if loss <= self.problem.nothing:
             self.gap = 0.0
@@ -478,8 +253,8 @@ class _Descent:
         self.gap = max(lately, self.cold * (history[len(history) // 2] - loss) / 3.0) / loss
         return self.gap <= self.tolerance
 
-    def _at_rest(self, step: float) -> bool:
-        """Whether no step along the true gradient, long or short, gains anything to speak of: the floor of rounding."""
+    def _is_at_rest(self, step: float) -> bool:
+        """Whether no step along the true gradient, long or short, lowers the loss by more than rounding."""
         from understudy.model.kernels.descent import descend
 
         problem, loss = self.problem, self.loss()
@@ -495,3 +270,238 @@ class _Descent:
         if self.deadline is not None and time.perf_counter() > self.deadline:
             self.warning = "the time limit was reached before convergence"
         return bool(self.warning)
+
+
+# The metric: weights, with the stiffest directions shortened
+
+_DIFFERENCE = 1e-5  # change of a potential for a finite difference
+_COARSER = 1e-4  # the same, if the answers before it are in single precision
+_MORE_STEPS = 8  # of Lanczos' method than directions wanted
+_FEW, _SHARE = 1024, 128  # stiff directions lie on 1024 cells, or on one in 128 if that is more
+_SETTLED = 0.3  # an eigenvalue is found when its relative error is below this
+_SHORTEST = 1 / 16  # eigenvalues are reduced to this part of the largest at most
+_FURTHEST = 1e6  # longest move of a potential in one step: undoing a longer one would lose digits
+_LONGEST = 0.5  # longest move of a potential for which shortening is trusted: eigenvalues hold nearby only
+
+
+class Stride(NamedTuple):
+    """The length of a step and its two momenta: along the previous steps, and over the plain step."""
+
+    step: float
+    along: float
+    over: float
+
+
+@dataclass
+class Metric:
+    """The metric of the descent: weights, less `shortened` of each stiff direction. It holds near one `x`.
+
+    A step is limited by the largest eigenvalue of covariance times weights. A dozen eigenvalues are far above the rest:
+    the main effects that many measured tables share, and the largest cells. Shortening the metric along their
+    eigenvectors allows steps several times as long, and hardly moves the minimum: where the descent ends, the residual
+    has no part along a direction that the model can follow.
+
+    A stiff direction is in proportion to the counts, so nearly all of it lies on the few cells with most rows: one cell
+    in 128 holds 98 to 99.9 % of its square. The search is restricted to these cells.
+
+    Attributes:
+        weights: the diagonal.
+        curvature: the largest eigenvalue of covariance times metric.
+        stiff: directions, orthogonal in the inner product of the weights and already multiplied by them.
+        shortened: how much of each direction is subtracted.
+    """
+
+    weights: Weights
+    curvature: float
+    stiff: Directions
+    shortened: Vector
+
+    def measure(self, answers: Vector, targets: Numbers) -> tuple[float, Vector]:
+        """Return half the squared residual in this metric, and the residual's part along each stiff direction."""
+        from understudy.model.kernels.descent import half_squares, parts
+
+        found = np.empty(len(self.shortened))
+        places = self.stiff.places
+        parts(self.stiff.rows, answers[places] - targets[places], found)
+        squares = half_squares(self.weights, answers, targets)
+        return float(squares - 0.5 * np.sum(self.shortened * found * found)), found
+
+    def descend(
+        self, x: Numbers, beyond: NDArray[np.float32], answers: Vector, targets: Numbers, found: Vector, *, by: Stride
+    ) -> None:
+        """Move `x` by one accelerated step.
+
+        Args:
+            x: the unknowns; changed.
+            beyond: how far the previous step went beyond a plain step; overwritten by the same of this step.
+            answers: the answers at `x`.
+            targets: the targets of the problem.
+            found: the residual's parts along the stiff directions, as `measure` returns them.
+            by: the length of the step and its momenta.
+        """
+        from understudy.model.kernels.descent import descend, subtract
+
+        descend(x, beyond, self.weights, answers, targets, *by)
+        if len(found):
+            less, places = np.zeros(len(self.stiff.places)), self.stiff.places
+            subtract(self.stiff.rows, by.step * self.shortened * found, less)
+            x[places] -= (1.0 + by.along + by.over) * less
+            beyond[places] -= (by.along + by.over) * less
+
+
+def make_metric(problem: Problem, x: Numbers, weights: Weights, directions: int, *, enough: float = 0.0) -> Metric:
+    """Make the metric of these weights at `x`, shortened along at most this many directions, by Lanczos' method.
+
+    The problem's `room` must hold the answers at `x`, and does so again afterwards. This costs one call of the oracle
+    for each direction and nine more; without directions it stops once the curvature has a relative error of `enough`.
+    """
+    from understudy.model.kernels.descent import extremes
+
+    expected, leap = extremes(weights, problem.room, problem.targets, problem.total)
+    found = _shortened_metric(problem, x, weights, directions, expected, leap) if directions else None
+    if found is None:
+        found = _plain_metric(weights, _largest_eigenvalue(problem, x, weights, enough), expected, leap)
+    return found
+
+
+def _plain_metric(weights: Weights, largest: float, expected: float, leap: float) -> Metric:
+    """Make the metric of the weights alone; the targets and the longest step bound its curvature from below."""
+    nowhere = Directions(np.empty(0, np.int64), np.empty((0, 0)))
+    return Metric(weights, max(largest, expected, leap / _FURTHEST) or 1.0, nowhere, np.empty(0))
+
+
+def _shortened_metric(
+    problem: Problem, x: Numbers, weights: Weights, directions: int, expected: float, leap: float
+) -> Metric | None:
+    """Make the metric with stiff directions shortened; None if not even the largest eigenvalue was found."""
+    places = _find_heavy_cells(weights, problem.room)
+    eigenvalues, errors, vectors, rows = _find_stiff_directions(problem, x, weights, places, directions + _MORE_STEPS)
+    settled = errors <= _SETTLED * eigenvalues
+    if not settled[-1:].any():
+        return None
+    largest = float(eigenvalues[-1])
+    found = settled & (eigenvalues > _SHORTEST * max(largest, expected, leap / _FURTHEST))
+    order = [k for k in np.argsort(-eigenvalues) if found[k]][:directions]
+    if not order or largest < 0.8 * expected or leap > _LONGEST * eigenvalues[order[-1]]:
+        return _plain_metric(weights, largest, expected, leap)
+    curvature = float(eigenvalues[order[-1]])
+    turned = np.einsum("jk,ji->ki", vectors[:, order[:-1]], rows)
+    turned *= weights.at(places)
+    return Metric(weights, curvature, Directions(places, turned), 1.0 - curvature / eigenvalues[order[:-1]])
+
+
+def _find_heavy_cells(weights: Weights, answers: Vector) -> NDArray[np.int64]:
+    """Return the cells on which stiff directions lie: those whose answers are largest in units of the noise."""
+    few = min(len(answers), max(_FEW, len(answers) // _SHARE))
+    tables = [slice(*ends) for ends in itertools.pairwise([0, *weights.ends.tolist()])]
+    sizes = np.empty(len(answers), np.float32)
+    for table, weight in zip(tables, weights.each, strict=True):
+        sizes[table] = _size_in_noise(answers[table], weight)
+    sizes.partition(len(sizes) - few)
+    least = sizes[len(sizes) - few]
+    del sizes
+    found = [
+        table.start + np.flatnonzero(_size_in_noise(answers[table], weight) >= least)
+        for table, weight in zip(tables, weights.each, strict=True)
+    ]
+    return np.concatenate(found)[:few]
+
+
+def _size_in_noise(answers: Vector, weight: float) -> NDArray[np.float32]:
+    sizes: NDArray[np.float32] = np.abs(answers, dtype=np.float32)
+    sizes *= np.float32(math.sqrt(weight))
+    return sizes
+
+
+def _find_stiff_directions(
+    problem: Problem, x: Numbers, weights: Weights, places: NDArray[np.int64], steps: int
+) -> tuple[Vector, Vector, Vector, Vector]:
+    """Find the largest eigenvalues of covariance times weights by Lanczos' method.
+
+    All vectors are 0 outside these places; an image's part elsewhere is dropped and counts as an error.
+
+    Returns:
+        Eigenvalues, estimates of their errors, eigenvectors in a basis, and the basis.
+    """
+    from understudy.model.kernels.descent import half_squares, parts, subtract
+
+    mine, base = weights.at(places), problem.room[places]
+    around = problem.room.astype(np.float32)
+    rows = np.empty((steps, len(places)))
+    diagonal: list[float] = []
+    off_diagonal: list[float] = []
+    outside: list[float] = []
+    eigenpairs = np.empty(0), np.empty(0), np.empty((0, 0))
+    image = base - problem.targets[places]
+    size = math.sqrt(np.sum(mine * image**2))
+    for step in range(steps):
+        if not 1e-8 * max(diagonal, default=0.0) < size < math.inf:
+            break
+        if step:
+            off_diagonal.append(size)
+        np.divide(image, size, out=rows[step])
+        change = mine * rows[step]
+        epsilon = _DIFFERENCE / float(np.abs(change).max())
+        change *= epsilon
+        found = problem.answers(x, moved=partial(_add, places, change))
+        image = (found[places] - base) / epsilon
+        everywhere = 2.0 * half_squares(weights, found, around) / epsilon**2
+        outside.append(math.sqrt(max(0.0, everywhere - np.sum(mine * image**2))))
+        parallel = np.empty(step + 1)
+        for again in (False, True):  # orthogonalise twice: the errors of once would grow in the next steps
+            parts(rows, mine * image, parallel)
+            subtract(rows, parallel, image)
+            if not again:
+                diagonal.append(float(parallel[-1]))
+        size = math.sqrt(np.sum(mine * image**2))
+        eigenpairs = _eigenpairs(diagonal, off_diagonal, size)
+    problem.answers(x)
+    eigenvalues, errors, vectors = eigenpairs
+    elsewhere = np.sqrt(np.square(outside) @ vectors**2) if outside else errors
+    return eigenvalues, np.hypot(errors, elsewhere), vectors, rows[: len(diagonal)]
+
+
+def _add(places: NDArray[np.int64], change: Vector, vector: Vector) -> None:
+    vector[places] += change
+
+
+def _largest_eigenvalue(problem: Problem, x: Numbers, weights: Weights, enough: float) -> float:
+    """Find the largest eigenvalue of covariance times weights, to a relative error of `enough`.
+
+    Each image is made orthogonal to the last two only, which is all that the theory requires, so no others are kept.
+    The eigenvalue found is the largest if the residual has a large part along its direction.
+    """
+    from understudy.model.kernels.descent import change, half_squares, part_along, shift, store, take_off
+
+    basis = Basis.empty(2, len(x))
+    diagonal: list[float] = []
+    off_diagonal: list[float] = []
+    eigenvalues = np.zeros(1)
+    answers, image = problem.room.astype(np.float32), problem.room
+    change(image, problem.targets, 1.0)
+    size = math.sqrt(2.0 * half_squares(weights, image, None))
+    for step in range(_MORE_STEPS):
+        if not 1e-8 * max(diagonal, default=0.0) < size < math.inf:
+            break
+        if step:
+            off_diagonal.append(size)
+        epsilon = _COARSER / store(basis, step % 2, weights, image, size)
+        image = problem.answers(x, moved=partial(shift, weights, basis, step % 2, epsilon))
+        change(image, answers, epsilon)
+        diagonal.append(float(part_along(basis, step % 2, weights, image)))
+        take_off(basis, step % 2, diagonal[-1], image)
+        if step:
+            take_off(basis, (step + 1) % 2, size, image)
+        size = math.sqrt(2.0 * half_squares(weights, image, None))
+        eigenvalues, errors, _ = _eigenpairs(diagonal, off_diagonal, size)
+        if errors[-1] <= enough * eigenvalues[-1]:
+            break
+    problem.answers(x)
+    return float(eigenvalues[-1])
+
+
+def _eigenpairs(diagonal: list[float], off_diagonal: list[float], size: float) -> tuple[Vector, Vector, Vector]:
+    """Return eigenvalues of Lanczos' matrix, smallest first, bounds on their errors, and eigenvectors."""
+    coupled = np.diag(off_diagonal, 1)
+    eigenvalues, vectors = np.linalg.eigh(np.diag(diagonal) + coupled + coupled.T)
+    return eigenvalues, size * np.abs(vectors[-1]), vectors

@@ -1,4 +1,4 @@
-"""From noisy marginals to the graphical model that fits them best (Private-PGM)."""
+"""Estimation: find the graphical model that fits noisy marginals best (Private-PGM)."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ from numpy.typing import NDArray
 from understudy.arguments import as_progress
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SettingError
-from understudy.measurement import Measurement, weighted_mean
+from understudy.measurement import Measurement, Query, weighted_mean
 from understudy.model.descent import minimise
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.model.problem import make_problem, warm_potentials
 from understudy.progress import Progress, Step
-from understudy.query import Query
 
-_ENOUGH_DEVIATIONS = 20.0
+_ENOUGH_DEVIATIONS = 20.0  # a declared total further than this from the measurements contradicts them
 
 
 def estimate(
@@ -34,51 +33,51 @@ def estimate(
     max_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> GraphicalModel:
-    """The maximum-entropy distribution among those that fit the measurements best.
+    """Estimate the distribution of maximum entropy among those that fit the measurements best.
 
-    Best is least squares with weight 1/sigma^2: for Gaussian noise, maximum likelihood. The model has one potential
-    for each measured clique. The same arguments give the same model, bit for bit, on the same machine.
+    The fit is least squares with weight 1/sigma^2, which is maximum likelihood for Gaussian noise. The model has one
+    potential for each measured clique. The same arguments give the same model, bit for bit, on the same machine.
 
     **Privacy.** Post-processing of measurements.
 
     Args:
-        domain: all columns; one that no measurement names comes out uniform. What it forbids gets probability 0.
+        domain: all columns; a column without a measurement is uniform. Cells that it forbids get probability 0.
         measurements: noisy marginals, or linear queries of them; a clique may be measured more than once.
-        total: the number of rows when that is public; otherwise it is estimated from the measurements.
-        warm_start: an earlier model of the same domain to start from; it changes the time, not the answer.
-        forbidden: for a clique, a table of more cells that cannot occur (structural zeros).
-        tolerance: stop when the loss can be expected to fall by less than this, relative.
-        limit_mib: refuse a junction tree larger than this; by default one that would not fit into memory.
-        max_seconds: stop in time even if not converged; the model's report says so.
-        progress: told now and then how far it is.
+        total: the number of rows if public; otherwise it is estimated from the measurements.
+        warm_start: an earlier model of the same domain to start from; it changes the time, not the result.
+        forbidden: for each clique a mask of further cells that cannot occur (structural zeros).
+        tolerance: stop when the predicted remaining relative decrease of the loss is below this.
+        limit_mib: refuse a larger junction tree; by default three quarters of the machine's memory.
+        max_seconds: stop after this time even if not converged; the model's report says so.
+        progress: called every 25 iterations.
 
     Returns:
-        The model; `model.report` says how the fit went.
+        The model, with `model.report` about the fit.
 
     Raises:
-        SchemaError: a clique names an unknown or repeated column.
-        InputError: a measurement, total or table of forbidden cells that cannot be used.
-        SettingError: an option out of range, or a tree larger than the limit.
+        SchemaError: if a clique names an unknown or repeated column.
+        InputError: if a measurement, the total or a mask of forbidden cells cannot be used.
+        SettingError: if an option is out of range, or the tree is larger than the limit.
     """
-    told = as_progress(progress)
+    report_step = as_progress(progress)
     _check_settings(tolerance, limit_mib, max_seconds)
     for measurement in measurements:
         measurement.check(domain)
-    masks = _checked_masks(domain, forbidden or {})
-    rows = _total(domain, measurements, total)
+    masks = _check_masks(domain, forbidden or {})
+    rows = _estimate_total(domain, measurements, total)
     cliques = [*(m.clique for m in measurements), *masks]
-    tree = JunctionTree.of(domain, cliques, limit_mib=_limit(limit_mib))
+    tree = JunctionTree.of(domain, cliques, limit_mib=_memory_limit(limit_mib))
     problem = make_problem(tree, measurements, rows, masks, tolerance=tolerance)
     x, report = minimise(
         problem,
         warm=None if warm_start is None else warm_potentials(problem, warm_start),
         tolerance=tolerance,
         max_seconds=max_seconds,
-        watch=lambda calls, loss: None if calls % 25 else told(Step("estimate", None, f"{calls} iterations")),
+        watch=lambda calls, loss: None if calls % 25 else report_step(Step("estimate", None, f"{calls} iterations")),
     )
-    folded, propagation = problem.folded(x), problem.propagation
+    folded, propagation = problem.fold_potentials(x), problem.propagation
     folded[problem.forbidden] = -np.inf
-    del x, problem  # as much memory as the result
+    del x, problem  # frees as much memory as the result takes
     potentials = folded.copy()
     tables = {propagation.tables[t]: potentials[propagation.slice_of(t)] for t in range(propagation.factors)}
     return GraphicalModel(domain, tables, total=rows, report=report)
@@ -92,8 +91,8 @@ def _check_settings(tolerance: float, limit_mib: float | None, max_seconds: floa
             raise SettingError(f"{name} must be positive; leave it out for no limit of your own")
 
 
-def _limit(limit_mib: float | None) -> float:
-    """The caller's limit, or three quarters of the machine's memory."""
+def _memory_limit(limit_mib: float | None) -> float:
+    """Return the caller's limit, or three quarters of the machine's memory."""
     if limit_mib is not None:
         return limit_mib
     import os
@@ -104,7 +103,7 @@ def _limit(limit_mib: float | None) -> float:
         return 8 * 2.0**10
 
 
-def _checked_masks(domain: Domain, forbidden: Mapping[Clique, NDArray[np.bool_]]) -> dict[Clique, NDArray[np.bool_]]:
+def _check_masks(domain: Domain, forbidden: Mapping[Clique, NDArray[np.bool_]]) -> dict[Clique, NDArray[np.bool_]]:
     masks = domain.forbidden
     for clique, mask in forbidden.items():
         table = np.asarray(mask)
@@ -121,8 +120,8 @@ def _checked_masks(domain: Domain, forbidden: Mapping[Clique, NDArray[np.bool_]]
     return masks
 
 
-def _total(domain: Domain, measurements: Sequence[Measurement], total: float | None) -> float:
-    """The declared number of rows, or the inverse-variance mean of what the measurements say about it."""
+def _estimate_total(domain: Domain, measurements: Sequence[Measurement], total: float | None) -> float:
+    """Return the declared number of rows, or the precision-weighted mean of what the measurements imply."""
     if total is not None and not (math.isfinite(total) and total > 0.0):
         raise InputError("total must be a positive, finite number of rows")
     found = [estimate for m in measurements if (estimate := _implied_total(domain, m)) is not None]
@@ -142,17 +141,17 @@ def _total(domain: Domain, measurements: Sequence[Measurement], total: float | N
 
 
 def _implied_total(domain: Domain, measurement: Measurement) -> tuple[float, float] | None:
-    """The number of rows by one measurement and its variance; None when its query does not tell."""
+    """Return the number of rows implied by one measurement, and its variance; None if its query implies none."""
     if measurement.query is None:
         return float(measurement.values.sum()), measurement.sigma**2 * len(measurement.values)
-    combination = _summing(measurement.query)
+    combination = _find_summing_combination(measurement.query)
     if np.abs(measurement.query.T @ combination - 1.0).max() > 1e-6:
         return None
     return float(combination @ measurement.values), measurement.sigma**2 * float(combination @ combination)
 
 
-def _summing(query: Query) -> NDArray[np.float64]:
-    """The combination of answers nearest to the sum of all cells: conjugate gradients on `query.T @ c = 1`."""
+def _find_summing_combination(query: Query) -> NDArray[np.float64]:
+    """Find the combination of answers nearest to the sum of all cells: conjugate gradients on `query.T @ c = 1`."""
     answers, cells = query.shape
     combination, residual = np.zeros(answers), np.ones(cells)
     gradient = np.asarray(query @ residual)

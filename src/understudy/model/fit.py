@@ -1,4 +1,4 @@
-"""What a mechanism hands over: a model, what it was made from, and how. Data only; everything in it is released."""
+"""The result of a mechanism: a model, its measurements, and the generator that made it. Plain data, all released."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Generator:
         name: "pgm", a graphical model (Private-PGM); "tree", the same model found faster where the measured cliques are
             little more than a tree; "gum", consistent tables and gradual updates of rows; "product", independent
             columns.
-        limit_mib: where the junction tree of a graphical model would be larger, "gum" is used. None for no limit.
+        limit_mib: "gum" is used if the junction tree of a graphical model would be larger. None for no limit.
 
     Raises:
-        SettingError: for an unknown name, or a limit that is no positive number.
+        SettingError: if the name is unknown or the limit is not a positive number.
     """
 
     name: str = "pgm"
@@ -41,21 +41,21 @@ class Generator:
             raise SettingError("generator: limit_mib must be a positive number of MiB; leave it out for no limit")
 
     def to_dict(self) -> dict[str, Any]:
-        """The generator as plain data."""
+        """Return the generator as plain data."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What a mechanism made: everything in it is released.
+    """The result of a mechanism; everything in it is released.
 
     Attributes:
         model: the distribution over the (recoded) domain.
-        measurements: the noisy marginals it was made from.
+        measurements: the noisy marginals that the model was made from.
         recoding: which codes were merged; undone when rows are decoded.
-        rounds: what later error bounds need of an adaptive mechanism: plain data, one mapping a round.
-        generator: how the model was made of the measurements; None for a mechanism that has a way of its own, of
-            which a release has no replicates.
+        rounds: what error bounds need to know about the rounds of an adaptive mechanism, as plain data.
+        generator: how the model was made of the measurements; None for a mechanism with a method of its own, whose
+            releases have no replicates.
     """
 
     model: Model

@@ -1,4 +1,4 @@
-"""From measurements to a model: the last step of every mechanism, chosen apart from how marginals were selected."""
+"""Fit a model to measurements: the last step of every mechanism, and measurements over merged codes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.errors import InputError
-from understudy.measurement import Measurement
+from understudy.measurement import Measurement, Scaling
 from understudy.model.estimate import estimate
 from understudy.model.fit import Fit, Generator
 from understudy.model.gum import gum_of
@@ -18,7 +18,6 @@ from understudy.model.product import product_of
 from understudy.model.protocol import Model
 from understudy.model.tree import tree_fit
 from understudy.progress import Progress, Step, silent
-from understudy.query import Scaling
 from understudy.schema import Recoding
 
 
@@ -40,12 +39,12 @@ def generate(
         domain: the declared domain.
         measurements: noisy marginals as the gate returned them, before and after codes were merged.
         recoding: the merged codes.
-        total: the number of rows, where it is public.
-        progress: told about each step.
+        total: the number of rows, if public.
+        progress: called with each step.
 
     Raises:
-        SettingError: for an unknown generator.
-        InputError: for measurements that do not fit.
+        SettingError: if the generator is unknown.
+        InputError: if the measurements do not fit the domain.
     """
     chosen = Generator(generator) if isinstance(generator, str) else generator
     model = _generate_model(chosen, domain, measurements, recoding, total, progress)
@@ -74,14 +73,14 @@ def _generate_model(
     return gum_of(merged, tables, total=total)
 
 
-# Measurements over merged codes.
+# Measurements over merged codes
 
 
 def re_express(domain: Domain, measurement: Measurement, recoding: Recoding) -> Measurement:
-    """The same noisy answers about the merged codes, every answer with the same sigma.
+    """Express a measurement over merged codes, every value with the same sigma.
 
-    A cell that u cells were merged into has their sum, whose noise is sqrt(u) times as large: it enters divided by
-    sqrt(u), with a query row scaled alike. Cells that were not merged keep their values.
+    A cell into which u cells were merged has their sum, whose noise is sqrt(u) times as large. Its value is divided
+    by sqrt(u), and so is its row of the query. Cells that were not merged keep their values.
 
     Args:
         domain: the columns before merging.
@@ -89,7 +88,7 @@ def re_express(domain: Domain, measurement: Measurement, recoding: Recoding) -> 
         recoding: the merged codes.
 
     Raises:
-        InputError: for a measurement that already has a query, or does not fit the domain.
+        InputError: if the measurement already has a query or does not fit the domain.
 
     >>> ages = Measurement(("age",), np.array([50, 2, 40, -1]), 2.0)
     >>> again = re_express(Domain({"age": 4}), ages, Recoding({"age": np.array([0, 2, 1, 2])}))
@@ -102,25 +101,25 @@ def re_express(domain: Domain, measurement: Measurement, recoding: Recoding) -> 
     if measurement.query is not None:
         raise InputError(f"measurement of {measurement.clique}: it has a query; re-express it once, from the original")
     measurement.check(domain)
-    target = _target(domain.project(measurement.clique), maps)
+    target = _merged_cells(domain.project(measurement.clique), maps)
     sums = np.bincount(target, weights=measurement.values)
     scale = 1 / np.sqrt(np.bincount(target))
     return Measurement(measurement.clique, sums * scale, measurement.sigma, Scaling(scale), measurement.noise)
 
 
 def re_express_all(domain: Domain, measurements: Sequence[Measurement], recoding: Recoding) -> list[Measurement]:
-    """Every measurement over the merged codes: those of the declared domain re-expressed, the later ones as they are.
+    """Express all measurements over merged codes; those that were made after merging stay unchanged.
 
-    What a `finish` is given was measured partly before codes were merged and partly after; merging makes tables
-    smaller, so the length of a table tells which.
+    Mechanisms measure partly before and partly after codes are merged. Merging makes tables smaller, so the length of
+    a table shows which domain it belongs to.
 
     Args:
         domain: the declared domain.
-        measurements: any part of what was measured, as the gate returned it.
+        measurements: any measurements, as the gate returned them.
         recoding: the merged codes.
 
     Raises:
-        InputError: for a measurement that fits neither domain.
+        InputError: if a measurement fits neither domain.
     """
     merged = recoding.recode(domain)
     out = []
@@ -132,8 +131,8 @@ def re_express_all(domain: Domain, measurements: Sequence[Measurement], recoding
     return out
 
 
-def _target(domain: Domain, maps: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
-    """For each cell of the table the merged cell it goes to."""
+def _merged_cells(domain: Domain, maps: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    """For each cell of the table, return the merged cell that it belongs to."""
     target = np.zeros((), dtype=np.int64)
     for column, size in domain.items():
         place = maps.get(column, np.arange(size))

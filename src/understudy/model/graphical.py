@@ -1,4 +1,4 @@
-"""The graphical model: a distribution given by potentials on cliques, with exact answers and samples."""
+"""The graphical model: a distribution given by potentials on cliques, with exact marginals and sampling."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from understudy.model.projection import Projector
 from understudy.model.propagate import Propagation
 from understudy.model.protocol import FitReport
 
-_LARGEST = 1e15  # of a potential that is read: logarithms of counts and of their ratios are far smaller
+_LARGEST = 1e15  # largest potential of a saved model: logarithms of counts and their ratios are far smaller
 
 
 class GraphicalModel:
     """A distribution over a domain: the product of exponentiated potentials, scaled to a number of rows.
 
-    **Guarantees.** What the domain forbids has probability 0, whatever the potentials.
+    **Guarantees.** Cells that the domain forbids have probability 0 for any potentials.
 
-    **Privacy.** Post-processing: made of measurements alone.
+    **Privacy.** Post-processing: made of measurements only.
 
     Attributes:
         domain: the columns.
-        total: the number of rows its expected counts add up to.
-        tree: the junction tree used for exact answers.
-        report: how the fit went; None for a model that was not fitted.
+        total: the number of rows; the sum of the expected counts.
+        tree: the junction tree used for exact inference.
+        report: the report of the fit; None for a model that was not fitted.
 
     >>> model = GraphicalModel(Domain({"a": 2, "b": 3}), {("a",): np.log([1.0, 3.0])}, total=8.0)
     >>> model.project(("b", "a")).round(3)[0].tolist()
@@ -53,7 +53,7 @@ class GraphicalModel:
         self.domain = domain
         self.total = float(total)
         self.report = report
-        self._potentials = _maximal(domain, _within_rules(domain, potentials))
+        self._potentials = _merge_contained(domain, _apply_rules(domain, potentials))
         self.tree = JunctionTree.of(domain, self._potentials)
 
     def __repr__(self) -> str:
@@ -69,7 +69,7 @@ class GraphicalModel:
 
     @property
     def loss(self) -> float:
-        """The loss the fit ended with; NaN for a model that was not fitted."""
+        """The final loss of the fit; NaN for a model that was not fitted."""
         return math.nan if self.report is None else self.report.loss
 
     @cached_property
@@ -86,54 +86,52 @@ class GraphicalModel:
         return self._calibrated[0] - energy
 
     def factors(self) -> Iterator[tuple[Clique, NDArray[np.float64]]]:
-        """The cliques with their potentials (minus infinity: impossible), columns in the engine's order."""
+        """Yield the cliques with their potentials (minus infinity: impossible), columns in the engine's order."""
         yield from self._potentials.items()
 
     def project(self, clique: Clique) -> NDArray[np.float64]:
-        """Expected counts of a clique's cells, in the model or not, shaped by the domain in the order asked.
+        """Expected counts of any clique's cells, its axes in the clique's order.
 
         Raises:
-            SchemaError: for an unknown or repeated column.
+            SchemaError: if a column is unknown or repeated.
         """
         return self.project_many([clique])[self.domain.check(clique)]
 
     def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
-        """Expected counts for many cliques, sharing one calibration and all sums they have in common."""
+        """Expected counts of many cliques, which share one calibration and common sums."""
         return self._projector.many([self.domain.check(clique) for clique in cliques])
 
     def sample(self, rows: int, rng: np.random.Generator, *, rounding: bool = True) -> dict[str, NDArray[Any]]:
-        """Coded columns of synthetic rows; the same generator state gives the same rows.
+        """Draw synthetic rows as coded columns; the same generator state gives the same rows.
 
         Args:
-            rows: how many.
-            rng: where the randomness comes from.
-            rounding: counts as expected up to rounding, within groups of rows that agree so far; False for
-                independent rows.
+            rows: number of rows.
+            rng: source of randomness.
+            rounding: make counts equal to their expectation up to rounding, within groups of rows that agree on
+                earlier columns; False for independent rows.
         """
         if rows < 0:
             raise SettingError("rows must not be negative")
-        from understudy.model.sampling import sample_rows
-
         self._calibrated  # noqa: B018 - sampling needs the messages
         return sample_rows(self._propagation, rows, rng, rounding=rounding)
 
     def condition(self, where: Mapping[str, int | NDArray[np.float64]]) -> GraphicalModel:
-        """The model given what is known of some columns; its total is the expected number of rows that fit.
+        """Return the model given what is known about some columns; its total is the expected number of matching rows.
 
         Args:
-            where: by column a code, or the chance with which a row of each code fits: a mask of several codes, or
-                less than 1 for a code of which only a part does.
+            where: for each column a code, or the probability that a row of each code matches: a mask of several codes,
+                or less than 1 for a code of which only a part matches.
 
-        **Guarantees.** Exact: Bayes' rule on the potentials, no rows are drawn.
+        **Guarantees.** Exact: Bayes' rule on the potentials; no rows are drawn.
 
         Raises:
-            SchemaError: for an unknown column.
-            InputError: for a code outside the column, or a combination that cannot occur.
+            SchemaError: if a column is unknown.
+            InputError: if a code is outside the column, or the combination cannot occur.
         """
         potentials = dict(self._potentials)
         for column in self.domain.check(tuple(where)):
             with np.errstate(divide="ignore"):
-                only = np.log(_chances(column, self.domain[column], where[column]))
+                only = np.log(_read_chances(column, self.domain[column], where[column]))
             host = next((clique for clique in potentials if column in clique), (column,))
             spread = only.reshape([-1 if c == column else 1 for c in host])
             potentials[host] = potentials.get(host, np.zeros(self.domain.shape(host))) + spread
@@ -148,7 +146,7 @@ class GraphicalModel:
         return given
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything needed to build it again, as plain arrays; wall-clock time is left out."""
+        """Return everything needed to build the model again, as plain arrays, without the time of the fit."""
         member = [[column in clique for column in self.domain] for clique in self._potentials]
         tables = [table.ravel() for table in self._potentials.values()]
         return {
@@ -160,10 +158,10 @@ class GraphicalModel:
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The model that `to_arrays` wrote down.
+        """Build the model that `to_arrays` wrote.
 
         Raises:
-            ReleaseError: when the arrays do not fit the domain.
+            ReleaseError: if the arrays do not fit the domain.
         """
         try:
             member, flat = np.asarray(arrays["cliques"]), np.asarray(arrays["potentials"], np.float64)
@@ -186,7 +184,7 @@ class GraphicalModel:
 
     @cached_property
     def _calibrated(self) -> tuple[float, NDArray[np.float64]]:
-        """Run belief propagation; the log partition function and the cliques' marginals, adding up to 1."""
+        """Run belief propagation; returns the log partition function and the cliques' marginals with sum 1."""
         propagation = self._propagation
         values = np.zeros(propagation.size)
         for table, clique in enumerate(propagation.tables):
@@ -203,7 +201,7 @@ class GraphicalModel:
         return Projector(self._propagation, self.total)
 
 
-def _chances(column: str, size: int, given: int | NDArray[np.float64]) -> NDArray[np.float64]:
+def _read_chances(column: str, size: int, given: int | NDArray[np.float64]) -> NDArray[np.float64]:
     chances = np.asarray(given, np.float64)
     if chances.ndim == 0:
         if not 0 <= chances < size:
@@ -214,10 +212,8 @@ def _chances(column: str, size: int, given: int | NDArray[np.float64]) -> NDArra
     return chances
 
 
-def _within_rules(
-    domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]]
-) -> dict[Clique, NDArray[np.float64]]:
-    """The potentials, minus infinity where the domain forbids a cell."""
+def _apply_rules(domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]]) -> dict[Clique, NDArray[np.float64]]:
+    """Set the potentials of forbidden cells to minus infinity."""
     found = dict(potentials)
     for clique, mask in domain.forbidden.items():
         table = np.asarray(found.get(clique, 0.0), np.float64)
@@ -226,8 +222,10 @@ def _within_rules(
     return found
 
 
-def _maximal(domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]]) -> dict[Clique, NDArray[np.float64]]:
-    """The potentials in the engine's column order, those of contained cliques added to a clique that contains them."""
+def _merge_contained(
+    domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]]
+) -> dict[Clique, NDArray[np.float64]]:
+    """Bring potentials into the engine's column order, and add those of contained cliques to a containing one."""
     columns = ordered_columns(domain)
     out: dict[Clique, NDArray[np.float64]] = {}
     orders = {clique: tuple(column for column in columns if column in domain.check(clique)) for clique in potentials}
@@ -239,3 +237,61 @@ def _maximal(domain: Domain, potentials: Mapping[Clique, NDArray[np.float64]]) -
         spread = table.reshape([domain[column] if column in order else 1 for column in host])
         out[host] = out[host] + spread if host in out else np.ascontiguousarray(spread)
     return out
+
+
+# Sampling: Algorithms 7 and 8 of "Winning the NIST Contest"
+
+
+def sample_rows(
+    propagation: Propagation, rows: int, rng: np.random.Generator, *, rounding: bool
+) -> dict[str, NDArray[Any]]:
+    """Draw coded columns, clique by clique from the root of the tree; returns them in the domain's order.
+
+    Each new column is drawn given the columns of its clique that exist already. With `rounding`, every group of rows
+    that agree on those gets each value as often as expected, up to rounding, in random order; otherwise rows are
+    independent. A cell of probability 0 never occurs.
+    """
+    from understudy.model.kernels.rows import draw_values
+
+    domain = propagation.tree.domain
+    made: dict[str, NDArray[np.int32]] = {}
+    for position, clique in enumerate(propagation.tree.cliques):
+        missing = [column for column in clique if column not in made]
+        if not missing:
+            continue
+        steps = _order_steps(clique, missing, made)
+        for table, given, column in _step_tables(propagation.belief(position), clique, steps):
+            groups = np.zeros(rows, np.int64)
+            for other in given:
+                groups *= domain[other]
+                groups += made[other]
+            seed = np.uint64(rng.integers(0, 2**64, dtype=np.uint64))
+            made[column] = np.empty(rows, np.int32)
+            draw_values(groups, table.reshape(-1, domain[column]), seed, rounding, made[column])
+    return {column: _compact_column(domain, column, made, rows) for column in domain}
+
+
+def _order_steps(clique: Clique, missing: list[str], made: dict[str, Any]) -> list[tuple[Clique, str]]:
+    """For each missing column of a clique, return the columns that it is drawn given."""
+    known = [column for column in clique if column in made]
+    return [((*known, *missing[:i]), column) for i, column in enumerate(missing)]
+
+
+def _step_tables(
+    table: NDArray[np.float64], clique: Clique, steps: list[tuple[Clique, str]]
+) -> list[tuple[NDArray[np.float64], Clique, str]]:
+    """Return the joint table of each step, its own column last: the whole clique for the last step, sums before it."""
+    given, column = steps[-1]
+    order = [clique.index(c) for c in (*given, column)]
+    table = np.ascontiguousarray(table.transpose(order))
+    found = []
+    for given, column in reversed(steps):
+        found.append((table, given, column))
+        table = table.sum(axis=-1)
+    return found[::-1]
+
+
+def _compact_column(domain: Domain, column: str, made: dict[str, NDArray[np.int32]], rows: int) -> NDArray[Any]:
+    """Return a column in the smallest unsigned type that holds its codes."""
+    dtype = np.min_scalar_type(domain[column] - 1)
+    return made[column].astype(dtype) if column in made else np.zeros(rows, dtype)

@@ -1,4 +1,8 @@
-"""The gradual update method (PrivSyn): a random table is edited until its counts are the consistent ones."""
+"""The gradual update method of PrivSyn: rows are edited until their marginals are near the consistent noisy ones.
+
+`gum_of` makes a `GumModel` of measurements; `consistency.py` makes their tables consistent. Rows are made in two steps:
+a `Plan` draws columns along a tree of the tables, then `update` edits the rows of tables that the tree leaves out.
+"""
 
 from __future__ import annotations
 
@@ -13,328 +17,30 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement
-from understudy.model.consistency import consistent, marginal, tables_of
+from understudy.model.consistency import make_consistent, marginal_of, noisy_tables
 from understudy.model.graphical import GraphicalModel
 
 Array = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
 
 _PASSES, _ALPHA, _DECAY = 10, 0.5, 0.8
-"""Passes over the tables, and their step size alpha_t = 0.5 * 0.8 ^ t: fewer and smaller steps than in the paper,
-because the rows start from a tree of the tables."""
+"""Number of passes over the tables, and the step size alpha_t = 0.5 * 0.8 ^ t of pass t. These are fewer and smaller
+steps than in the paper, because the rows start from a tree of the tables."""
 
 
-@dataclass(frozen=True, eq=False)
-class Draw:
-    """One column drawn given others.
+# The model
 
-    Attributes:
-        column: the column.
-        given: the columns it is drawn given.
-        table: their common table, the column last.
-    """
-
-    column: str
-    given: Clique
-    table: Array
-
-    def run(self, domain: Domain, made: Columns, rows: int, rng: np.random.Generator) -> NDArray[Any]:
-        """Its codes: in each group of rows that agree on `given`, counts as expected, rounded, in random order."""
-        from understudy.model.kernels.rows import deal
-
-        shape = domain.shape(self.given)
-        groups = _cells(made, self.given, shape).astype(np.int64) if shape else np.zeros(rows, np.int64)
-        weights = np.ascontiguousarray(self.table, dtype=np.float64).reshape(-1, domain[self.column])
-        out = np.empty(rows, np.int32)
-        seed: Any = rng.integers(0, 2**64, dtype=np.uint64)
-        deal(groups, weights, seed, True, out)
-        return out.astype(np.min_scalar_type(domain[self.column] - 1))
-
-
-class Plan:
-    """How rows are made from tables: which columns are appended at the end, and what is left for updates.
-
-    A column that only one table has is drawn from that table given its other columns once those exist, so the table
-    leaves the updates in favour of its sum over that column; again and again, until no such column is left. Tree-shaped
-    sets of tables need no update at all.
-
-    The other columns start as if the tables formed a tree: each is drawn given columns that exist already, from the
-    table in which they tell most about it. Updates then mend what the tree leaves out.
-
-    Attributes:
-        components: sets of tables that share no column with each other, updated one after the other.
-        started: how the columns of each of them are drawn at first.
-        appended: how the other columns are drawn at the end.
-    """
-
-    def __init__(self, domain: Domain, tables: Mapping[Clique, Array]) -> None:
-        left = {frozenset(c): (c, t) for c, t in _maximal(tables).items()}
-        appended: list[Draw] = []
-        while column := _lonely(left):
-            clique, table = next(value for key, value in left.items() if column in key)
-            del left[frozenset(clique)]
-            given = tuple(other for other in clique if other != column)
-            appended.append(Draw(column, given, np.moveaxis(table, clique.index(column), -1)))
-            if len(given) > 1 and not any(set(given) <= key for key in left):
-                left[frozenset(given)] = (given, table.sum(axis=clique.index(column)))
-        self.components = _components(dict(left.values()))
-        self.started = [_tree(domain, part) for part in self.components]
-        known = {draw.column for draws in [*self.started, appended] for draw in draws}
-        singles = [Draw(column, (), _one_way(domain, tables, column)) for column in domain if column not in known]
-        self.appended = [*singles, *appended[::-1]]
-
-    def run(self, domain: Domain, rows: int, rng: np.random.Generator, *, passes: int = _PASSES) -> Columns:
-        """Coded columns of this many rows."""
-        made: Columns = {}
-        for tables, draws in zip(self.components, self.started, strict=True):
-            part: Columns = {}
-            for draw in draws:
-                part[draw.column] = draw.run(domain, part, rows, rng)
-            made.update(update(part, tables, rng, passes=passes))
-        for draw in self.appended:
-            made[draw.column] = draw.run(domain, made, rows, rng)
-        return {column: made[column] for column in domain}
-
-
-def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Generator, *, passes: int) -> Columns:
-    """Edit rows, in place, until their counts are near the tables.
-
-    Every pass visits the tables, the worst first. For each, rows of cells with too many are overwritten: by copies of
-    rows of cells with too few, which keeps what the copied rows say about other columns, or by writing the cell's
-    values into them. Half of the rows are copies in even passes, all in odd ones; empty cells are always written.
-    Many tables move only a part of what they would: rows copied over and over become clones of a few, and clones tie
-    columns together that no table joins.
-
-    Args:
-        columns: coded columns, all of one length; they are changed.
-        tables: for each clique its table, of any scale.
-        rng: draws everything.
-        passes: how many; an even number ends with copies, which disturb the other tables least.
-
-    **Guarantees.** Post-processing. The same columns, tables and generator state give the same rows.
-    """
-    rows = len(next(iter(columns.values())))
-    steps = [_Step(columns, clique, table, rows) for clique, table in tables.items()]
-    state = rng.integers(0, 2**64, size=1, dtype=np.uint64)
-    error = np.array([step.error() for step in steps])
-    for t in range(passes):
-        # half the distance is what a table would move: all tables together at most every row once in a pass
-        part = min(1.0, 2.0 / max(float(error.sum()), 1e-9))
-        for index in np.argsort(-error, kind="stable"):
-            error[index] = steps[index].run(_ALPHA * _DECAY**t, 1.0 if t % 2 else 0.5, state, part=part)
-    return columns
-
-
-class _Step:
-    """One table against the rows."""
-
-    def __init__(self, columns: Columns, clique: Clique, table: Array, rows: int) -> None:
-        self._columns, self._clique, self._shape = columns, clique, table.shape
-        self._target = np.ascontiguousarray(table, dtype=np.float64).reshape(-1) * (rows / table.sum())
-        self._rows = rows
-
-    def error(self) -> float:
-        """The L1 distance of the rows to the table, as a share of the rows."""
-        have = np.bincount(_cells(self._columns, self._clique, self._shape), minlength=len(self._target))
-        return float(np.abs(have - self._target).sum()) / self._rows
-
-    def run(self, alpha: float, share: float, state: NDArray[np.uint64], *, part: float = 1.0) -> float:
-        """Edit rows once, by a part of what is missing; the L1 distance before, as a share of the rows."""
-        from understudy.model.kernels import rows as kernels
-
-        cells = _cells(self._columns, self._clique, self._shape)
-        have = np.bincount(cells, minlength=len(self._target))
-        removed, copied, written = (np.empty_like(have) for _ in range(3))
-        kernels.plan(have, have + part * (self._target - have), alpha, share, state, removed, copied, written)
-        freed = np.empty(int(removed.sum()), np.int32)
-        models = np.empty(int(copied.sum()), np.int32)
-        kernels.pick(cells, have, removed, copied, state, freed, models)
-        self._copy(models[: len(freed)], freed)
-        self._write(np.repeat(np.arange(len(have)), written), freed[len(models) :], state)
-        return float(np.abs(have - self._target).sum()) / self._rows
-
-    def _copy(self, models: NDArray[np.int32], freed: NDArray[np.int32]) -> None:
-        for column in self._columns.values():
-            column[freed[: len(models)]] = column[models]
-
-    def _write(self, cells: NDArray[np.int64], freed: NDArray[np.int32], state: NDArray[np.uint64]) -> None:
-        from understudy.model.kernels import rows as kernels
-
-        kernels.shuffle(cells, state)
-        count = min(len(cells), len(freed))
-        codes = np.unravel_index(cells[:count], self._shape)
-        for column, code in zip(self._clique, codes, strict=True):
-            self._columns[column][freed[:count]] = code
-
-
-def _cells(columns: Columns, clique: Clique, shape: tuple[int, ...]) -> NDArray[np.int32]:
-    cells = columns[clique[0]].astype(np.int32)
-    for column, size in zip(clique[1:], shape[1:], strict=True):
-        cells *= size
-        cells += columns[column]
-    return cells
-
-
-def _one_way(domain: Domain, tables: Mapping[Clique, Array], column: str) -> Array:
-    table = marginal(tables, (column,))
-    return np.ones(domain[column]) if table is None else table
-
-
-def _maximal(tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
-    """Tables of two columns or more that no other table covers: the ones that decide."""
-    sets = [set(clique) for clique in tables]
-    return {
-        clique: table
-        for clique, table in tables.items()
-        if len(clique) > 1 and not any(set(clique) < other for other in sets)
-    }
-
-
-def _lonely(left: Mapping[frozenset[str], Any]) -> str | None:
-    """A column that only one of the tables has; of the last in line, so that pairs go before what hangs on them."""
-    seen: dict[str, int] = {}
-    for columns in left:
-        for column in columns:
-            seen[column] = seen.get(column, 0) + 1
-    return min((column for column, times in seen.items() if times == 1), default=None)
-
-
-def _tree(domain: Domain, tables: Mapping[Clique, Array]) -> list[Draw]:
-    """An order in which to draw connected columns, each given those of one table that tell most about it.
-
-    The first is the column that some table tells most about.
-    """
-    first = max(
-        (_information(table, axis), clique[axis]) for clique, table in tables.items() for axis in range(len(clique))
-    )
-    draws = [Draw(first[1], (), _one_way(domain, tables, first[1]))]
-    while candidates := [draw for clique, table in tables.items() for draw in _next(clique, table, draws)]:
-        draws.append(max(candidates, key=lambda draw: (_information(draw.table, len(draw.given)), draw.column)))
-    return draws
-
-
-def _next(clique: Clique, table: Array, draws: Sequence[Draw]) -> list[Draw]:
-    """The columns that this table can add: each given the table's columns that are drawn already."""
-    made = {draw.column for draw in draws}
-    given = tuple(column for column in clique if column in made)
-    found = []
-    for column in clique if given else ():
-        if column not in made:
-            away = tuple(axis for axis, other in enumerate(clique) if other != column and other not in given)
-            place = [other for other in clique if other == column or other in given].index(column)
-            found.append(Draw(column, given, np.moveaxis(table.sum(axis=away), place, -1)))
-    return found
-
-
-def _information(table: Array, axis: int) -> float:
-    """Mutual information between one column of a table and the others together, in nats."""
-    share = np.moveaxis(table, axis, -1).reshape(-1, table.shape[axis])
-    share = share / share.sum()
-    product = np.multiply.outer(share.sum(axis=1), share.sum(axis=0))
-    positive = share > 0
-    return float((share[positive] * np.log(share[positive] / product[positive])).sum())
-
-
-def _components(tables: Mapping[Clique, Array]) -> list[dict[Clique, Array]]:
-    parts: list[dict[Clique, Array]] = []
-    for clique, table in tables.items():
-        near = [part for part in parts if any(set(clique) & set(other) for other in part)]
-        parts = [part for part in parts if part not in near]
-        parts.append({key: value for part in [*near, {clique: table}] for key, value in part.items()})
-    return parts
-
-
-# ----------------------------------------------------------------------------------------------------
-# Rows and tables held to what the domain forbids, for models that are not a single distribution.
-
-
-_RAKES = 100
-
-
-def rule_tables(domain: Domain, tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
-    """A table for every rule whose columns no given table covers: independent columns, fitted to what is allowed.
-
-    Raking keeps the columns' own counts as far as the rule lets it. **Privacy.** Post-processing.
-    """
-    found = {}
-    for clique, mask in domain.forbidden.items():
-        if not any(set(clique) <= set(other) for other in tables):
-            ones = [_ruled_one_way(domain, tables, column) for column in clique]
-            found[clique] = _raked(mask, ones)
-    return found
-
-
-def broken_rows(domain: Domain, rows: Columns) -> NDArray[np.bool_]:
-    """Which coded rows are in a forbidden cell."""
-    broken = np.zeros(len(next(iter(rows.values()))), dtype=np.bool_)
-    for clique, mask in domain.forbidden.items():
-        broken |= mask[tuple(rows[column] for column in clique)]
-    return broken
-
-
-def mended(domain: Domain, tables: Mapping[Clique, Array], rows: Columns, rng: np.random.Generator) -> Columns:
-    """The rows, those in a forbidden cell replaced by copies of others; the columns are changed.
-
-    Where most rows are broken, copies would be clones of a few: then the columns of the rules are drawn anew for them,
-    from the distribution that fits the columns' own counts and obeys the rules.
-
-    **Guarantees.** No row is in a forbidden cell afterwards.
-    """
-    broken = broken_rows(domain, rows)
-    bad, good = np.flatnonzero(broken), np.flatnonzero(~broken)
-    if not len(bad):
-        return rows
-    if len(good) >= len(bad):
-        models = good[rng.integers(0, len(good), len(bad))]
-        for array in rows.values():
-            array[bad] = array[models]
-        return rows
-    columns = domain.canonical({column for clique in domain.forbidden for column in clique})
-    shares: dict[Clique, Array] = {
-        (column,): np.log(np.maximum(_ruled_one_way(domain, tables, column), 1e-9)) for column in columns
-    }
-    drawn = GraphicalModel(domain.project(columns), shares, total=1.0).sample(len(bad), rng)
-    for column, codes in drawn.items():
-        rows[column][bad] = codes
-    return rows
-
-
-def _ruled_one_way(domain: Domain, tables: Mapping[Clique, Array], column: str) -> Array:
-    found = marginal(tables, (column,))
-    return np.ones(domain[column]) if found is None else found
-
-
-def _raked(mask: NDArray[np.bool_], ones: list[Array]) -> Array:
-    """Iterative proportional fitting of the allowed cells to the columns' own counts."""
-    total = float(ones[0].sum())
-    targets = [one * (total / one.sum()) for one in ones]
-    table = np.where(mask, 0.0, reduce(np.multiply.outer, [target / total for target in targets]))
-    table = table if table.sum() > 0 else np.where(mask, 0.0, 1.0)
-    for _ in range(_RAKES):
-        for axis, target in enumerate(targets):
-            sums = table.sum(axis=tuple(a for a in range(table.ndim) if a != axis))
-            factor = np.divide(target, sums, out=np.zeros_like(target), where=sums > 0)
-            scaled = table * factor.reshape([-1 if a == axis else 1 for a in range(table.ndim)])
-            table = scaled if scaled.sum() > 0 else table
-    raked: Array = table * (total / table.sum())
-    return raked
-
-
-# ----------------------------------------------------------------------------------------------------
-# The model of PrivSyn: consistent tables, and rows made by the gradual update method.
-
-
-_FEWEST, _MOST = 10_000, 1_000_000
-"""How many rows the cached run has that answers what no table covers."""
+_FEWEST_ROWS, _MOST_ROWS = 10_000, 1_000_000
+"""Fewest and most rows of the cached sample that answers what no table covers."""
 
 
 class GumModel:
-    """Consistent tables that need not fit into a tree; any set of them can be sampled from.
+    """The model of PrivSyn: consistent tables, which need no junction tree, and rows made by gradual updates.
 
-    What the domain forbids is 0 in the tables and in no row.
+    Cells that the domain forbids are 0 in the tables and occur in no row.
 
-    `project` answers from a table that covers the columns, else, for columns that no table connects, by independence,
-    and else by counting the rows of one run with a fixed seed: such an answer has the error of a sample.
+    `project` uses a table that covers the columns if there is one. Columns that no table connects are independent.
+    Everything else is counted in one sample of rows with a fixed seed, and has the error of a sample.
 
     Args:
         domain: the columns.
@@ -368,7 +74,7 @@ class GumModel:
         return dict(self._tables)
 
     def project(self, clique: Clique) -> Array:
-        """Expected counts of a clique's cells, in the order asked."""
+        """Expected counts of a clique's cells, its axes in the clique's order."""
         clique = self._domain.check(clique)
         parts: dict[int, list[str]] = {}
         for column in clique:
@@ -380,18 +86,18 @@ class GumModel:
         return np.asarray(table.transpose([order.index(column) for column in clique]))
 
     def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, Array]:
-        """The same for many cliques."""
+        """Expected counts of many cliques."""
         return {clique: self.project(clique) for clique in cliques}
 
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-        """Coded columns of synthetic rows by the gradual update method; the same generator state, the same rows."""
+        """Make synthetic rows as coded columns; the same generator state gives the same rows."""
         if rows == 0:
             return {column: np.zeros(0, np.min_scalar_type(size - 1)) for column, size in self._domain.items()}
         made = self._plan.run(self._domain, rows, rng)
-        return mended(self._domain, self._tables, made, rng) if self._domain.rules else made
+        return repair_rows(self._domain, self._tables, made, rng) if self._domain.rules else made
 
     def condition(self, where: Mapping[str, int | Array]) -> NoReturn:
-        """Refused: see the error.
+        """Not supported: the model is no distribution that can be conditioned.
 
         Raises:
             SettingError: always.
@@ -403,7 +109,7 @@ class GumModel:
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """The cliques as numbers of columns, the tables end to end, and the total."""
+        """Return plain arrays: the cliques as column numbers, the tables end to end, and the total."""
         index = {column: i for i, column in enumerate(self._domain)}
         return {
             "lengths": np.array([len(clique) for clique in self._tables], dtype=np.int64),
@@ -414,10 +120,10 @@ class GumModel:
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The model that `to_arrays` wrote.
+        """Build the model that `to_arrays` wrote.
 
         Raises:
-            ReleaseError: when the arrays do not fit the domain.
+            ReleaseError: if the arrays do not fit the domain.
         """
         damaged = ReleaseError("the model's arrays do not fit the schema; the release file is damaged")
         try:
@@ -441,13 +147,13 @@ class GumModel:
         return cls(domain, total, shaped)
 
     def _share(self, columns: Clique) -> Array:
-        found = marginal(self._tables, columns)
+        found = marginal_of(self._tables, columns)
         if found is None:
-            found = self._counted(columns)
+            found = self._count_sample(columns)
         share: Array = found / found.sum()
         return share
 
-    def _counted(self, columns: Clique) -> Array:
+    def _count_sample(self, columns: Clique) -> Array:
         if len(columns) == 1:
             return np.ones(self._domain[columns[0]])
         shape = self._domain.shape(columns)
@@ -460,11 +166,11 @@ class GumModel:
 
     @cached_property
     def _rows(self) -> Columns:
-        return self.sample(int(np.clip(round(self._total), _FEWEST, _MOST)), np.random.default_rng(0))
+        return self.sample(int(np.clip(round(self._total), _FEWEST_ROWS, _MOST_ROWS)), np.random.default_rng(0))
 
     @cached_property
     def _component(self) -> dict[str, int]:
-        """For each column the number of the set of columns that tables connect it to."""
+        """For each column, the number of its connected component: the columns that tables connect it to."""
         number = {column: i for i, column in enumerate(self._domain)}
         for clique in self._tables:
             joined = {number[column] for column in clique}
@@ -473,19 +179,318 @@ class GumModel:
 
 
 def gum_of(domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None) -> GumModel:
-    """The model that fits any mechanism's measurements by consistency and gradual updates, instead of inference.
+    """Make a model of measurements by consistency and gradual updates.
 
     **Privacy.** Post-processing of measurements.
 
     Args:
-        domain: all columns; one that no measurement names comes out uniform.
-        measurements: noisy marginals of any cliques, also ones that no junction tree could hold.
-        total: the number of rows where it is public; otherwise the inverse-variance mean of the tables' sums.
+        domain: all columns; a column without a measurement is uniform.
+        measurements: noisy marginals of any cliques, even if their junction tree would be too large.
+        total: the number of rows if public; otherwise the precision-weighted mean of the tables' sums.
 
     Raises:
-        InputError: a measurement that does not fit, or that answers other queries than cells.
+        InputError: if a measurement does not fit the domain, or its query is not a scaling of cells.
     """
-    tables = consistent(tables_of(domain, measurements), total=total, forbidden=domain.forbidden)
+    tables = make_consistent(noisy_tables(domain, measurements), total=total, forbidden=domain.forbidden)
     tables |= rule_tables(domain, tables)
     rows = next((float(table.sum()) for table in tables.values()), 1.0 if total is None else float(total))
     return GumModel(domain, rows, tables)
+
+
+# Drawing columns along a tree of tables
+
+
+class Plan:
+    """How rows are made from tables: which columns are drawn first, updated, and appended at the end.
+
+    A column that only one table has is appended at the end: it is drawn from that table, given the table's other
+    columns. The table is then replaced by its sum over that column, and the search is repeated until no such column is
+    left. Tables that form a tree need no updates at all.
+
+    The remaining columns are drawn first as if their tables formed a tree: each given columns that exist already, from
+    the table with the most mutual information. Updates then correct what the tree leaves out.
+
+    Attributes:
+        components: sets of tables that share no column with each other, updated one after the other.
+        started: for each component, how its columns are drawn at first.
+        appended: how the other columns are drawn at the end.
+    """
+
+    def __init__(self, domain: Domain, tables: Mapping[Clique, Array]) -> None:
+        left = {frozenset(c): (c, t) for c, t in _maximal(tables).items()}
+        appended: list[Draw] = []
+        while column := _find_unshared_column(left):
+            clique, table = next(value for key, value in left.items() if column in key)
+            del left[frozenset(clique)]
+            given = tuple(other for other in clique if other != column)
+            appended.append(Draw(column, given, np.moveaxis(table, clique.index(column), -1)))
+            if len(given) > 1 and not any(set(given) <= key for key in left):
+                left[frozenset(given)] = (given, table.sum(axis=clique.index(column)))
+        self.components = _split_components(dict(left.values()))
+        self.started = [_order_draws(domain, part) for part in self.components]
+        known = {draw.column for draws in [*self.started, appended] for draw in draws}
+        singles = [Draw(column, (), _one_way(domain, tables, column)) for column in domain if column not in known]
+        self.appended = [*singles, *appended[::-1]]
+
+    def run(self, domain: Domain, rows: int, rng: np.random.Generator, *, passes: int = _PASSES) -> Columns:
+        """Make this many rows as coded columns."""
+        made: Columns = {}
+        for tables, draws in zip(self.components, self.started, strict=True):
+            part: Columns = {}
+            for draw in draws:
+                part[draw.column] = draw.run(domain, part, rows, rng)
+            made.update(update(part, tables, rng, passes=passes))
+        for draw in self.appended:
+            made[draw.column] = draw.run(domain, made, rows, rng)
+        return {column: made[column] for column in domain}
+
+
+@dataclass(frozen=True, eq=False)
+class Draw:
+    """How one column is drawn, given others.
+
+    Attributes:
+        column: the column to draw.
+        given: the columns that it depends on.
+        table: their joint table, `column` on the last axis.
+    """
+
+    column: str
+    given: Clique
+    table: Array
+
+    def run(self, domain: Domain, made: Columns, rows: int, rng: np.random.Generator) -> NDArray[Any]:
+        """Draw codes: in each group of rows that agree on `given`, the expected counts, rounded, in random order."""
+        from understudy.model.kernels.rows import draw_values
+
+        shape = domain.shape(self.given)
+        groups = _cells(made, self.given, shape).astype(np.int64) if shape else np.zeros(rows, np.int64)
+        weights = np.ascontiguousarray(self.table, dtype=np.float64).reshape(-1, domain[self.column])
+        out = np.empty(rows, np.int32)
+        seed: Any = rng.integers(0, 2**64, dtype=np.uint64)
+        draw_values(groups, weights, seed, True, out)
+        return out.astype(np.min_scalar_type(domain[self.column] - 1))
+
+
+def _maximal(tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
+    """Return the tables of two or more columns that no other table covers."""
+    sets = [set(clique) for clique in tables]
+    return {
+        clique: table
+        for clique, table in tables.items()
+        if len(clique) > 1 and not any(set(clique) < other for other in sets)
+    }
+
+
+def _find_unshared_column(left: Mapping[frozenset[str], Any]) -> str | None:
+    """Return the first column, by name, that only one of the tables has; None if there is none."""
+    seen: dict[str, int] = {}
+    for columns in left:
+        for column in columns:
+            seen[column] = seen.get(column, 0) + 1
+    return min((column for column, times in seen.items() if times == 1), default=None)
+
+
+def _split_components(tables: Mapping[Clique, Array]) -> list[dict[Clique, Array]]:
+    parts: list[dict[Clique, Array]] = []
+    for clique, table in tables.items():
+        near = [part for part in parts if any(set(clique) & set(other) for other in part)]
+        parts = [part for part in parts if part not in near]
+        parts.append({key: value for part in [*near, {clique: table}] for key, value in part.items()})
+    return parts
+
+
+def _order_draws(domain: Domain, tables: Mapping[Clique, Array]) -> list[Draw]:
+    """Order the columns of connected tables for drawing, each given the drawn columns with most information about it.
+
+    The first column is the one with the most mutual information in any table.
+    """
+    first = max(
+        (_mutual_information(table, axis), clique[axis])
+        for clique, table in tables.items()
+        for axis in range(len(clique))
+    )
+    draws = [Draw(first[1], (), _one_way(domain, tables, first[1]))]
+    while candidates := [draw for clique, table in tables.items() for draw in _possible_draws(clique, table, draws)]:
+        draws.append(max(candidates, key=lambda draw: (_mutual_information(draw.table, len(draw.given)), draw.column)))
+    return draws
+
+
+def _possible_draws(clique: Clique, table: Array, draws: Sequence[Draw]) -> list[Draw]:
+    """Return the possible next draws from one table: its missing columns, given those that are drawn already."""
+    made = {draw.column for draw in draws}
+    given = tuple(column for column in clique if column in made)
+    found = []
+    for column in clique if given else ():
+        if column not in made:
+            away = tuple(axis for axis, other in enumerate(clique) if other != column and other not in given)
+            place = [other for other in clique if other == column or other in given].index(column)
+            found.append(Draw(column, given, np.moveaxis(table.sum(axis=away), place, -1)))
+    return found
+
+
+def _mutual_information(table: Array, axis: int) -> float:
+    """Mutual information between one column of a table and all others together, in nats."""
+    share = np.moveaxis(table, axis, -1).reshape(-1, table.shape[axis])
+    share = share / share.sum()
+    product = np.multiply.outer(share.sum(axis=1), share.sum(axis=0))
+    positive = share > 0
+    return float((share[positive] * np.log(share[positive] / product[positive])).sum())
+
+
+def _one_way(domain: Domain, tables: Mapping[Clique, Array], column: str) -> Array:
+    table = marginal_of(tables, (column,))
+    return np.ones(domain[column]) if table is None else table
+
+
+# Gradual updates
+
+
+def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Generator, *, passes: int) -> Columns:
+    """Edit rows, in place, until their marginals are near the tables.
+
+    Every pass visits the tables, the one with the largest error first. Rows of cells with too many rows are overwritten
+    in one of two ways: by copies of rows of cells with too few, which keep the dependence on other columns, or by
+    writing only the cell's values into them. Half of the rows are copies in even passes and all of them in odd passes;
+    empty cells have no rows to copy. With many tables each moves only a part of its error, because rows that are
+    copied again and again become clones of a few, and clones make columns dependent that no table joins.
+
+    Args:
+        columns: coded columns, all of one length; they are changed.
+        tables: for each clique its table, of any scale.
+        rng: source of all randomness.
+        passes: number of passes; an even number ends with copies, which disturb the other tables least.
+
+    **Guarantees.** Post-processing. The same columns, tables and generator state give the same rows.
+    """
+    rows = len(next(iter(columns.values())))
+    steps = [_Step(columns, clique, table, rows) for clique, table in tables.items()]
+    state = rng.integers(0, 2**64, size=1, dtype=np.uint64)
+    error = np.array([step.error() for step in steps])
+    for t in range(passes):
+        # a table moves half its L1 distance; all tables together move every row at most once in a pass
+        part = min(1.0, 2.0 / max(float(error.sum()), 1e-9))
+        for index in np.argsort(-error, kind="stable"):
+            error[index] = steps[index].run(_ALPHA * _DECAY**t, 1.0 if t % 2 else 0.5, state, part=part)
+    return columns
+
+
+class _Step:
+    """Updates of the rows by one table."""
+
+    def __init__(self, columns: Columns, clique: Clique, table: Array, rows: int) -> None:
+        self._columns, self._clique, self._shape = columns, clique, table.shape
+        self._target = np.ascontiguousarray(table, dtype=np.float64).reshape(-1) * (rows / table.sum())
+        self._rows = rows
+
+    def error(self) -> float:
+        """L1 distance between the rows' marginal and the table, as a share of the rows."""
+        have = np.bincount(_cells(self._columns, self._clique, self._shape), minlength=len(self._target))
+        return float(np.abs(have - self._target).sum()) / self._rows
+
+    def run(self, alpha: float, share: float, state: NDArray[np.uint64], *, part: float = 1.0) -> float:
+        """Edit rows once by a part of the error; returns the L1 distance before, as a share of the rows."""
+        from understudy.model.kernels import rows as kernels
+
+        cells = _cells(self._columns, self._clique, self._shape)
+        have = np.bincount(cells, minlength=len(self._target))
+        removed, copied, written = (np.empty_like(have) for _ in range(3))
+        kernels.plan_changes(have, have + part * (self._target - have), alpha, share, state, removed, copied, written)
+        freed = np.empty(int(removed.sum()), np.int32)
+        models = np.empty(int(copied.sum()), np.int32)
+        kernels.pick_rows(cells, have, removed, copied, state, freed, models)
+        self._copy(models[: len(freed)], freed)
+        self._write(np.repeat(np.arange(len(have)), written), freed[len(models) :], state)
+        return float(np.abs(have - self._target).sum()) / self._rows
+
+    def _copy(self, models: NDArray[np.int32], freed: NDArray[np.int32]) -> None:
+        for column in self._columns.values():
+            column[freed[: len(models)]] = column[models]
+
+    def _write(self, cells: NDArray[np.int64], freed: NDArray[np.int32], state: NDArray[np.uint64]) -> None:
+        from understudy.model.kernels import rows as kernels
+
+        kernels.shuffle_values(cells, state)
+        count = min(len(cells), len(freed))
+        codes = np.unravel_index(cells[:count], self._shape)
+        for column, code in zip(self._clique, codes, strict=True):
+            self._columns[column][freed[:count]] = code
+
+
+def _cells(columns: Columns, clique: Clique, shape: tuple[int, ...]) -> NDArray[np.int32]:
+    cells = columns[clique[0]].astype(np.int32)
+    for column, size in zip(clique[1:], shape[1:], strict=True):
+        cells *= size
+        cells += columns[column]
+    return cells
+
+
+# Rules of the domain
+
+_RAKING_ROUNDS = 100
+
+
+def rule_tables(domain: Domain, tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
+    """Make a table for every rule whose columns no given table covers: independent columns, raked to allowed cells.
+
+    Raking keeps the counts of the single columns as far as the rule allows.
+
+    **Privacy.** Post-processing.
+    """
+    found = {}
+    for clique, mask in domain.forbidden.items():
+        if not any(set(clique) <= set(other) for other in tables):
+            ones = [_one_way(domain, tables, column) for column in clique]
+            found[clique] = _rake(mask, ones)
+    return found
+
+
+def _rake(mask: NDArray[np.bool_], ones: list[Array]) -> Array:
+    """Fit the allowed cells to the counts of the single columns by iterative proportional fitting."""
+    total = float(ones[0].sum())
+    targets = [one * (total / one.sum()) for one in ones]
+    table = np.where(mask, 0.0, reduce(np.multiply.outer, [target / total for target in targets]))
+    table = table if table.sum() > 0 else np.where(mask, 0.0, 1.0)
+    for _ in range(_RAKING_ROUNDS):
+        for axis, target in enumerate(targets):
+            sums = table.sum(axis=tuple(a for a in range(table.ndim) if a != axis))
+            factor = np.divide(target, sums, out=np.zeros_like(target), where=sums > 0)
+            scaled = table * factor.reshape([-1 if a == axis else 1 for a in range(table.ndim)])
+            table = scaled if scaled.sum() > 0 else table
+    raked: Array = table * (total / table.sum())
+    return raked
+
+
+def repair_rows(domain: Domain, tables: Mapping[Clique, Array], rows: Columns, rng: np.random.Generator) -> Columns:
+    """Replace rows in forbidden cells by copies of other rows; the columns are changed and returned.
+
+    If most rows are in forbidden cells, copies would be clones of a few rows. Then only the columns of the rules are
+    drawn again, from the distribution that fits the counts of the single columns and obeys the rules.
+
+    **Guarantees.** No row is in a forbidden cell afterwards.
+    """
+    broken = find_forbidden_rows(domain, rows)
+    bad, good = np.flatnonzero(broken), np.flatnonzero(~broken)
+    if not len(bad):
+        return rows
+    if len(good) >= len(bad):
+        models = good[rng.integers(0, len(good), len(bad))]
+        for array in rows.values():
+            array[bad] = array[models]
+        return rows
+    columns = domain.canonical({column for clique in domain.forbidden for column in clique})
+    shares: dict[Clique, Array] = {
+        (column,): np.log(np.maximum(_one_way(domain, tables, column), 1e-9)) for column in columns
+    }
+    drawn = GraphicalModel(domain.project(columns), shares, total=1.0).sample(len(bad), rng)
+    for column, codes in drawn.items():
+        rows[column][bad] = codes
+    return rows
+
+
+def find_forbidden_rows(domain: Domain, rows: Columns) -> NDArray[np.bool_]:
+    """Return which coded rows are in a forbidden cell."""
+    broken = np.zeros(len(next(iter(rows.values()))), dtype=np.bool_)
+    for clique, mask in domain.forbidden.items():
+        broken |= mask[tuple(rows[column] for column in clique)]
+    return broken

@@ -1,4 +1,4 @@
-"""Junction trees: which tables exact inference needs for a set of cliques, and how large they would be."""
+"""Junction trees: the tables that exact inference needs for a set of cliques, and their size."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 
-_RESTARTS = 20
-_MIB = 8 / 2**20
+_RESTARTS = 20  # randomised searches after the three heuristics
+_MIB = 8 / 2**20  # of one cell
 
 
 @dataclass(frozen=True)
 class JunctionTree:
-    """A tree of cliques that contains every clique asked for and has the running intersection property.
+    """A tree of cliques that contains every given clique and has the running intersection property.
 
-    Columns are put in order of size, the largest last, because the last axis of a table is the fastest. Columns with
-    a single code carry no information and appear in no clique. Unrelated parts hang together by empty separators,
-    so that there is always one tree.
+    Columns are ordered by size, the largest last, because the last axis of a table is the fastest. Columns with a
+    single code carry no information and appear in no clique. Unconnected parts are joined by empty separators, so that
+    there is always one tree.
 
     Attributes:
         domain: all columns.
@@ -40,21 +40,23 @@ class JunctionTree:
 
     @classmethod
     def of(cls, domain: Domain, cliques: Iterable[Clique], *, limit_mib: float | None = None) -> JunctionTree:
-        """The smallest tree found by three elimination heuristics and randomised restarts; always the same one.
+        """Build the smallest tree found by three elimination heuristics and randomised restarts; deterministic.
 
         Args:
-            domain: all columns; those in no clique stand alone, those of a rule of the domain lie together.
-            cliques: sets of columns that must lie together in some tree clique.
+            domain: all columns; a column in no clique stands alone, the columns of a rule lie in one clique.
+            cliques: sets of columns that must lie in one tree clique.
             limit_mib: refuse a larger tree.
 
         Raises:
-            SchemaError: for an unknown or repeated column.
-            SettingError: when the tree is larger than the limit.
+            SchemaError: if a column is unknown or repeated.
+            SettingError: if the tree is larger than the limit.
         """
         columns = ordered_columns(domain)
         graph = _graph_of(domain, columns, [*cliques, *(rule.clique for rule in domain.rules)])
         found = _search(graph, _sizes(domain, columns), [[]], -1.0)[1]
-        tree = cls(domain, *_joined(domain, [tuple(columns[i] for i in np.flatnonzero(row)) for row in found]), graph)
+        tree = cls(
+            domain, *_join_cliques(domain, [tuple(columns[i] for i in np.flatnonzero(row)) for row in found]), graph
+        )
         if limit_mib is not None and tree.size_mib > limit_mib:
             raise SettingError(
                 f"the junction tree of these cliques needs {tree.size_mib:.3g} MiB, the limit is {limit_mib:.3g} MiB; "
@@ -64,42 +66,42 @@ class JunctionTree:
 
     @property
     def cells(self) -> int:
-        """Cells of all tree cliques together: a Python int, so it never overflows."""
+        """Number of cells of all tree cliques; a Python int, so it never overflows."""
         return sum(self.domain.cells(clique) for clique in self.cliques)
 
     @property
     def size_mib(self) -> float:
-        """What the tables of all tree cliques would take, at eight bytes a cell."""
+        """Memory of the tables of all tree cliques, at eight bytes a cell."""
         return self.cells * _MIB
 
     def separator(self, position: int) -> Clique:
-        """The columns a clique shares with its parent; none for the root."""
+        """Return the columns that a clique shares with its parent; none for the root."""
         parent = self.parents[position]
         if parent < 0:
             return ()
         return tuple(column for column in self.cliques[position] if column in set(self.cliques[parent]))
 
     def children(self, position: int) -> list[int]:
-        """The positions of a clique's children."""
+        """Return the positions of a clique's children."""
         return [child for child, parent in enumerate(self.parents) if parent == position]
 
     def home(self, clique: Iterable[str]) -> int | None:
-        """The smallest tree clique that contains these columns, or None; single-code columns do not count."""
+        """Return the position of the smallest tree clique with these columns, or None; single codes do not count."""
         wanted = {column for column in clique if self.domain[column] > 1}
         fitting = [i for i, mine in enumerate(self.cliques) if wanted <= set(mine)]
         return min(fitting, key=lambda i: self.domain.cells(self.cliques[i]), default=None)
 
     def size_mib_with(self, candidates: Sequence[Clique], *, enough_mib: float = 0.0) -> NDArray[np.float64]:
-        """How large the tree would be with each candidate added to the cliques it was made of, one at a time.
+        """Compute the size of the tree with each candidate added to its cliques, one at a time.
 
-        The same search as `of`, so the figures are those that building each tree would give; but a tree of at most
-        `enough_mib` may turn out smaller, since there the search ends early.
+        This is the same search as in `of`, so the sizes are those of the built trees; but a tree of at most
+        `enough_mib` may turn out smaller, because the search ends early there.
         """
         columns = ordered_columns(self.domain)
         place = {column: i for i, column in enumerate(columns)}
         members = [[place[c] for c in self.domain.check(clique) if c in place] for clique in candidates]
         graph = self._graph.tolist()
-        added = [_added(graph, member) for member in members]
+        added = [_added_edges(graph, member) for member in members]
         different = dict(zip(added, members, strict=True))
         sizes_of = _sizes(self.domain, columns)
         cells, _ = _search(self._graph, sizes_of, list(different.values()), float(self.cells), enough_mib / _MIB)
@@ -110,11 +112,11 @@ class JunctionTree:
 def cliques_within(
     domain: Domain, weights: Mapping[Clique, float], measured: Iterable[Clique], limit_mib: float
 ) -> dict[Clique, float]:
-    """Candidates whose junction tree, together with what was measured, stays within the limit.
+    """Return the candidates whose junction tree, together with the measured cliques, stays within the limit.
 
-    Those that make the tree no larger than it is are always among them; where none fits, the smallest are taken: there
-    must be something to choose from. In a small domain there is nothing to search:
-    a tree has at most as many cliques as there are columns, none larger than all columns together.
+    Candidates that do not enlarge the tree are always included. If none fits, the smallest are returned, so that there
+    is something to choose from. In a small domain all candidates fit without a search: a tree has at most as many
+    cliques as there are columns, none larger than all columns together.
     """
     if len(domain) * domain.cells() * 8 / 2**20 <= limit_mib:
         return dict(weights)
@@ -126,7 +128,7 @@ def cliques_within(
 
 
 def ordered_columns(domain: Domain) -> Clique:
-    """The columns with more than one code, smallest first: the axis order of every table inside the engine."""
+    """Return the columns with more than one code, smallest first: the axis order of all tables in the engine."""
     return tuple(sorted((column for column in domain if domain[column] > 1), key=lambda column: domain[column]))
 
 
@@ -144,30 +146,30 @@ def _graph_of(domain: Domain, columns: Clique, cliques: Iterable[Clique]) -> NDA
     return graph
 
 
-def _added(graph: list[list[int]], members: list[int]) -> frozenset[tuple[int, int]]:
-    """The edges that joining these columns would add: candidates that add the same ones give the same tree."""
+def _added_edges(graph: list[list[int]], members: list[int]) -> frozenset[tuple[int, int]]:
+    """Return the edges that joining these columns adds; candidates that add the same edges give the same tree."""
     return frozenset([(i, k) for i in members for k in members if i < k and not graph[i][k]])
 
 
 def _search(
     graph: NDArray[np.uint8], sizes: NDArray[np.float64], members: list[list[int]], base: float, enough: float = 0.0
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Cells of the tree with each candidate; and the last tree's cliques, as rows of column membership."""
-    from understudy.model.kernels.elimination import cells_with, packed, scratch_for, unpacked
+    """Return the cells of the tree with each candidate, and the last tree's cliques as rows of column membership."""
+    from understudy.model.kernels.elimination import cells_with, make_scratch, pack_bits, unpack_bits
 
     starts = np.cumsum([0, *map(len, members)], dtype=np.int64)
     flat = np.array([i for member in members for i in member], np.int64)
-    out, scratch = np.ones(len(members)), scratch_for(len(graph))
+    out, scratch = np.ones(len(members)), make_scratch(len(graph))
     if len(graph) == 0:
         return out, np.zeros((1, 0), bool)
-    cells_with(packed(graph), sizes, _RESTARTS, base, enough, starts, flat, out, *scratch)
-    cliques, kept = unpacked(scratch[2][2]), scratch[3][2].astype(bool)
+    cells_with(pack_bits(graph), sizes, _RESTARTS, base, enough, starts, flat, out, *scratch)
+    cliques, kept = unpack_bits(scratch[2][2]), scratch[3][2].astype(bool)
     np.fill_diagonal(cliques, True)
     return out, cliques[kept]
 
 
-def _joined(domain: Domain, cliques: list[Clique]) -> tuple[tuple[Clique, ...], tuple[int, ...]]:
-    """A spanning tree by largest separator (which gives the running intersection property), the root the largest."""
+def _join_cliques(domain: Domain, cliques: list[Clique]) -> tuple[tuple[Clique, ...], tuple[int, ...]]:
+    """Join cliques to a tree by largest separators, which gives running intersection; the largest is the root."""
     sets = [frozenset(clique) for clique in cliques]
     waiting = sorted(range(len(cliques)), key=lambda i: (-domain.cells(cliques[i]), cliques[i]))
     root, *waiting = waiting

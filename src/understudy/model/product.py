@@ -16,7 +16,7 @@ from understudy.model.graphical import GraphicalModel
 
 
 class ProductModel:
-    """Independent columns: the model of `independent`, and of anything that measured one-way marginals alone."""
+    """The model of independent columns, for mechanisms that measure one-way marginals only."""
 
     kind: ClassVar[str] = "product"
 
@@ -36,26 +36,26 @@ class ProductModel:
         return self._total
 
     def project(self, clique: Clique) -> NDArray[np.float64]:
-        """Expected counts of a clique's cells, in the order asked."""
+        """Expected counts of a clique's cells, its axes in the clique's order."""
         table = np.array(self._total)
         for column in self._domain.check(clique):
             table = np.multiply.outer(table, self._shares[column])
         return table
 
     def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
-        """The same for many cliques."""
+        """Expected counts of many cliques."""
         return {clique: self.project(clique) for clique in cliques}
 
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-        """Coded columns whose one-way counts are the expected ones, rounded at random, each shuffled by itself."""
-        return {column: _column(share, rows, rng) for column, share in self._shares.items()}
+        """Draw coded columns: the expected counts, rounded at random, each column shuffled independently."""
+        return {column: _draw_column(share, rows, rng) for column, share in self._shares.items()}
 
     def condition(self, where: Mapping[str, int | NDArray[np.float64]]) -> ProductModel:
-        """The model given what is known of some columns: a code, or the chance with which a row of each code fits.
+        """Return the model given, for some columns, a code or the probability that a row of each code matches.
 
         Raises:
-            SchemaError: for an unknown column.
-            InputError: for a code outside the column, or one that cannot occur.
+            SchemaError: if a column is unknown.
+            InputError: if a code is outside the column or cannot occur.
         """
         shares, total = dict(self._shares), self._total
         for column in self._domain.check(tuple(where)):
@@ -69,15 +69,15 @@ class ProductModel:
         return ProductModel(self._domain, total, shares)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """All shares end to end, and the total."""
+        """Return plain arrays: all shares end to end, and the total."""
         return {"shares": np.concatenate(list(self._shares.values())), "total": np.array(self._total)}
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The model that `to_arrays` wrote.
+        """Build the model that `to_arrays` wrote.
 
         Raises:
-            ReleaseError: when the arrays do not fit the domain.
+            ReleaseError: if the arrays do not fit the domain.
         """
         sizes = list(domain.values())
         flat = np.asarray(arrays.get("shares", ()), dtype=np.float64)
@@ -93,15 +93,15 @@ class ProductModel:
 def product_of(
     domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None
 ) -> ProductModel | GraphicalModel:
-    """The product model of one-way measurements; a column without one is uniform.
+    """Make the product model of one-way measurements; a column without a measurement is uniform.
 
-    Several measurements of a column are averaged by precision; the result is projected onto non-negative counts. Where
-    the domain forbids something columns are not independent: then it is the graphical model that fits the one-ways.
+    Several measurements of a column are averaged by precision and projected onto non-negative counts. If the domain
+    forbids cells, columns are not independent; the result is then the graphical model that fits the one-way marginals.
 
     Args:
         domain: the columns.
         measurements: identity measurements of single columns.
-        total: the number of rows where it is public; otherwise the inverse-variance mean of the tables' sums.
+        total: the number of rows if public; otherwise the precision-weighted mean of the tables' sums.
     """
     for measurement in measurements:
         measurement.check(domain)
@@ -113,10 +113,10 @@ def product_of(
     tables: dict[str, list[Measurement]] = {column: [] for column in domain}
     for measurement in measurements:
         tables[measurement.clique[0]].append(measurement)
-    return ProductModel(domain, rows, {column: _share(domain[column], tables[column], rows) for column in domain})
+    return ProductModel(domain, rows, {column: _fit_share(domain[column], tables[column], rows) for column in domain})
 
 
-def _share(size: int, tables: Sequence[Measurement], total: float) -> NDArray[np.float64]:
+def _fit_share(size: int, tables: Sequence[Measurement], total: float) -> NDArray[np.float64]:
     if not tables:
         return np.full(size, 1.0 / size)
     counts = norm_sub(combine(tables)[0], total)
@@ -124,7 +124,7 @@ def _share(size: int, tables: Sequence[Measurement], total: float) -> NDArray[np
     return share
 
 
-def _column(share: NDArray[np.float64], rows: int, rng: np.random.Generator) -> NDArray[Any]:
+def _draw_column(share: NDArray[np.float64], rows: int, rng: np.random.Generator) -> NDArray[Any]:
     expected = share * rows
     counts = np.floor(expected).astype(np.int64)
     rest, missing = expected - counts, rows - int(counts.sum())

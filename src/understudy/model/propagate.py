@@ -1,4 +1,4 @@
-"""The marginal oracle: from potentials to marginals, by belief propagation on a junction tree."""
+"""The marginal oracle: computes marginals of potentials by belief propagation on a junction tree."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from understudy.domain import Clique
 from understudy.errors import InputError
 from understudy.model.junction_tree import JunctionTree, ordered_columns
 from understudy.model.kernels.arguments import Schedule
-from understudy.model.schedule import Arrangement, scratch_of, steps_of
+from understudy.model.schedule import Arrangement, make_scratch, make_steps
 
 Vector = NDArray[np.float64]
-Potentials = Vector | Callable[[Vector], None]  # or what writes them into a vector
+Potentials = Vector | Callable[[Vector], None]
+"""A vector of potentials, or a function that writes them into a vector."""
 
 
 class Propagation:
     """Belief propagation for one tree and one list of tables.
 
-    A vector of potentials, or of marginals, is all tables one after the other, each flat in C order of its columns
-    (the engine's column order). The first `factors` tables are maximal, the others lie inside one of them; the
-    potentials of a contained table count for the table that contains it.
+    A vector of potentials or marginals holds all tables one after the other, each flat in C order of its columns (the
+    engine's column order). The first `factors` tables are maximal; each of the others is contained in one of them, to
+    which its potentials are added.
 
-    Works in the linear domain, and again in the log domain when that underflows. One workspace holds everything; the
-    potentials lie where the marginals will, since the first are used up before the second are made.
+    Works in the linear domain, and again in the log domain if that underflows. One workspace holds everything; the
+    marginals may overwrite the potentials, which are no longer needed when the marginals are computed.
 
     Args:
         tree: the junction tree.
-        cliques: which marginals are wanted; all inside the tree.
-        more: how many numbers of its own the caller wants to keep behind the marginals.
-        beliefs: whether `belief` will be asked; without, tables that are used up make room for others.
+        cliques: the cliques of the marginals; each lies inside a tree clique.
+        more: length of extra space behind the marginals for the caller's own numbers.
+        beliefs: whether `belief` will be called; if not, tables that are no longer needed are overwritten.
 
     Attributes:
         tree: the junction tree.
         tables: the cliques of the vector's tables, in the engine's column order.
         starts: where each table begins in a vector; one entry more than there are tables.
-        factors: how many of the tables are maximal.
-        log_partition: of the last call; the logarithm of the sum over all cells of the exponentiated potentials.
+        factors: number of maximal tables.
+        log_partition: for the last call, the logarithm of the sum over all cells of the exponentiated potentials.
         in_logs: whether the last call had to work in the log domain.
-        calls: how often it was called.
+        calls: number of calls.
     """
 
     def __init__(self, tree: JunctionTree, cliques: Iterable[Clique], *, more: int = 0, beliefs: bool = True) -> None:
@@ -50,12 +51,12 @@ class Propagation:
         self._columns = ordered_columns(tree.domain)
         self._beliefs = beliefs
         wanted = {self.engine_order(clique) for clique in cliques} | {()}
-        arranged = self._arranged = Arrangement.of(tree, wanted, apart=beliefs)
+        arranged = self._arranged = Arrangement.of(tree, wanted, keep_potentials=beliefs)
         self.tables, self.starts, self.factors = arranged.tables, arranged.starts, arranged.factors
         self.size = int(self.starts[-1])
         self._room = slice(arranged.room, arranged.room + self.size + more)
-        self._steps = steps_of(tree, arranged, crossing=True)
-        self._scratch = scratch_of(self._steps.schedule)
+        self._steps = make_steps(tree, arranged, crossing=True)
+        self._scratch = make_scratch(self._steps.schedule)
         self._sums = np.ones(len(self._steps.schedule.kind))
         self.in_logs = False
         self.log_partition = math.nan
@@ -63,17 +64,17 @@ class Propagation:
         self.calls = 0
 
     def engine_order(self, clique: Iterable[str]) -> Clique:
-        """A clique's columns as its table has them: smallest first, without those of a single code."""
+        """Return a clique's columns in the order of its table: smallest first, without columns of a single code."""
         wanted = set(clique)
         return tuple(column for column in self._columns if column in wanted)
 
     @property
     def room(self) -> Vector:
-        """Where `marginals` puts its results, and behind them the caller's own numbers; every call writes over it."""
+        """The array of the marginals, and behind them the caller's own numbers; every call overwrites it."""
         return self._work[self._room]
 
     def slice_of(self, table: int) -> slice:
-        """Where a table lies in a vector."""
+        """Return the place of a table in a vector."""
         return slice(int(self.starts[table]), int(self.starts[table + 1]))
 
     def marginals(
@@ -84,17 +85,17 @@ class Propagation:
         forbidden: NDArray[np.int64],
         logs: bool = False,
     ) -> Vector:
-        """Marginals of all tables, adding up to `total` each: a part of the workspace, valid until the next call.
+        """Compute the marginals of all tables, each with sum `total`, in the workspace: valid until the next call.
 
         Args:
-            potentials: for all tables, not changed; or what writes them into a vector as long as all tables and the
-                caller's own numbers, and does so again if the log domain must take over.
-            total: what each table adds up to.
+            potentials: the potentials of all tables, not changed; or a function that writes them into a vector as long
+                as `room`, which is called again if the log domain is needed.
+            total: the sum of each table.
             forbidden: positions, in the maximal tables, of cells that cannot occur.
-            logs: work in the log domain from the start.
+            logs: whether to work in the log domain from the start.
 
         Raises:
-            InputError: when no cell of the domain is possible.
+            InputError: if no cell of the domain is possible.
         """
         self.calls += 1
         if logs or not self._linear(potentials, forbidden):
@@ -106,15 +107,15 @@ class Propagation:
         found *= total / found[-1]
         return found
 
-    def folded(self, potentials: Potentials) -> Vector:
-        """The potentials of the maximal tables with those of the contained tables added: the same distribution.
+    def fold_potentials(self, potentials: Potentials) -> Vector:
+        """Return potentials of the maximal tables, those of contained tables added: the same distribution.
 
-        They are a part of the workspace, valid until the next call.
+        The result is a part of the workspace, valid until the next call.
         """
         return self._fold(potentials)
 
     def belief(self, position: int) -> Vector:
-        """The table of a tree clique, adding up to 1, by the messages of the last call of `marginals`."""
+        """Return the table of a tree clique, with sum 1, from the messages of the last call of `marginals`."""
         if not self._beliefs:
             raise ValueError("without beliefs: the messages were not kept")
         domain, clique = self.tree.domain, self.tree.cliques[position]
@@ -130,12 +131,12 @@ class Propagation:
 
     @cached_property
     def _work(self) -> Vector:
-        """The workspace: exponentiated potentials, marginals behind or over them, and where there is room, the rest."""
+        """The workspace: exponentiated potentials, marginals behind or over them, and all other tables."""
         return np.empty(max(self._steps.end, self._room.stop))
 
     @cached_property
     def _log_schedule(self) -> Schedule:
-        return steps_of(self.tree, self._arranged, crossing=False).schedule
+        return make_steps(self.tree, self._arranged, crossing=False).schedule
 
     def _run(self, work: Vector, first: int, last: int) -> float:
         from understudy.model.kernels import propagation as kernels
@@ -143,7 +144,7 @@ class Propagation:
         return float(kernels.run(work, self._steps.schedule, first, last, self._sums, *self._scratch))
 
     def _fold(self, potentials: Potentials) -> Vector:
-        """The potentials of the maximal tables, those of contained tables added, at the workspace's beginning."""
+        """Write potentials of the maximal tables, those of contained tables added, to the start of the workspace."""
         folded = self._work[: self.size]
         if callable(potentials):
             potentials(self._work[: self._room.stop - self._room.start])
@@ -153,7 +154,7 @@ class Propagation:
         return folded[: self._arranged.maximal]
 
     def _linear(self, potentials: Potentials, forbidden: NDArray[np.int64]) -> bool:
-        """Propagate in the linear domain; False when that underflowed."""
+        """Propagate in the linear domain; False if that underflowed."""
         from understudy.model.kernels import propagation as kernels
 
         folded, powers = self._fold(potentials), np.empty(512)
@@ -175,7 +176,7 @@ class Propagation:
         self._fold(potentials)
         self._work[forbidden] = -np.inf
         s, top = self._log_schedule, np.empty_like(self._work)
-        log_domain.run_log(self._work, top, s, self._steps.folding, len(s.kind), self._sums, *scratch_of(s))
+        log_domain.run_log(self._work, top, s, self._steps.folding, len(s.kind), self._sums, *make_scratch(s))
         mass = float(self.room[self.size - 1])
         self.log_partition = mass + float(self._sums[self._steps.normalisers].sum())
         if not math.isfinite(self.log_partition):

@@ -1,4 +1,4 @@
-"""What every model is: a distribution over the coded domain that answers, samples and can be written down."""
+"""The interface of all models, and the report of a fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from understudy.domain import Clique, Domain
 class Model(Protocol):
     """A distribution over the coded domain, scaled to an (estimated) number of rows.
 
-    **Privacy.** Post-processing: made of measurements alone; this layer cannot import the rows or the gate.
+    **Privacy.** Post-processing: made of measurements only; this layer cannot import the gate or the sources.
     """
 
     kind: ClassVar[str]
@@ -23,51 +23,47 @@ class Model(Protocol):
 
     @property
     def domain(self) -> Domain:
-        """The columns it is about, coded."""
+        """The columns and their sizes."""
         ...
 
     @property
     def total(self) -> float:
-        """The number of rows its expected counts add up to; never the true one unless that was declared public."""
+        """The sum of its expected counts; never the true number of rows unless that was declared public."""
         ...
 
     def project(self, clique: Clique) -> NDArray[np.float64]:
-        """Expected counts of a clique's cells, shaped by the domain in the order asked."""
+        """Expected counts of a clique's cells, its axes in the clique's order."""
         ...
 
     def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
-        """The same for many cliques, sharing the work."""
+        """Expected counts of many cliques, sharing the work."""
         ...
 
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-        """Coded columns of synthetic rows; the same generator state gives the same rows."""
+        """Draw synthetic rows as coded columns; the same generator state gives the same rows."""
         ...
 
     def condition(self, where: Mapping[str, int | NDArray[np.float64]]) -> Model:
-        """The model given a code of a column, or the chance with which a row of each of its codes fits.
+        """Return the model given, for some columns, a code or the probability that a row of each code fits.
 
         Raises:
-            InputError: for a combination that cannot occur.
-            SettingError: for a model that is no distribution.
+            InputError: if the combination cannot occur.
+            SettingError: if the model cannot be conditioned.
         """
         ...
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything needed to build it again, as plain arrays."""
+        """Return everything needed to build the model again, as plain arrays."""
         ...
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Self:
-        """The model that `to_arrays` wrote down.
+        """Build the model that `to_arrays` wrote.
 
         Raises:
-            ReleaseError: when the arrays do not fit the domain.
+            ReleaseError: if the arrays do not fit the domain.
         """
         ...
-
-
-# ----------------------------------------------------------------------------------------------------
-# How an estimation ended.
 
 
 @dataclass(frozen=True)
@@ -76,11 +72,11 @@ class FitReport:
 
     Attributes:
         loss: half the sum of squared residuals in units of the noise, over all measurements.
-        iterations: calls of the marginal oracle.
-        gap: the loss still to be gained, relative, as predicted from the last iterations.
+        iterations: number of calls of the marginal oracle.
+        gap: the remaining relative decrease of the loss, predicted from the last iterations.
         seconds: wall-clock time.
         converged: whether the gap fell below the tolerance.
-        warning: what went wrong, or empty. A model that did not converge is usable, but not the best fit.
+        warning: why the fit did not converge, or empty. Such a model is usable, but not the best fit.
     """
 
     loss: float
@@ -91,13 +87,13 @@ class FitReport:
     warning: str = ""
 
     def to_array(self) -> NDArray[np.float64]:
-        """As numbers, without the time: equal fits are written down equally."""
+        """Return the report as numbers, without the time, so that equal fits give equal arrays."""
         numbers = [self.loss, self.iterations, self.gap, 0.0, self.converged]
         return np.array([*numbers, *self.warning.encode()], np.float64)
 
     @classmethod
     def from_array(cls, array: NDArray[Any]) -> FitReport:
-        """The report that `to_array` wrote down."""
+        """Build the report that `to_array` wrote."""
         loss, iterations, gap, seconds, converged = map(float, array[:5])
         warning = bytes(int(number) for number in array[5:]).decode()
         return cls(loss, int(iterations), gap, seconds, bool(converged), warning)

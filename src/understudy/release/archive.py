@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import OutputError, ReleaseError
-from understudy.notation import count_json, read_json
-from understudy.page import reason, written
+from understudy.files import describe_os_error, write_atomically
+from understudy.yaml_json import count_json, read_json
 
 FORMAT = 1
 """The format this version writes. A reader keeps reading every older one."""
@@ -58,14 +58,14 @@ def write_archive(
             raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
         _write(path, members)
     except OSError as error:
-        raise OutputError(f"{path} could not be written ({reason(error)})") from None
+        raise OutputError(f"{path} could not be written ({describe_os_error(error)})") from None
     except ValueError:  # "." and the like
         raise OutputError(f"{path} could not be written (no file)") from None
 
 
 def _write(path: Path, members: Mapping[str, bytes]) -> None:
     """Write members and the seal; not compressed where so little would be left that the reader takes it for a trap."""
-    with written(path) as file:
+    with write_atomically(path) as file:
         for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
             file.seek(0)
             file.truncate()

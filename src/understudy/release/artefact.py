@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from understudy.accounting import Receipt
 from understudy.arguments import as_path, as_whole
 from understudy.bounds import Bound, marginal_bounds
-from understudy.errors import ReleaseError, SettingError, UnderstudyError
+from understudy.errors import ManyRows, ReleaseError, SettingError, UnderstudyError
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
 from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
-from understudy.notice import ManyRows
 from understudy.quality import Quality
 from understudy.release.answer import Answer, answer, check_confidence, rows_known
 from understudy.release.archive import read_archive, write_archive

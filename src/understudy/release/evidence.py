@@ -9,8 +9,8 @@ from understudy.accounting import Receipt
 from understudy.bounds import Evidence, Stage
 from understudy.domain import Clique
 from understudy.measurement import Measurement
-from understudy.notation import is_page
 from understudy.workload import Workload
+from understudy.yaml_json import is_yaml_or_json
 
 if TYPE_CHECKING:
     from understudy.release.artefact import Release
@@ -36,7 +36,7 @@ def evidence_of(release: Release) -> Evidence:
 
 def asked_about(evidence: Evidence, workload: str | None, own: str | None) -> list[Clique]:
     """The cliques of a workload, or of the mechanism's own; a file's are in the record, wherever the file is now."""
-    if workload is None and own is not None and is_page(own):
+    if workload is None and own is not None and is_yaml_or_json(own):
         measured = [measurement.clique for stage in evidence.stages for measurement in stage.measurements]
         names = [clique for clique, _ in evidence.cliques] or measured
         return [r for r in names if not any(set(r) < set(other) for other in names)]

@@ -22,5 +22,5 @@ def facts(release: Release) -> dict[str, Any]:
         "columns": list(release.schema.domain),
         "measurements": len(release.measurements),
         "charges": len(receipt.charges),
-        "quality": None if release.quality is None else release.quality.told(),
+        "quality": None if release.quality is None else release.quality.to_dict_with_interval(),
     }

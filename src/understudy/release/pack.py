@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import ReleaseError
-from understudy.measurement import Measurement
-from understudy.query import Entries, Query, Scaling
+from understudy.measurement import Measurement, Query, Scaling, SparseQuery
 
 _REFERENCE = "@array"
 
@@ -71,7 +70,7 @@ def measurement_from(data: Mapping[str, Any]) -> Measurement:
 def _query_data(query: Query) -> dict[str, Any]:
     if isinstance(query, Scaling):
         return {"factors": query.factors}
-    entries = query if isinstance(query, Entries) else Entries.of(query)
+    entries = query if isinstance(query, SparseQuery) else SparseQuery.of(query)
     return {"shape": list(entries.shape), "rows": entries.rows, "columns": entries.columns, "values": entries.values}
 
 
@@ -83,7 +82,7 @@ def _query_from(data: Mapping[str, Any]) -> Query:
     for places, most in zip((rows, columns), shape, strict=True):
         if places.shape != values.shape or places.dtype.kind not in "iu" or not ((places >= 0) & (places < most)).all():
             raise ValueError("entries outside of the query")
-    return Entries(rows, columns, values, shape)
+    return SparseQuery(rows, columns, values, shape)
 
 
 def _numbers(array: NDArray[Any]) -> NDArray[Any]:

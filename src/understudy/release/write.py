@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from understudy.errors import OutputError, UnderstudyError
-from understudy.page import reason, remove_stale_drafts, written
+from understudy.files import describe_os_error, remove_stale_drafts, write_atomically
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Dialect
 
@@ -95,12 +95,12 @@ def written_file(path: Path, dialect: Dialect) -> Iterator[Opened]:
     """
     remove_stale_drafts(path)
     try:
-        with written(path, lasting=False) as file:  # rows can be made again
+        with write_atomically(path, lasting=False) as file:  # rows can be made again
             yield lambda columns: _Parquet(file, columns) if path.suffix == ".parquet" else _Csv(file, columns, dialect)
     except OSError as error:
         if isinstance(error, BrokenPipeError):
             raise
-        raise OutputError(f"{path} could not be written ({reason(error)})") from None
+        raise OutputError(f"{path} could not be written ({describe_os_error(error)})") from None
 
 
 def written_stream(file: BinaryIO, dialect: Dialect) -> Opened:

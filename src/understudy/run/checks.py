@@ -15,11 +15,10 @@ import numpy as np
 from platformdirs import user_cache_path
 
 from understudy.accounting import Budget
-from understudy.errors import InputError, OutputError, SchemaError, SettingError
+from understudy.errors import InputError, OutputError, SchemaError, SettingError, WeakBudget
 from understudy.gate.noise import NOISES
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
-from understudy.notice import WeakBudget
 from understudy.schema import Schema
 from understudy.schema.rules.honour import breaking
 from understudy.schema.rules.zeros import check_size

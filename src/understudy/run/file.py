@@ -14,7 +14,7 @@ import yaml
 
 from understudy.arguments import holds_password
 from understudy.errors import SettingError
-from understudy.notation import LOADER, is_page, read_json, read_yaml
+from understudy.yaml_json import LOADER, is_yaml_or_json, read_json, read_yaml
 
 if TYPE_CHECKING:
     from understudy.run.road import RunSpec
@@ -112,7 +112,7 @@ class RunFile:
         said = {key: value for key, value in self.content.items() if key != "outputs"}
         said["the schema's content"] = _parsed(self.schema, "schema")
         workload, query = self.content.get("workload"), self.content.get("query")
-        if isinstance(workload, str) and is_page(workload):
+        if isinstance(workload, str) and is_yaml_or_json(workload):
             said["the workload's content"] = _parsed(Path(self.near(workload)), "workload")
         if isinstance(query, str):
             said["the query's content"] = _text(Path(self.near(query)), "query").decode(errors="replace")
@@ -137,7 +137,7 @@ class RunFile:
         Raises:
             InputError: naming the key that cannot be meant.
         """
-        from understudy.quality import parsed_share
+        from understudy.quality import parse_share
         from understudy.run.road import RunSpec
         from understudy.schema import Schema
         from understudy.source.sql.place import read_query
@@ -148,7 +148,7 @@ class RunFile:
         rows, query = content.get("rows"), content.get("query")
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int)):
             raise SettingError(f"{self.path}: `rows` must be a whole number")
-        quality = parsed_share(content.get("quality"))
+        quality = parse_share(content.get("quality"))
         return RunSpec(
             data=self.data(),
             schema=schema,
@@ -182,7 +182,7 @@ class RunFile:
         workload = self.content["workload"]
         if not isinstance(workload, str):
             raise SettingError(f"{self.path}: `workload` is all-3way, target:COLUMN, skewed:SEED or a .yaml file")
-        return self.near(workload) if is_page(workload) else workload
+        return self.near(workload) if is_yaml_or_json(workload) else workload
 
 
 def _parse_clique(entry: Any, file: Path) -> tuple[list[str], float]:

@@ -228,7 +228,7 @@ class _Folder:
         return execute(spec, output=self.release, progress=progress, ledger=self.ledger)
 
     def _write_outputs(self, release: Release, progress: Progress) -> None:
-        from understudy.page import write_page
+        from understudy.files import write_text
         from understudy.release.write import write_rows
 
         for path in self.rows:
@@ -239,7 +239,7 @@ class _Folder:
         for kind, path in self.reports.items():
             if self.file.rehearsal or not path.exists():
                 progress(Step("write", None, path.name))
-                write_page(self._page(kind, release, progress), path, private=kind == "custodian")
+                write_text(self._page(kind, release, progress), path, private=kind == "custodian")
 
     def _page(self, kind: str, release: Release, progress: Progress) -> str:
         from understudy.report import custodian_report, public_report

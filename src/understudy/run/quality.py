@@ -14,7 +14,7 @@ from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism import Fit
 from understudy.quality import Quality
-from understudy.workload import Workload, told_workload
+from understudy.workload import Workload, public_workload_name
 
 MOST = 512
 """The most tables that are compared."""
@@ -83,5 +83,5 @@ def rated(table: PrivateTable, fit: Fit, rating: Rating) -> Quality:
     against = fit.model.project_many(list(weights))
     apart = view.error(against, weights=weights, rho=cost)
     whole = 2 * max(float(fit.model.total), 1.0)
-    about = told_workload(rating.named)
+    about = public_workload_name(rating.named)
     return Quality(apart.rows / whole, apart.scale / whole, apart.noise, about, len(weights), of, rating.share)

@@ -19,7 +19,7 @@ from understudy.errors import InputError, LedgerError, SettingError, UnderstudyE
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
 from understudy.measurement import Measurement
-from understudy.quality import Apart
+from understudy.quality import NoisyError
 from understudy.schema import Recoding
 
 
@@ -179,7 +179,7 @@ def _answer(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes |
         return {str(text): int(count) for text, count in body["answer"].items()}
     if what == "quality":
         rows, scale, noise = body["answer"]
-        return Apart(float(rows), float(scale), "laplace" if noise == "laplace" else "gaussian")
+        return NoisyError(float(rows), float(scale), "laplace" if noise == "laplace" else "gaussian")
     cells = [int(size) for size in body["cells"]]
     unpacker = zlib.decompressobj()
     content = unpacker.decompress(payload or b"", 8 * sum(cells) + 1)

@@ -31,14 +31,14 @@ from understudy.errors import (
     SettingError,
     UnderstudyError,
 )
+from understudy.files import check_space
 from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, mechanism_named
 from understudy.model.dependencies import learn_dependencies
-from understudy.page import check_space
 from understudy.progress import Progress, Step
-from understudy.quality import Quality, parsed_share
+from understudy.quality import Quality, parse_share
 from understudy.release import Release
 from understudy.release.artefact import Frame
 from understudy.release.facts import facts
@@ -60,7 +60,7 @@ from understudy.source import open_source
 from understudy.source.reopen import opener
 from understudy.source.sql.located import Located, located
 from understudy.source.sql.place import home_of, name_of
-from understudy.workload import told_workload
+from understudy.workload import public_workload_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,7 +210,7 @@ def synthesize(
         rows=None if rows is None else as_whole("rows", rows, least=1),
         noise=noise,
         discovery_share=discovery_share,
-        quality=parsed_share(quality),
+        quality=parse_share(quality),
         place={} if output is None else {"release": str(output.absolute())},
     )
     return execute(spec, output=output, progress=as_progress(progress), ledger=Ledger(ledger))
@@ -552,7 +552,7 @@ def _public_settings(mechanism: Mechanism) -> dict[str, Any]:
     """The settings as everyone may read them: a workload file by its name, without its folder."""
     settings = _settings(mechanism)
     named = settings.get("workload")
-    return settings | ({"workload": told_workload(named)} if isinstance(named, str) else {})
+    return settings | ({"workload": public_workload_name(named)} if isinstance(named, str) else {})
 
 
 def _layout(data: Any, schema: Schema) -> dict[str, str]:

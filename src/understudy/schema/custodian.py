@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from understudy.page import named
+from understudy.files import check_file_name
 
 MARK = "CUSTODIAN ONLY: made from the private rows, without noise. Do not share."
 """The first line of every such output."""
@@ -34,7 +34,7 @@ def marked(path: Path) -> Path:
     Raises:
         OutputError: for what names no file.
     """
-    if f".{SUFFIX}" in named(path).name:
+    if f".{SUFFIX}" in check_file_name(path).name:
         return path
     return path.with_name(f"{path.stem}.{SUFFIX}{path.suffix}")
 

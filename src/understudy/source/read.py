@@ -16,8 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from understudy.errors import InputError, SchemaError, SettingError
-from understudy.notice import MergedValues
+from understudy.errors import InputError, MergedValues, SchemaError, SettingError
 from understudy.schema import Schema
 from understudy.schema.format.dialect import Dialect
 from understudy.schema.frames import as_written, is_as_written

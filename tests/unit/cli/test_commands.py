@@ -16,9 +16,9 @@ import pytest
 import understudy as us
 from understudy.cli import app, demo, guard, main, run
 from understudy.cli import ledger as ledger_commands
+from understudy.errors import Notice
 from understudy.ledger import Grant
 from understudy.mechanism.independent import Independent
-from understudy.notice import Notice
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
 

@@ -96,7 +96,7 @@ def test_picked_rows_are_uniform_within_their_cell() -> None:
     state, seen = np.array([5], np.uint64), np.zeros(10)
     for _ in range(6000):
         freed, models = np.empty(2, np.int32), np.empty(3, np.int32)
-        assert kernels.pick(cells, have, removed, copied, state, freed, models) == (2, 3)
+        assert kernels.pick_rows(cells, have, removed, copied, state, freed, models) == (2, 3)
         assert len(set(freed)) == 2
         assert len(set(models)) == 3
         seen[freed] += 1
@@ -108,7 +108,7 @@ def test_picked_rows_are_uniform_within_their_cell() -> None:
 def test_what_is_given_up_is_what_is_wanted() -> None:
     have, target = np.array([50, 30, 0, 20]), np.array([20.0, 20.0, 30.0, 30.0])
     removed, copied, written = (np.zeros(4, np.int64) for _ in range(3))
-    kernels.plan(have, target, 1.0, 0.5, np.array([3], np.uint64), removed, copied, written)
+    kernels.plan_changes(have, target, 1.0, 0.5, np.array([3], np.uint64), removed, copied, written)
     assert removed.tolist()[2:] == [0, 0]
     assert written[2] == 30
     assert copied[3] + written[3] == 10

@@ -7,7 +7,7 @@ from understudy.domain import Domain
 from understudy.model import JunctionTree
 from understudy.model import schedule as crossing
 from understudy.model.propagate import Propagation
-from understudy.model.schedule import ScheduleBuilder, crossing_of, scratch_of
+from understudy.model.schedule import ScheduleBuilder, find_crossing, make_scratch
 
 NONE = np.empty(0, np.int64)
 
@@ -15,7 +15,7 @@ NONE = np.empty(0, np.int64)
 def test_rows_and_columns_meet_in_few_tables():
     domain = Domain({"a": 2, "b": 5, "c": 6, "d": 15, "e": 16})
     inputs = [(0, ("a", "b", "c", "d")), (0, ("a", "b", "c", "e")), (0, ("a", "d", "e"))]
-    found = crossing_of(domain, ("a", "b", "c", "d", "e"), inputs, inputs)
+    found = find_crossing(domain, ("a", "b", "c", "d", "e"), inputs, inputs)
     assert found is not None
     assert (found.outer, found.inner) == (("a",), ("b", "c"))
     assert {found.rows, found.columns} == {("d",), ("e",)}
@@ -24,8 +24,8 @@ def test_rows_and_columns_meet_in_few_tables():
 def test_a_clique_with_a_table_of_its_own_is_visited_cell_by_cell():
     domain = Domain({"a": 20, "b": 20, "c": 20})
     whole = [(0, ("a", "b", "c"))]
-    assert crossing_of(domain, ("a", "b", "c"), whole, [(0, ("a", "b"))]) is None
-    assert crossing_of(Domain({"a": 3, "b": 3, "c": 3}), ("a", "b", "c"), whole[:0], [(0, ("a", "b"))]) is None
+    assert find_crossing(domain, ("a", "b", "c"), whole, [(0, ("a", "b"))]) is None
+    assert find_crossing(Domain({"a": 3, "b": 3, "c": 3}), ("a", "b", "c"), whole[:0], [(0, ("a", "b"))]) is None
 
 
 @pytest.mark.parametrize("seed", range(25))
@@ -35,7 +35,8 @@ def test_sums_are_those_of_the_whole_clique(seed, monkeypatch):
 
     monkeypatch.setattr(crossing, "_LARGE", 1)
     monkeypatch.setattr(crossing, "_WORTH", np.inf)
-    monkeypatch.setattr(crossing, "_best", crossing._best.__wrapped__)  # without what it remembers
+    uncached = crossing._find_crossing_bits.__wrapped__
+    monkeypatch.setattr(crossing, "_find_crossing_bits", uncached)
     rng = np.random.default_rng(seed)
     domain = Domain({name: int(rng.integers(1, 7)) for name in "abcdef"[: rng.integers(3, 7)]})
     clique = tuple(domain)
@@ -59,7 +60,7 @@ def test_sums_are_those_of_the_whole_clique(seed, monkeypatch):
     builder.fuse(clique, inputs, outputs)
     schedule = builder.build({})
     assert schedule.kind[0] == kernels.CROSS
-    kernels.run(work, schedule, 0, 1, np.ones(1), *scratch_of(schedule))
+    kernels.run(work, schedule, 0, 1, np.ones(1), *make_scratch(schedule))
     for start, columns in outputs:
         lost = tuple(i for i, c in enumerate(clique) if c not in columns)
         np.testing.assert_allclose(

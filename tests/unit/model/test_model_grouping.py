@@ -7,7 +7,7 @@ import pytest
 
 from understudy.domain import Domain
 from understudy.model import GraphicalModel
-from understudy.model.schedule import grouped
+from understudy.model.schedule import group_tables
 
 DOMAIN = Domain({"a": 3, "b": 4, "c": 7, "d": 8, "e": 9})
 CLIQUE = ("a", "b", "c", "d", "e")
@@ -15,14 +15,14 @@ TABLES = [(10 * k, pair) for k, pair in enumerate(itertools.combinations(CLIQUE,
 
 
 def test_every_table_is_in_one_group_or_alone():
-    groups, alone = grouped(DOMAIN, CLIQUE, TABLES)
+    groups, alone = group_tables(DOMAIN, CLIQUE, TABLES)
     assert groups
     members = [table for _, mine in groups for table in mine] + alone
     assert sorted(members) == sorted(TABLES)
 
 
 def test_a_group_fits_a_clique_that_is_much_smaller():
-    for smaller, members in grouped(DOMAIN, CLIQUE, TABLES)[0]:
+    for smaller, members in group_tables(DOMAIN, CLIQUE, TABLES)[0]:
         assert len(members) > 1
         assert 5 * DOMAIN.cells(smaller) <= DOMAIN.cells(CLIQUE)
         assert set(smaller) == {column for _, table in members for column in table}
@@ -31,7 +31,7 @@ def test_a_group_fits_a_clique_that_is_much_smaller():
 def test_small_cliques_are_left_alone():
     small = Domain({"a": 2, "b": 3, "c": 4})
     tables = [(0, ("a",)), (2, ("b",)), (5, ("c",))]
-    assert grouped(small, ("a", "b", "c"), tables) == ([], tables)
+    assert group_tables(small, ("a", "b", "c"), tables) == ([], tables)
 
 
 @pytest.mark.parametrize("scale", [1.0, 400.0])  # the second underflows: log domain

@@ -87,14 +87,14 @@ def test_a_limit_ends_the_search_and_changes_no_decision():
 
 
 def test_graphs_survive_packing():
-    from understudy.model.kernels.elimination import packed, unpacked
+    from understudy.model.kernels.elimination import pack_bits, unpack_bits
 
     rng = np.random.default_rng(0)
     for n in (1, 8, 64, 65, 130):
         graph = (rng.random((n, n)) < 0.3).astype(np.uint8)
-        rows = packed(graph)
+        rows = pack_bits(graph)
         assert rows.shape == (n, -(-n // 64))
-        np.testing.assert_array_equal(unpacked(rows), graph.astype(bool))
+        np.testing.assert_array_equal(unpack_bits(rows), graph.astype(bool))
 
 
 def test_search_beats_plain_min_fill_on_uneven_sizes():

@@ -13,7 +13,7 @@ from understudy.model.schedule import Layout
 def test_tables_that_are_needed_together_do_not_overlap(seed):
     rng = np.random.default_rng(seed)
     layout, fixed = Layout(), [(0, 10), (10, 7), (17, 20)]
-    layout.given(*fixed[0])
+    layout.add_given(*fixed[0])
     sizes = dict(fixed) | {layout.new(cells): cells for cells in rng.integers(1, 30, 25).tolist()}
     needed = {number: {-1} if number == 0 else set() for number in sizes}
     for step in range(40):
@@ -23,7 +23,7 @@ def test_tables_that_are_needed_together_do_not_overlap(seed):
     for number in rng.choice([n for n in sizes if needed[n]], 3, replace=False).tolist():
         layout.keep(number)
         needed[number].add(10**6)
-    places, end = layout.settle()
+    places, end = layout.decide_places()
     assert {number: places[number] for number, _ in fixed if needed[number]} == {n: n for n, _ in fixed if needed[n]}
     spans = {n: (min(steps), max(steps)) for n, steps in needed.items() if steps}
     for one, other in itertools.combinations(spans, 2):
@@ -38,7 +38,7 @@ def test_one_place_serves_tables_that_never_meet():
     numbers = [layout.new(10) for _ in range(5)]
     for step, number in enumerate(numbers):
         layout.use(number, 10, step)
-    places, end = layout.settle()
+    places, end = layout.decide_places()
     assert set(places.values()) == {0}
     assert end == 10
 

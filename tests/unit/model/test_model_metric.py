@@ -7,7 +7,7 @@ from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.model import JunctionTree
 from understudy.model import descent as metric_module
-from understudy.model.descent import Stride, metric_at, minimise
+from understudy.model.descent import Stride, make_metric, minimise
 from understudy.model.problem import cold_potentials, make_problem
 
 
@@ -57,7 +57,7 @@ def found_at(problem, place, directions, **options):
     x, answers = place
     problem.room[:] = answers
     mine, before = x.copy(), problem.propagation.calls
-    metric = metric_at(problem, mine, problem.weights, directions, **options)
+    metric = make_metric(problem, mine, problem.weights, directions, **options)
     np.testing.assert_allclose(mine, x, atol=1e-14)
     np.testing.assert_allclose(problem.room, answers, rtol=1e-12)
     return metric, problem.propagation.calls - before

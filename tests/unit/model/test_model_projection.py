@@ -10,13 +10,13 @@ from understudy.domain import Domain
 from understudy.model import GraphicalModel
 from understudy.model import projection as contraction
 from understudy.model import projection as marginals
-from understudy.model.projection import Columns, Contraction, Room, Sums
+from understudy.model.projection import ColumnSets, Contraction, Sums, TablePool
 
 SIZES = (2, 3, 4, 2, 5, 3)
 
 
 def tables(masks, seed=0):
-    columns = Columns(SIZES)
+    columns = ColumnSets(SIZES)
     rng = np.random.default_rng(seed)
     return columns, [rng.random(columns.shape(mask)) for mask in masks]
 
@@ -169,7 +169,7 @@ def test_sums_share_their_steps_and_equal_numpy():
 
 
 def test_room_never_hands_out_the_same_cells_twice():
-    room = Room(4096)
+    room = TablePool(4096)
     parts = [room.take(size) for size in (10, 5000, 3, 4096, 0, 70_000)]
     for number, part in enumerate(parts):
         part[:] = number

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from understudy.domain import Domain, Forbidden
-from understudy.measurement import Measurement
+from understudy.measurement import Measurement, Scaling
 from understudy.model import estimate
 from understudy.model.tree import implied_rows, measured_tables, nearest_tables, tree_fit, tree_start
-from understudy.query import Scaling
 
 DOMAIN = Domain({"a": 6, "b": 5, "c": 4, "d": 7})
 CHAIN = [("a",), ("b",), ("c",), ("d",), ("a", "b"), ("c", "b"), ("c", "d")]

@@ -8,7 +8,7 @@ from understudy.measurement import Measurement
 from understudy.mechanism.compress import compress
 from understudy.model import estimate
 from understudy.model.generate import re_express_all
-from understudy.model.tree import fit_one_ways, nearest
+from understudy.model.tree import fit_one_ways, nearest_counts
 
 DOMAIN = Domain({"a": 6, "b": 2, "c": 9})
 
@@ -44,7 +44,7 @@ def test_two_looks_at_a_column_are_averaged_by_precision():
 def test_nearest_meets_the_conditions_of_the_optimum(seed):
     rng = np.random.default_rng(seed)
     values, precision = rng.normal(3, 10, 20), rng.uniform(0.1, 4, 20)
-    found = nearest(values, precision, 50.0)
+    found = nearest_counts(values, precision, 50.0)
     slope = precision * (found - values)  # equal where positive, no smaller where zero
     assert found.min() >= 0
     assert found.sum() == pytest.approx(50.0)

@@ -48,14 +48,14 @@ def days_off(schema, frame, epsilon, mechanism="mst"):
     return [(rows[name].mean() - frame[name].mean()).total_seconds() / 86400 for name in ("admitted", "discharged")]
 
 
-@pytest.mark.filterwarnings("ignore::understudy.notice.ManyRows")
+@pytest.mark.filterwarnings("ignore::understudy.errors.ManyRows")
 @pytest.mark.parametrize(("epsilon", "mechanism"), [(1, "mst"), (0.5, "aim")])
 def test_dates_in_order_are_not_pulled_apart_by_rare_bins_and_noise(epsilon, mechanism):
     off = days_off(schema_of("2 weeks"), stays(), epsilon, mechanism)
     assert np.abs(off).max() < 40  # drawn again until they are in order: 100 days and more
 
 
-@pytest.mark.filterwarnings("ignore::understudy.notice.ManyRows")
+@pytest.mark.filterwarnings("ignore::understudy.errors.ManyRows")
 def test_dates_in_order_are_not_pulled_apart_inside_a_bin():
     off = days_off(schema_of("1 year"), stays(), 20)
     assert np.abs(off).max() < 25  # bins of a year know no trend; drawn again until they are in order: 70 and 50 days
@@ -107,7 +107,7 @@ def test_columns_of_other_rules_are_left_alone():
     assert exchange(left, right, rules=rules) == [left, right]
 
 
-@pytest.mark.filterwarnings("ignore::understudy.notice.ManyRows")
+@pytest.mark.filterwarnings("ignore::understudy.errors.ManyRows")
 def test_neighbours_that_were_joined_are_not_called_rare():
     with insecure(1):
         release = us.synthesize(stays(), schema_of("2 months"), epsilon=1, delta=1e-6)

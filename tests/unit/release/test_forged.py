@@ -190,7 +190,9 @@ def inspected(path: Path) -> None:
 VERBS: dict[str, Callable[[us.Release, Path], Any]] = {
     "repr": lambda release, folder: repr(release),
     "receipt": lambda release, folder: (release.receipt.text(), facts(release), release.receipt.to_dict()),
-    "quality": lambda release, folder: release.quality and (release.quality.text(), release.quality.told()),
+    "quality": lambda release, folder: (
+        release.quality and (release.quality.text(), release.quality.to_dict_with_interval())
+    ),
     "sample": lambda release, folder: release.sample(30, seed=1),
     "as written": lambda release, folder: release.sample(30, seed=1, as_written=True),
     "where": lambda release, folder: release.sample(10, seed=1, where={"sex": "f"}),

@@ -7,7 +7,7 @@ import warnings
 import pytest
 
 import understudy as us
-from understudy.notice import ManyRows
+from understudy.errors import ManyRows
 from understudy.run.rehearsal import rehearsal_rows
 
 SCHEMA = us.Schema.from_domain({"a": 2, "b": 2})

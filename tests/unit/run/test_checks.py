@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from understudy.accounting import Budget
-from understudy.errors import OutputError, SettingError
-from understudy.notice import WeakBudget
-from understudy.page import check_space
+from understudy.errors import OutputError, SettingError, WeakBudget
+from understudy.files import check_space
 from understudy.run.checks import (
     check_memory,
     check_noise,

@@ -13,7 +13,7 @@ from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.gate import PrivateTable
 from understudy.mechanism import mechanism_named
-from understudy.quality import Quality, parsed_share
+from understudy.quality import Quality, parse_share
 from understudy.run.quality import MOST, Rating, rated
 from understudy.run.rehearsal import rehearsal_rows
 from understudy.testing.spy import Spy, check_spent
@@ -88,7 +88,7 @@ def test_a_share_that_makes_no_sense_is_refused_for_free(share):
 
 
 def test_shares_as_people_write_them():
-    assert [parsed_share(text) for text in ("5%", " 5 % ", "0.05", 0.05)] == [0.05] * 4
+    assert [parse_share(text) for text in ("5%", " 5 % ", "0.05", 0.05)] == [0.05] * 4
 
 
 # -- which tables --

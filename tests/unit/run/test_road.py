@@ -12,12 +12,12 @@ import pytest
 
 import understudy as us
 from understudy import errors
+from understudy.errors import WeakBudget
 from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.registry import MECHANISMS
-from understudy.notice import WeakBudget
 from understudy.run import road
 from understudy.source import MemorySource
 from understudy.testing.twin import describe_error as everything_told

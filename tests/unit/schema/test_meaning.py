@@ -84,7 +84,7 @@ def test_two_spellings_of_a_number_declared_together_count_as_one_in_frames_and_
     (tmp_path / "t.csv").write_text("x\n1e5\n100000\nNA\n")
     ((_, counts),) = open_source(tmp_path / "t.csv", schema(field)).counts([("x",)])
     assert counts.tolist() == [1, 1, 1, 0, 0]
-    from understudy.notice import MergedValues
+    from understudy.errors import MergedValues
 
     with pytest.warns(MergedValues, match="column 'x': of 'NA', '1e5', '100000'"):
         open_source(read(["a"]), schema(field))

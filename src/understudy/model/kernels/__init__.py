@@ -1,5 +1,5 @@
-"""The compiled loops, one file for each part of the model that uses them.
+"""Compiled loops, one file for each part of the model that uses them.
 
-Nothing here is imported before it is needed, because numba is slow to import. A loop works on plain arrays and never on
-one structure alone, so none is ever compiled twice.
+These modules are imported inside functions, because numba is slow to import. Loops take plain arrays and serve every
+tree and domain, so each is compiled once.
 """

@@ -1,7 +1,7 @@
-"""The bundles of arrays that loops take. Here and not beside their makers, because they must stay where they are.
+"""Named tuples of arrays that compiled loops take as arguments. These classes must not be moved or renamed.
 
-Compiled loops are kept on disk under the names of their arguments' classes. Were one of these moved or renamed, loops
-that an earlier version kept could not even be looked up, and a run would end in the middle.
+Numba caches compiled loops on disk under the names of their argument classes. If a class were moved or renamed, numba
+could not read the cache of an earlier version, and a run would fail.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FACTORS = 2.0 ** (-np.arange(256) / OCTAVE)
 
 
 class Schedule(NamedTuple):
-    """Steps as arrays, see `propagation.py`. Ragged lists are one array with the starts beside it."""
+    """Steps of belief propagation as arrays, see `propagation.py`. Ragged lists are one array and its starts."""
 
     kind: NDArray[np.int64]
     blocks: NDArray[np.int64]
@@ -37,36 +37,36 @@ class Schedule(NamedTuple):
 
 
 class Weights(NamedTuple):
-    """1/variance of every answer: the same for all of a table, unless softened by a factor for each: see `FACTORS`."""
+    """1/variance of the answers: one number for each table, times a factor for each answer if softened (`FACTORS`)."""
 
     ends: NDArray[np.int64]
     each: NDArray[np.float64]
     factors: NDArray[np.uint8]
 
     def softened(self, factors: NDArray[np.uint8]) -> Weights:
-        """The same weights times a factor for each answer, given by its code."""
+        """Return the weights times a factor for each answer, given by its code."""
         return self._replace(factors=factors)
 
     def at(self, places: NDArray[np.int64]) -> NDArray[np.float64]:
-        """The weights of some answers."""
+        """Return the weights of some answers."""
         found: NDArray[np.float64] = self.each[np.searchsorted(self.ends, places, side="right")]
         return found * FACTORS[self.factors[places]] if self.factors.size else found
 
 
 class Basis(NamedTuple):
-    """Vectors in a quarter of the memory of single precision: rows of codes, and a scale for each `CHUNK` of a row."""
+    """Vectors in a quarter of the memory of single precision: 8-bit codes, and a scale for each `CHUNK` of a row."""
 
     codes: NDArray[np.int8]
     scales: NDArray[np.float64]
 
     @classmethod
     def empty(cls, rows: int, cells: int) -> Self:
-        """Room for vectors."""
+        """Return an uninitialised basis."""
         return cls(np.empty((rows, cells), np.int8), np.empty((rows, -(-cells // CHUNK))))
 
 
 class Directions(NamedTuple):
-    """Vectors that are 0 but for some places, the same of all: their values there, one row for each."""
+    """Sparse vectors with the same non-zero places: the places, and the values with one row for each vector."""
 
     places: NDArray[np.int64]
     rows: NDArray[np.float64]

@@ -1,7 +1,7 @@
-"""The compiled loops of the descent.
+"""Compiled loops of the descent, and of Newton's method for trees (`add_products`).
 
-They go through the answers in chunks, whose weights are written out in the processor's nearest memory: in the large
-there is one weight for a table (`Weights` in `arguments.py`), so that no vector of them is stored.
+The loops go through the answers in chunks and write out the weights of each chunk. There is one weight for a table
+(`Weights` in `arguments.py`), so no vector of weights is ever stored, and a chunk stays in the first-level cache.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOP = 127.0
 
 @njit(inline="always")
 def _weigh(out: Any, weights: Any, start: int, size: int, table: int) -> Any:
-    """Write down a chunk's weights; returns the table that the next chunk begins in, and the chunk's length."""
+    """Write a chunk's weights to `out`; returns the table in which the next chunk begins, and the chunk's length."""
     length = min(CHUNK, size - start)
     i = 0
     while i < length:
@@ -76,7 +76,7 @@ def parabola(weights: Any, answers: Any, targets: Any, others: Any) -> Any:
 
 @njit(cache=True, fastmath=_FAST)
 def soften(weights: Any, answers: Any, targets: Any, cap: float, factors: Any) -> None:
-    """Codes of factors that keep count times weight below a cap."""
+    """Compute codes of factors that keep count times weight below a cap."""
     table, w = 0, np.empty(CHUNK)
     for start in range(0, answers.size, CHUNK):
         table, length = _weigh(w, weights, start, answers.size, table)
@@ -89,7 +89,7 @@ def soften(weights: Any, answers: Any, targets: Any, cap: float, factors: Any) -
 def descend(
     x: Any, beyond: Any, weights: Any, answers: Any, targets: Any, step: float, along: float, over: float
 ) -> None:
-    """One accelerated step: a plain one, and beyond it by the two momenta: along the way so far and over the step."""
+    """Move `x` by one accelerated step: a plain step, and momenta along the previous steps and over this one."""
     table, w = 0, np.empty(CHUNK)
     for start in range(0, x.size, CHUNK):
         table, length = _weigh(w, weights, start, x.size, table)
@@ -102,7 +102,7 @@ def descend(
 
 @njit(cache=True, fastmath=_FAST)
 def parts(rows: Any, vector: Any, out: Any) -> None:
-    """`rows @ vector`."""
+    """Compute `rows @ vector`."""
     for k in range(out.size):
         row, total = rows[k], 0.0
         for i in range(vector.size):
@@ -112,7 +112,7 @@ def parts(rows: Any, vector: Any, out: Any) -> None:
 
 @njit(cache=True, fastmath=_FAST)
 def subtract(rows: Any, coefficients: Any, vector: Any) -> None:
-    """Take a combination of rows away from a vector."""
+    """Subtract a linear combination of rows from a vector."""
     for k in range(coefficients.size):
         row, much = rows[k], coefficients[k]
         for i in range(vector.size):
@@ -121,9 +121,9 @@ def subtract(rows: Any, coefficients: Any, vector: Any) -> None:
 
 @njit(cache=True, fastmath=_FAST)
 def store(basis: Any, row: int, weights: Any, vector: Any, size: float) -> float:
-    """Divide a vector by its size and make it a row of the basis; returns its largest change of a potential.
+    """Divide a vector by its size and store it as a row of the basis; returns its largest change of a potential.
 
-    Cells that have no weight become 0: they would only coarsen the codes.
+    Cells without weight become 0: they would only make the codes coarser.
     """
     largest, part, table, w = 0.0, 1.0 / size, 0, np.empty(CHUNK)
     for start in range(0, vector.size, CHUNK):
@@ -141,7 +141,7 @@ def store(basis: Any, row: int, weights: Any, vector: Any, size: float) -> float
 
 @njit(cache=True, fastmath=_FAST)
 def shift(weights: Any, basis: Any, row: int, epsilon: float, x: Any) -> None:
-    """Move the unknowns a little along a row of the basis."""
+    """Move the unknowns by `epsilon` along a row of the basis."""
     table, w = 0, np.empty(CHUNK)
     for start in range(0, x.size, CHUNK):
         table, length = _weigh(w, weights, start, x.size, table)
@@ -152,14 +152,14 @@ def shift(weights: Any, basis: Any, row: int, epsilon: float, x: Any) -> None:
 
 @njit(cache=True, fastmath=_FAST)
 def change(found: Any, answers: Any, epsilon: float) -> None:
-    """What the answers found at a probe tell of the derivative there; written over them."""
+    """Overwrite the answers at a shifted point by the finite difference `(found - answers) / epsilon`."""
     for i in range(found.size):
         found[i] = (found[i] - answers[i]) / epsilon
 
 
 @njit(cache=True, fastmath=_FAST)
 def part_along(basis: Any, row: int, weights: Any, vector: Any) -> float:
-    """A vector's part along a row of the basis, in the inner product of the weights."""
+    """Inner product, by the weights, of a vector and a row of the basis."""
     total, table, w = 0.0, 0, np.empty(CHUNK)
     for start in range(0, vector.size, CHUNK):
         table, length = _weigh(w, weights, start, vector.size, table)
@@ -172,16 +172,12 @@ def part_along(basis: Any, row: int, weights: Any, vector: Any) -> float:
 
 @njit(cache=True, fastmath=_FAST)
 def take_off(basis: Any, row: int, much: float, vector: Any) -> None:
-    """Take a multiple of a row of the basis away from a vector."""
+    """Subtract a multiple of a row of the basis from a vector."""
     for start in range(0, vector.size, CHUNK):
         v, scale = vector[start : start + CHUNK], much * basis.scales[row, start // CHUNK]
         codes = basis.codes[row, start : start + CHUNK]
         for i in range(v.size):
             v[i] -= scale * codes[i]
-
-
-# ----------------------------------------------------------------------------------------------------
-# The compiled loop of Newton's method for the tables of a tree (`model/tree/newton.py`).
 
 
 @njit(cache=True)

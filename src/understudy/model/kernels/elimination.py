@@ -1,6 +1,6 @@
-"""The compiled search for a good elimination order.
+"""Compiled search for a good elimination order.
 
-A graph is a row of 64-bit words for each vertex, one bit for each neighbour, so that sets of neighbours are compared a
+A graph has a row of 64-bit words for each vertex and a bit for each neighbour, so sets of neighbours are compared one
 word at a time.
 """
 
@@ -20,7 +20,7 @@ _ONE, _WORD = np.uint64(1), 64
 
 @njit(cache=True)
 def _count(x: Any) -> Any:
-    """How many bits of a word are set."""
+    """Number of set bits of a word."""
     x = x - ((x >> _ONE) & np.uint64(0x5555555555555555))
     x = (x & np.uint64(0x3333333333333333)) + ((x >> np.uint64(2)) & np.uint64(0x3333333333333333))
     x = (x + (x >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -29,7 +29,7 @@ def _count(x: Any) -> Any:
 
 @njit(cache=True)
 def _lowest(x: Any) -> Any:
-    """Which is the lowest bit of a word that is set."""
+    """Position of the lowest set bit of a word."""
     return _count((x & (~x + _ONE)) - _ONE)
 
 
@@ -224,9 +224,9 @@ def cells_with(
 ) -> None:
     """The tree's cells after joining each candidate, whose columns are `members[starts[i]:starts[i + 1]]`.
 
-    A candidate that adds no edge gets `base`, unless that is negative. Trees of at most `enough` cells are not searched
-    further. The cliques of the last tree searched for
-    remain in `boards[2]`, marked by `lists[2]`. The last five arguments are scratch (see `scratch_for`).
+    A candidate that adds no edge gets `base`, unless that is negative. The search ends at a tree of at most `enough`
+    cells. The cliques of the last tree remain in `boards[2]`, marked by `lists[2]`. The last five arguments are scratch
+    arrays (see `make_scratch`).
     """
     for c in range(out.size):
         core[:] = graph
@@ -240,22 +240,22 @@ def cells_with(
         out[c] = _search(core, sizes, restarts, enough, state, boards, lists, scratch) if changed else base
 
 
-def packed(graph: NDArray[np.uint8]) -> NDArray[np.uint64]:
-    """A matrix of zeros and ones as rows of words."""
+def pack_bits(graph: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """Pack a matrix of zeros and ones into rows of words."""
     rows = np.zeros((len(graph), 8 * -(-len(graph) // _WORD)), np.uint8)
     bits = np.packbits(graph, axis=1, bitorder="little")
     rows[:, : bits.shape[1]] = bits
     return rows.view("<u8").astype(np.uint64)
 
 
-def unpacked(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
-    """The matrix that `packed` made rows of words of."""
+def unpack_bits(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Unpack the rows of words that `pack_bits` made."""
     bits = np.unpackbits(rows.astype("<u8").view(np.uint8), axis=1, count=len(rows), bitorder="little")
     return bits.astype(np.bool_)
 
 
-def scratch_for(n: int) -> tuple[Any, ...]:
-    """Room for `cells_with` to work in, made here because allocating in compiled code is slow to compile."""
+def make_scratch(n: int) -> tuple[Any, ...]:
+    """Make the scratch arrays of `cells_with`; allocating them in compiled code would be slow to compile."""
     words = -(-n // _WORD)
     core, *boards = np.zeros((4, n, words), np.uint64)
     order, place, degree, rest, places = np.empty((5, n), np.int64)

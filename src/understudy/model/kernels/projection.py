@@ -1,4 +1,4 @@
-"""The compiled loops of projections."""
+"""Compiled loops of projections: sums, matrix products, and the best order of products."""
 
 from __future__ import annotations
 

@@ -1,12 +1,14 @@
-"""The compiled loops of belief propagation.
+"""Compiled loops of belief propagation, in the linear domain and in the log domain.
 
-A schedule `s` is plain arrays (named in `arguments.py`, made by `model/sweep/schedule.py`); these generic loops run any
-of them, so no tree structure is ever compiled. Everything lives in one flat workspace `W`. A `FUSE` step visits each
-cell of a tree clique once, multiplies its inputs there and sums the product in its outputs, so that the clique itself
-is never stored; unless one input has all its columns, whose place the product may take (`plain` tells which, from 1;
-0 for none). A `CROSS` step does the same for matrices of rows and columns (see `crossing.py`). `NORMALISE` makes a
-message add up to one, `RATIO` takes out of it what its receiver already knows, `SPREAD` adds a table to a larger one,
-`MOVE` copies one.
+A schedule `s` is plain arrays (named in `arguments.py`, made by `model/schedule.py`); these generic loops run any of
+them, so no tree structure is ever compiled. Everything lies in one flat workspace `W`. The kinds of steps:
+
+- `FUSE` visits each cell of a tree clique once, multiplies its inputs there and sums the product into its outputs. The
+  clique itself is never stored, unless one input has all its columns: then the product may overwrite that input
+  (`plain` holds its number, from 1; 0 for none).
+- `CROSS` does the same for matrices of rows and columns (see `Crossing` in `model/schedule.py`).
+- `NORMALISE` divides a message by its sum, and `RATIO` divides out of a message what its receiver already knows.
+- `SPREAD` adds a table to a larger one, and `MOVE` copies a table.
 
 The last axes of a clique form a block of `length` cells. Within it a table is constant, contiguous, or scattered
 (reached through a list of offsets); over the outer axes an odometer moves all tables by one addition each. A step's
@@ -26,8 +28,7 @@ from understudy.model.kernels.arguments import CROSS, FUSE, MOVE, NORMALISE, RAT
 
 FAST = {"reassoc", "contract", "nsz", "arcp"}  # without "nnan" and "ninf": an overflow must stay visible
 
-
-TINY = 1e-280
+TINY = 1e-280  # sums below it count as underflow
 
 
 @njit(inline="always")
@@ -240,14 +241,11 @@ def exponentials(T: Any, powers: Any, bits: Any) -> None:
         start += length
 
 
-# ----------------------------------------------------------------------------------------------------
-# The compiled loops of `CROSS` steps: a large clique as matrices of rows and columns (see `model/sweep/crossing.py`).
+# `CROSS` steps: a large clique as matrices of rows and columns (see `Crossing` in `model/schedule.py`)
 #
-# A step's tables are sorted: inputs with rows, with columns, with both, then outputs likewise; `bounds` holds the five
-# ends. `plain` holds how many rows, columns and matrices in a turn there are, and both sizes padded to multiples of 4.
-# Each table has its list of offsets within the matrix, or lies there in one piece. `s` is a `Schedule`, whose arrays
-# are named in `arguments.py`.
-
+# A step's tables are sorted: inputs with rows, with columns, with both, then outputs in the same order; `bounds` holds
+# the five ends. `plain` holds the number of rows, of columns and of matrices in a turn, and both sizes padded to
+# multiples of 4. Each table has a list of offsets within the matrix, or lies there contiguously.
 
 _CONTIGUOUS = np.uint64(2**64 - 1)
 
@@ -378,11 +376,10 @@ def cross(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
             advance(index, sizes, jumps, places, tables)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The same schedules in the log domain: slower by an order of magnitude, and safe from underflow.
+# The log domain: slower by an order of magnitude, and safe from underflow. Used only when the linear domain has failed.
 #
-# Imported only when the linear domain has failed. Every output cell is a log-sum-exp, made in two sweeps: its largest
-# term first, then the sum relative to it. The schedule `s` is one without `CROSS` steps.
+# Every output cell is a log-sum-exp, computed in two sweeps: its largest term first, then the sum relative to it. The
+# schedule `s` has no `CROSS` steps.
 
 
 @njit(cache=True)
@@ -399,7 +396,7 @@ def _log_sum(a: Any) -> Any:
 
 
 @njit(inline="always")
-def _add_up(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: Any) -> None:
+def _add_inputs(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: Any) -> None:
     """Put the sum of a block's inputs into `row`."""
     shift = 0.0
     for t in range(bounds[0]):
@@ -438,7 +435,7 @@ def _log_sweep(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: A
     for d in range(sizes.size):
         index[d] = 0
     for _ in range(s.blocks[q]):
-        _add_up(W, row, length, places, bounds, lists, s.gather)
+        _add_inputs(W, row, length, places, bounds, lists, s.gather)
         for t in range(bounds[2], tables):
             for j in range(length):
                 o = places[t]
@@ -454,7 +451,7 @@ def _log_sweep(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: A
 
 
 @njit(cache=True)
-def _fuse(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
+def _log_fuse(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
     for t in range(s.table_at[q] + s.bounds[q, 2], s.table_at[q + 1]):
         for o in range(np.int64(s.offset[t]), np.int64(s.offset[t]) + s.cells[t]):
             W[o] = 0.0
@@ -486,4 +483,4 @@ def run_log(W: Any, top: Any, s: Any, first: int, last: int, sums: Any, row: Any
                 possible = W[up + j] > -np.inf
                 W[start + j] = W[start + j] - W[up + j] - shift if possible else -np.inf
         else:
-            _fuse(W, top, s, q, row, places, index)
+            _log_fuse(W, top, s, q, row, places, index)

@@ -1,4 +1,7 @@
-"""Random numbers inside compiled loops: fast, seeded by the caller, the same on every machine. Never for privacy."""
+"""Compiled loops that make rows: random numbers, sampling, and gradual updates.
+
+The random numbers are fast, seeded by the caller, and the same on every machine. They are never used for privacy.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from numba import njit
 
 @njit(inline="always")
 def uniform(state: Any) -> float:
-    """A number in [0, 1), by SplitMix64; moves the state on."""
+    """Draw a number in [0, 1) by SplitMix64; advances the state."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     z = state[0]
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -18,13 +21,12 @@ def uniform(state: Any) -> float:
     return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The compiled loop of sampling.
+# Sampling
 
 
 @njit(cache=True)
 def _fill(weights: Any, total: float, rounding: bool, state: Any, values: Any) -> None:
-    """Values for the rows of one group: rounded counts in random order (Algorithm 7), or independent draws."""
+    """Draw values for the rows of one group: rounded counts in random order (Algorithm 7), or independent draws."""
     n, last = values.size, 0
     for v in range(weights.size):
         if weights[v] > 0.0:
@@ -38,7 +40,7 @@ def _fill(weights: Any, total: float, rounding: bool, state: Any, values: Any) -
                 v += 1
             values[i] = v
         return
-    # Systematic rounding: each count is its expectation rounded up or down, and right on average.
+    # Systematic rounding: each count is its expectation rounded up or down, and unbiased.
     offset, reached, done = uniform(state), 0.0, 0
     for v in range(last + 1):
         reached += weights[v] * (n / total)
@@ -52,8 +54,8 @@ def _fill(weights: Any, total: float, rounding: bool, state: Any, values: Any) -
 
 
 @njit(cache=True)
-def deal(groups: Any, weights: Any, seed: Any, rounding: bool, out: Any) -> None:
-    """A value for each row, drawn by the weights of the row's group; uniform in a group without weight."""
+def draw_values(groups: Any, weights: Any, seed: Any, rounding: bool, out: Any) -> None:
+    """Draw a value for each row by the weights of the row's group; uniform in a group without weight."""
     state = np.full(1, seed, np.uint64)
     starts = np.zeros(weights.shape[0] + 1, np.int64)
     for i in range(groups.size):
@@ -74,13 +76,12 @@ def deal(groups: Any, weights: Any, seed: Any, rounding: bool, out: Any) -> None
         starts[groups[i]] += 1
 
 
-# ----------------------------------------------------------------------------------------------------
-# The compiled loops of the gradual update method.
+# Gradual updates
 
 
 @njit(cache=True)
-def _shed(have: Any, target: Any, wanted: float) -> float:
-    """The beta for which the cells with too many rows give up `wanted` in all: sum of min(excess, beta have)."""
+def _find_shrink_factor(have: Any, target: Any, wanted: float) -> float:
+    """Find beta such that cells with too many rows give up `wanted` rows: the sum of min(excess, beta * have)."""
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = 0.5 * (low + high)
@@ -96,14 +97,14 @@ def _shed(have: Any, target: Any, wanted: float) -> float:
 
 
 @njit(cache=True)
-def plan(
+def plan_changes(
     have: Any, target: Any, alpha: float, share: float, state: Any, removed: Any, copied: Any, written: Any
 ) -> None:
-    """How many rows each cell gives up, gets as copies of rows it has, and gets by writing its values into rows.
+    """Compute how many rows each cell gives up, gets as copies of its rows, and gets by writing its values.
 
     Cells with too few rows grow by at most a factor 1 + alpha, an empty one by alpha times its target; a `share` of
-    what a cell grows by is copied. Amounts are rounded up or down at random, right on average, so that cells that want
-    a fraction of a row get their due over the rounds.
+    the growth is copied. Amounts are rounded up or down at random without bias, so that cells that want a fraction of a
+    row get it over the rounds.
     """
     wanted = 0.0
     for c in range(have.size):
@@ -115,18 +116,18 @@ def plan(
                 copied[c] = min(int(share * rows + uniform(state)), have[c], rows)
             written[c] = rows - copied[c]
             wanted += rows
-    beta = _shed(have, target, wanted)
+    beta = _find_shrink_factor(have, target, wanted)
     for c in range(have.size):
         if have[c] > target[c]:
             removed[c] = min(int(min(have[c] - target[c], beta * have[c]) + uniform(state)), have[c])
 
 
 @njit(cache=True)
-def pick(cells: Any, have: Any, removed: Any, copied: Any, state: Any, freed: Any, models: Any) -> Any:
-    """The rows to overwrite, in random order, and the rows to copy, cell after cell drawn without replacement.
+def pick_rows(cells: Any, have: Any, removed: Any, copied: Any, state: Any, freed: Any, models: Any) -> Any:
+    """Pick the rows to overwrite and the rows to copy, both in random order, without replacement within each cell.
 
     One pass of selection sampling: a row is taken with probability (still wanted) / (still to come) of its cell, so
-    every subset of a cell's rows is equally likely whatever the order of the rows.
+    every subset of a cell's rows is equally likely for any order of the rows.
     """
     left = have.copy()
     want = removed + copied
@@ -153,8 +154,8 @@ def pick(cells: Any, have: Any, removed: Any, copied: Any, state: Any, freed: An
 
 
 @njit(cache=True)
-def shuffle(values: Any, state: Any) -> None:
-    """A random order, in place."""
+def shuffle_values(values: Any, state: Any) -> None:
+    """Shuffle values in place."""
     for i in range(values.size - 1, 0, -1):
         k = int(uniform(state) * (i + 1))
         values[i], values[k] = values[k], values[i]

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from understudy.errors import OutputError, SchemaError
-from understudy.notation import MOST_YAML, as_page, compose_yaml, read_json, read_yaml
-from understudy.page import write_page
+from understudy.files import write_text
 from understudy.schema.custodian import found
 from understudy.schema.format.dialect import Dialect
 from understudy.schema.format.fields import OURS, FieldError, column_of, field_of
 from understudy.schema.rules.rule import Rule, rule_of
+from understudy.yaml_json import MOST_YAML, compose_yaml, dump_text, read_json, read_yaml
 
 if TYPE_CHECKING:
     from understudy.schema.schema import PrivacyUnit, Schema
@@ -66,8 +66,8 @@ def save(schema: Schema, path: Path, *, overwrite: bool = False) -> None:
     """
     if path.is_file() and not overwrite:
         raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
-    text = as_page(to_dict(schema), path.suffix)
-    write_page(text, path, private=any(column.status == "draft" for column in schema.columns))
+    text = dump_text(to_dict(schema), path.suffix)
+    write_text(text, path, private=any(column.status == "draft" for column in schema.columns))
 
 
 def to_dict(schema: Schema) -> dict[str, Any]:

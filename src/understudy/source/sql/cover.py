@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.tabulate import consecutive
+from understudy.tabulate import group_cliques
 
 _COVER_CELLS = 1 << 17
 _GROUP_CLIQUES, _GROUP_CELLS = 256, 1 << 23
@@ -20,7 +20,7 @@ _GROUP_CLIQUES, _GROUP_CELLS = 256, 1 << 23
 
 def groups(asked: list[Clique], domain: Domain) -> Iterator[list[Clique]]:
     """Cliques that are answered together: so many that covering pays, so few that they fit in memory."""
-    return consecutive(asked, domain.cells, most_cells=_GROUP_CELLS, most=_GROUP_CLIQUES)
+    return group_cliques(asked, domain.cells, most_cells=_GROUP_CELLS, most=_GROUP_CLIQUES)
 
 
 def covers(cliques: list[Clique], domain: Domain, most: int = _COVER_CELLS) -> dict[Clique, Clique]:

@@ -10,9 +10,9 @@ import yaml
 from understudy import Schema
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
-from understudy.notation import DEEPEST, MOST_JSON, MOST_YAML, read_json, read_yaml
 from understudy.run.file import RunFile
 from understudy.workload import Workload
+from understudy.yaml_json import DEEPEST, MOST_JSON, MOST_YAML, read_json, read_yaml
 
 AGAIN = "[&a0 [x, x]" + "".join(f", &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 40)) + "]"
 """Two to the power of forty values in a kilobyte."""

@@ -1,9 +1,9 @@
-"""Plain data as pages of YAML and JSON, and pages that somebody else may have written as plain data.
+"""Safe reading and writing of YAML and JSON.
 
-Whatever the package reads as YAML or JSON comes through `read_yaml` or `read_json`: what they give is of bounded size,
-and nothing in it is run. A page of a kilobyte can stand for gigabytes by naming its own parts again and again, one of
-empty brackets takes up to three hundred times its size in memory, and one of many brackets can break the parser; all
-are refused before anything is made of them.
+Everything that the package reads as YAML or JSON goes through `read_yaml` or `read_json`. Nothing in the text is
+executed and the size of the result is bounded: a kilobyte of YAML can stand for gigabytes by repeating aliases, empty
+brackets take up to three hundred times their size in memory, and deep nesting can break the parser. Such text is
+refused before it is parsed.
 """
 
 from __future__ import annotations
@@ -16,45 +16,45 @@ from typing import Any
 import yaml
 
 MOST_YAML = 1_000_000
-"""The most values that a page of YAML may stand for, those named again counted again: below 800 MB in memory."""
+"""The most values in a YAML text, aliases counted each time they occur: below 800 MB in memory."""
 
 MOST_JSON = 5_000_000
-"""The most values, keys and brackets of a page of JSON: below 500 MB in memory."""
+"""The most values, keys and brackets in a JSON text: below 500 MB in memory."""
 
 DEEPEST = 100
-"""The most lists and mappings inside each other."""
+"""The deepest nesting of lists and mappings."""
 
-_HALF_LETTER = re.compile(rb"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 _NUMBER_SIGNS = "0123456789+-:_."
 
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """The safe loader, in C where PyYAML has it: ten times faster on wide schemas."""
 
 
-def is_page(name: str) -> bool:
-    """Whether a name is that of a file of YAML or JSON, by its ending."""
+def is_yaml_or_json(name: str) -> bool:
+    """Whether a file name ends in .yaml, .yml or .json."""
     return Path(name).suffix in (".yaml", ".yml", ".json")
 
 
-def as_page(content: Any, ending: str = ".yaml") -> str:
-    """Plain data as a file of this ending holds it: JSON or else YAML, keys in their order, letters as they are."""
+def dump_text(content: Any, ending: str = ".yaml") -> str:
+    """Write plain data as JSON if the ending is .json, otherwise as YAML; keys keep their order."""
     if ending == ".json":
         return json.dumps(content, indent=2, ensure_ascii=False) + "\n"
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100))
 
 
 def read_yaml(text: str | bytes, loader: Any = LOADER, *, most: int = MOST_YAML) -> Any:
-    """The content of a page of YAML.
+    """Parse YAML into plain data.
 
     Args:
-        text: the page.
+        text: the YAML text.
         loader: a safe loader.
-        most: the most values that it may stand for.
+        most: the most values that the text may have, aliases counted each time.
 
     Raises:
-        YAMLError: for what is no YAML, stands for too much, or holds a number or date that Python cannot.
+        YAMLError: for invalid YAML, too many values, or a number or date that Python cannot represent.
     """
-    _check(text, most)
+    _check_size(text, most)
     try:
         return yaml.load(text, Loader=loader)  # noqa: S506 - a safe loader
     except (ValueError, RecursionError):
@@ -62,25 +62,25 @@ def read_yaml(text: str | bytes, loader: Any = LOADER, *, most: int = MOST_YAML)
 
 
 def compose_yaml(text: str) -> Any:
-    """The nodes of a page of YAML, which know their lines.
+    """Parse YAML into nodes, which know their line numbers.
 
     Raises:
-        YAMLError: for what is no YAML, or stands for too much.
+        YAMLError: for invalid YAML or too many values.
     """
-    _check(text, MOST_YAML)
+    _check_size(text, MOST_YAML)
     return yaml.compose(text, Loader=LOADER)
 
 
 def read_json(text: str | bytes, *, most: int = MOST_JSON) -> Any:
-    """The content of a page of JSON in UTF-8.
+    """Parse JSON in UTF-8 into plain data.
 
     Args:
-        text: the page.
-        most: the most values, keys and brackets that it may have.
+        text: the JSON text.
+        most: the most values, keys and brackets that the text may have.
 
     Raises:
-        JSONDecodeError: for what is no JSON.
-        ValueError: for what has too many values, is nested too deeply, or holds a number or letter that Python cannot.
+        JSONDecodeError: for invalid JSON.
+        ValueError: for too many values, too deep nesting, or a number or character that Python cannot represent.
     """
     page = text.encode(errors="surrogatepass") if isinstance(text, str) else text
     if count_json(page) > most:
@@ -91,17 +91,17 @@ def read_json(text: str | bytes, *, most: int = MOST_JSON) -> Any:
         raise ValueError("nested too deeply") from None
     level, depth = [content], 0
     while level and depth < DEEPEST:
-        level = [inner for outer in level for inner in _inside(outer) if isinstance(inner, dict | list)]
+        level = [inner for outer in level for inner in _values_of(outer) if isinstance(inner, dict | list)]
         depth += 1
     if level:
         raise ValueError("nested too deeply")
-    if _HALF_LETTER.search(page):  # the halves of a surrogate pair, which no file or terminal can show one by one
+    if _SURROGATE.search(page):  # a lone surrogate cannot be written to a file or terminal: encoding fails
         json.dumps(content, ensure_ascii=False).encode()
     return content
 
 
 def count_json(page: bytes) -> int:
-    """How many values, keys and brackets a page of JSON has at most; takes little more memory than the page.
+    """Upper bound on the values, keys and brackets of a JSON text; needs little more memory than the text.
 
     >>> count_json(b'{"a": [1, 2], "b": "[,]"}')
     7
@@ -115,12 +115,12 @@ def count_json(page: bytes) -> int:
     return count
 
 
-def _inside(value: Any) -> list[Any]:
+def _values_of(value: Any) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
-def _check(text: str | bytes, most: int) -> None:
-    """Count what a page stands for from its events alone, which takes no more memory than the page."""
+def _check_size(text: str | bytes, most: int) -> None:
+    """Refuse YAML with too many values, counted from parser events, which need no more memory than the text."""
     sizes: dict[str, int] = {}
     opened: list[tuple[str | None, int]] = []
     size = 0
@@ -132,11 +132,11 @@ def _check(text: str | bytes, most: int) -> None:
             size += 1
             sizes |= {anchor: size - before} if anchor is not None else {}
         elif isinstance(event, yaml.AliasEvent):
-            size += sizes.get(str(event.anchor), most)  # not known yet: a part that holds itself
+            size += sizes.get(str(event.anchor), most)  # an alias inside its own anchor: endless
         elif isinstance(event, yaml.ScalarEvent):
             size += 1
             sizes |= {event.anchor: 1} if event.anchor is not None else {}
-            if len(event.value) > 4300 and not event.value.strip(_NUMBER_SIGNS):  # as 1:00:00, it takes minutes to read
+            if len(event.value) > 4300 and not event.value.strip(_NUMBER_SIGNS):  # base 60, as 1:00:00, takes minutes
                 raise yaml.YAMLError("a number beyond all bounds")
         if size >= most or len(opened) > DEEPEST:
             raise yaml.YAMLError("it stands for too much")

@@ -6,16 +6,16 @@ import sys
 
 import pytest
 
-from understudy import page
+from understudy import files
 from understudy.errors import OutputError
-from understudy.page import remove_stale_drafts, write_page, written
+from understudy.files import remove_stale_drafts, write_atomically, write_text
 
 
 @pytest.mark.parametrize(("private", "others"), [(True, 0), (False, stat.S_IRGRP | stat.S_IROTH)])
 def test_a_private_page_is_for_its_owner_alone(tmp_path, private, others):
     path, before = tmp_path / "p.html", os.umask(0o022)
     try:
-        write_page("page", path, private=private)
+        write_text("page", path, private=private)
     finally:
         os.umask(before)
     assert path.read_text() == "page"
@@ -25,14 +25,14 @@ def test_a_private_page_is_for_its_owner_alone(tmp_path, private, others):
 
 def test_a_page_that_cannot_be_written_says_so(tmp_path):
     with pytest.raises(OutputError, match="could not be written"):
-        write_page("page", tmp_path / "no" / "p.html")
+        write_text("page", tmp_path / "no" / "p.html")
 
 
 def test_a_private_page_does_not_take_over_who_could_read_the_one_before(tmp_path):
     path = tmp_path / "p.json"
     path.write_text("old")
     path.chmod(0o644)
-    write_page("page", path, private=True)
+    write_text("page", path, private=True)
     assert path.read_text() == "page"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [path]
@@ -41,29 +41,29 @@ def test_a_private_page_does_not_take_over_who_could_read_the_one_before(tmp_pat
 def test_a_page_below_a_file_says_so(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="could not be written"):
-        write_page("page", tmp_path / "file" / "p.html")
+        write_text("page", tmp_path / "file" / "p.html")
 
 
 def test_a_link_at_the_temporary_name_is_never_followed(tmp_path, monkeypatch):
     victim, path = tmp_path / "victim", tmp_path / "p.json"
     victim.write_text("precious")
     (tmp_path / f".p.json.{os.getpid()}.tmp").symlink_to(victim)  # a name that anybody can guess
-    write_page("page", path)
-    monkeypatch.setattr(page.secrets, "token_hex", lambda _: "guessed")
-    page.draft_of(path).symlink_to(victim)
+    write_text("page", path)
+    monkeypatch.setattr(files.secrets, "token_hex", lambda _: "guessed")
+    files.draft_path(path).symlink_to(victim)
     with pytest.raises(OutputError, match="could not be written"):
-        write_page("another", path)
+        write_text("another", path)
     assert victim.read_text() == "precious"
-    assert page.draft_of(path).is_symlink()  # not ours to remove
+    assert files.draft_path(path).is_symlink()  # not ours to remove
     assert path.read_text() == "page"
 
 
 def test_temporary_names_cannot_be_guessed_and_are_short_enough(tmp_path):
     long = tmp_path / ("ü" * 120 + ".html")
-    names = {page.draft_of(long).name for _ in range(100)}
+    names = {files.draft_path(long).name for _ in range(100)}
     assert len(names) == 100
     assert max(len(os.fsencode(name)) for name in names) < 255
-    write_page("page", long)
+    write_text("page", long)
     assert long.read_text() == "page"
 
 
@@ -72,7 +72,7 @@ def test_what_fails_or_is_stopped_leaves_the_file_before(tmp_path):
     path.write_bytes(b"before")
 
     def stopped() -> None:
-        with written(path) as file:
+        with write_atomically(path) as file:
             file.write(b"half")
             raise KeyboardInterrupt
 

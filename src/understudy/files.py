@@ -1,0 +1,125 @@
+"""Atomic file writing: a file appears complete or not at all, readable by its owner alone where it shows rows.
+
+All files that the package writes as a whole go through `write_atomically` or `write_text`.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+from understudy.errors import OutputError
+
+OWNER_ONLY = 0o600
+"""The mode of a file that only its owner may read and write."""
+
+
+@contextmanager
+def write_atomically(path: Path, *, private: bool = False, lasting: bool = True) -> Iterator[BinaryIO]:
+    """Open a new file for reading and writing that gets its name when the block ends without an error.
+
+    Until then it is a hidden draft in the same folder. The draft's name is new and unpredictable and is never that of
+    an existing file or link, so nothing that others put into the folder is followed or overwritten. An error removes
+    the draft.
+
+    Args:
+        path: name of the file; an existing file of that name is replaced at the end.
+        private: make the file readable by its owner alone, from its first byte on.
+        lasting: wait until the disk has the file, so that even a power failure leaves the whole new or old file.
+
+    Raises:
+        OSError: if the file cannot be written.
+    """
+    draft = draft_path(path)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+    handle = os.open(draft, flags, OWNER_ONLY if private else 0o666)
+    try:
+        with os.fdopen(handle, "w+b") as file:
+            yield file
+            file.flush()
+            if lasting:
+                os.fsync(file.fileno())
+        draft.replace(path)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+def write_text(text: str, path: Path, *, private: bool = False) -> None:
+    """Write a text file in UTF-8, complete or not at all.
+
+    **Privacy.** A `private` file, made from the rows without noise, is readable by its owner alone from its first byte
+    on, also where it replaces a file that everybody could read.
+
+    Raises:
+        OutputError: if the file cannot be written.
+    """
+    try:
+        with write_atomically(check_file_name(path), private=private) as file:
+            file.write(text.encode())
+    except OSError as error:
+        why = describe_os_error(error)
+        words = f"{path} could not be written ({why}); check that the folder exists and is yours to write to"
+        raise OutputError(words) from None
+
+
+def draft_path(path: Path) -> Path:
+    """Return a new hidden name in the folder of `path`: it holds our process id and a part that nobody can guess."""
+    return path.with_name(f"{_draft_prefix(path)}{os.getpid()}.{secrets.token_hex(8)}.tmp")
+
+
+def remove_stale_drafts(path: Path) -> None:
+    """Remove the drafts of a file that processes left behind when they were killed."""
+    import psutil
+
+    prefix = _draft_prefix(path)
+    with suppress(OSError):
+        for draft in path.parent.iterdir():
+            if draft.name.startswith(prefix) and draft.name.endswith(".tmp"):
+                owner = draft.name.removeprefix(prefix).partition(".")[0]
+                if owner.isdecimal() and int(owner) != os.getpid() and not psutil.pid_exists(int(owner)):
+                    draft.unlink()
+
+
+def _draft_prefix(path: Path) -> str:
+    return f".{path.name[:48]}."  # a file name has at most 255 bytes
+
+
+def check_file_name(path: Path) -> Path:
+    """Return the path if it names a file.
+
+    Raises:
+        OutputError: for a path without a file name, such as "." and "/".
+    """
+    if not path.name:
+        raise OutputError(f"{path} is a folder; give the name of a file")
+    return path
+
+
+def check_space(folder: Path, needed_bytes: int) -> None:
+    """Check that the folder's disk has room for this many bytes.
+
+    Raises:
+        OutputError: naming the folder and how much is needed.
+    """
+    free = shutil.disk_usage(folder).free
+    wanted = needed_bytes + (1 << 20)
+    if free < wanted:
+        raise OutputError(
+            f"{folder} has {free >> 20} MiB free and up to {-(-wanted // (1 << 20))} MiB may be needed; make room"
+        )
+
+
+def describe_os_error(error: OSError) -> str:
+    """Describe an OSError in the operating system's words; a library's own message may quote private values.
+
+    >>> import errno
+    >>> describe_os_error(OSError(errno.ENOSPC, "Error writing bytes to file. [errno 28] No space left on device"))
+    'No space left on device'
+    """
+    return os.strerror(error.errno) if error.errno else "input/output error"
