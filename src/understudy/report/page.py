@@ -22,7 +22,7 @@ from understudy.report.associations import MOST, associations
 from understudy.report.numbers import binned_rows, summaries
 from understudy.report.public import (
     CAUTION,
-    Measured,
+    MeasuredTable,
     bounds_known,
     edges,
     joint_cells,
@@ -145,7 +145,7 @@ def _facts(release: Release, standin: Rows, real: Rows | None) -> dict[str, Any]
 
 
 def _column(
-    release: Release, column: Coded, tables: list[Measured], standin: Rows, real: Rows | None
+    release: Release, column: Coded, tables: list[MeasuredTable], standin: Rows, real: Rows | None
 ) -> dict[str, Any]:
     share = shares(release, column, standin)
     noise = 2 * noise_of(release, column, tables) / max(float(release.model.total), 1.0)
@@ -185,7 +185,7 @@ def _largest(bars: list[svg.Bar]) -> list[svg.Bar]:
     return [*kept, svg.Bar(f"{len(rest)} other values", sum(bar.share for bar in rest), 0.0, real)]
 
 
-def _precision(tables: list[Measured], total: float, bounds: Mapping[Clique, float | None]) -> dict[str, Any]:
+def _precision(tables: list[MeasuredTable], total: float, bounds: Mapping[Clique, float | None]) -> dict[str, Any]:
     lines = [
         {
             "name": " x ".join(table.clique),

@@ -22,7 +22,7 @@ _BOUNDED_COLUMNS = 60
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredTable:
     """One measured table, all its measurements taken together.
 
     Attributes:
@@ -64,7 +64,7 @@ class Weak:
     limit: float
 
 
-def measured_tables(release: Release) -> list[Measured]:
+def measured_tables(release: Release) -> list[MeasuredTable]:
     """The measured tables, in the order of their first measurement; re-expressed ones are left out."""
     precision: dict[Clique, float] = defaultdict(float)
     cells: dict[Clique, int] = {}
@@ -77,7 +77,7 @@ def measured_tables(release: Release) -> list[Measured]:
         small = cells[clique] <= _CELLS and all(name in release.model.domain for name in clique)
         small = small and release.model.domain.cells(clique) == cells[clique]
         estimate = np.asarray(release.model.project(clique)).reshape(-1) if small else None
-        found.append(Measured(clique, float(value**-0.5), estimate, cells[clique]))
+        found.append(MeasuredTable(clique, float(value**-0.5), estimate, cells[clique]))
     return found
 
 
@@ -114,14 +114,14 @@ def bounds_known(release: Release) -> tuple[dict[Clique, float | None], int, int
     return found, sum(value is not None for value in pairs), sum(value is None for value in pairs)
 
 
-def noise_of(release: Release, column: Coded, tables: list[Measured]) -> float:
+def noise_of(release: Release, column: Coded, tables: list[MeasuredTable]) -> float:
     """The standard deviation of a count of this column, where it was measured one by one; else 0."""
     if column.name in release.recoding.columns:
         return 0.0
     return next((table.sigma for table in tables if table.clique == (column.name,)), 0.0)
 
 
-def weak_values(release: Release, tables: list[Measured]) -> list[Weak]:
+def weak_values(release: Release, tables: list[MeasuredTable]) -> list[Weak]:
     """By column, the values that were too rare to tell apart or whose estimate is weak; others are left out."""
     measured = {table.clique[0]: table for table in tables if len(table.clique) == 1}
     found = []
@@ -136,7 +136,7 @@ def weak_values(release: Release, tables: list[Measured]) -> list[Weak]:
     return found
 
 
-def _weak_labels(release: Release, column: Coded, table: Measured) -> list[str]:
+def _weak_labels(release: Release, column: Coded, table: MeasuredTable) -> list[str]:
     """Values with a weak estimate, the largest first; merged ones and the code of unknown values are not repeated."""
     joined = on_axis(release, column)
     table = table if joined is None else replace(table, estimate=joined)
@@ -152,7 +152,7 @@ def _weak_labels(release: Release, column: Coded, table: Measured) -> list[str]:
     return [labels[code] for code in kept if code != unseen or code < column.ordinary]
 
 
-def joint_cells(tables: list[Measured]) -> list[tuple[Clique, int, int, float]]:
+def joint_cells(tables: list[MeasuredTable]) -> list[tuple[Clique, int, int, float]]:
     """By measured table of several columns: the clique, its weak cells, all its cells, and the limit."""
     return [
         (table.clique, int(table.weak.sum()), table.cells, CAUTION * table.sigma)
