@@ -18,8 +18,8 @@ import pandas as pd
 os.environ.setdefault("UNDERSTUDY_LEDGER", str(Path(tempfile.mkdtemp()) / "ledger.db"))
 
 import understudy as us
-from understudy.release.write import write_chunks, written_file
 from understudy.schema import Schema
+from understudy.sink.files import write_chunks, written_file
 
 COLUMNS, CODES = 16, 17
 

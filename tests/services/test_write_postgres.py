@@ -11,9 +11,9 @@ import pytest
 import understudy as us
 from understudy.errors import OutputError, SettingError
 from understudy.gate.randomness import insecure
-from understudy.release.write import write_chunks
-from understudy.release.write_postgres import written_table
 from understudy.schema import Schema
+from understudy.sink.files import write_chunks
+from understudy.sink.postgres import written_table
 
 PASSWORD = "zq-secret-4417"
 SCHEMA = Schema.from_dict(

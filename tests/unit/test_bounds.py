@@ -186,7 +186,7 @@ def _rows(count=400):
 
 
 def _fitted(rho, seed=0, **settings):
-    from understudy.release.evidence import _told
+    from understudy.release.answer import _told
 
     table = PrivateTable(CodedSource(SIZES, _rows().tolist()), Budget.of(rho=rho))
     with insecure(seed):  # which marginals are measured, and so have which bound, is a matter of noise

@@ -7,21 +7,29 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from understudy.bundle.beside import WORTH, written_beside
-from understudy.bundle.codebook import codebook_csv, codebook_html, described
-from understudy.bundle.office import check_office, renamed, write_office
-from understudy.bundle.package import data_package
-from understudy.bundle.readme import readme
-from understudy.bundle.rows import plain, sampled, write_csv, write_parquet
+from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, described, rendered
+from understudy.bundle.rows import (
+    WORTH,
+    check_office,
+    plain,
+    renamed,
+    sampled,
+    write_csv,
+    write_office,
+    write_parquet,
+    written_beside,
+)
 from understudy.errors import OutputError, SettingError
 from understudy.notation import as_page
 from understudy.page import draft_of, reason
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report import public_report
+from understudy.report.public import CAUTION, measured_tables
 
 FORMATS = ("csv", "parquet", "dta", "sav")
 """What rows can be written as; the last two need the extra `[office]`."""
@@ -240,3 +248,82 @@ def _check_folder(folder: Path) -> None:
             raise OutputError(f"the folder {folder.parent} does not exist; make it first")
     except (OSError, ValueError):
         raise OutputError(f"{folder} cannot be written; choose another output") from None
+
+
+# -- README.md: what is safe to compute, what is not, how to load the rows and how to cite them.
+
+
+_SHOWN = 12
+_CLEAR = 0.1
+"""A table of which noise alone would misplace a larger share of the rows is not called safe: it relates what is not."""
+_PANDAS = {
+    "rows.parquet": 'pd.read_parquet("rows.parquet")',
+    "rows.csv": 'pd.read_csv("rows.csv")',
+    "rows.dta": 'pd.read_stata("rows.dta")',
+    "rows.sav": 'pd.read_spss("rows.sav")',
+}
+_LOADERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "Python": (
+        ("rows.parquet", 'rows = pandas.read_parquet("rows.parquet")'),
+        ("rows.csv", 'rows = pandas.read_csv("rows.csv", dtype=str, keep_default_na=False)  # every cell as written'),
+    ),
+    "R": (
+        ("rows.parquet", 'rows <- arrow::read_parquet("rows.parquet")'),
+        ("rows.csv", 'rows <- readr::read_csv("rows.csv")'),
+        ("rows.sav", 'rows <- haven::read_sav("rows.sav", user_na = TRUE)'),
+    ),
+    "Stata": (("rows.dta", "use rows.dta"), ("rows.csv", "import delimited rows.csv, encoding(utf-8) varnames(1)")),
+    "SPSS": (("rows.sav", "GET FILE='rows.sav'."),),
+}
+
+
+def readme(
+    release: Release,
+    *,
+    files: Sequence[str],
+    rows: int,
+    seed: int,
+    quoted: Mapping[str, Sequence[str]],
+    renamed: Mapping[str, Mapping[str, str]],
+    replicates: int,
+) -> str:
+    """The text of README.md.
+
+    Args:
+        release: the release.
+        files: the names of the files with rows.
+        rows: how many rows they have.
+        seed: with which they were made.
+        quoted: by column, values of the CSV that got an apostrophe.
+        renamed: by file, columns that go by another name there.
+        replicates: how many replicate tables are in the folder `replicates`.
+    """
+    tables, receipt = measured_tables(release), release.receipt
+    joint = [table for table in tables if len(table.clique) > 1]
+    clear = {table.clique: table.relative(release.model.total) <= _CLEAR for table in joint}
+    return rendered(
+        "readme.md.j2",
+        html=False,
+        release=release,
+        receipt=receipt,
+        title=release.schema.title or "A stand-in",
+        warning=receipt.guarantee() if receipt.insecure or receipt.rehearsal else "",
+        joint=[" x ".join(clique) for clique, good in clear.items() if good],
+        noisy=[" x ".join(clique) for clique, good in clear.items() if not good],
+        limit=CAUTION * max((table.sigma for table in tables), default=0.0),
+        shown=_SHOWN,
+        loaders={name: found for name, lines in _LOADERS.items() if (found := _known(lines, files))},
+        loading=next(code for file, code in _PANDAS.items() if file in files),
+        version=version("understudy"),
+        files=files,
+        rows=rows,
+        seed=seed,
+        quoted=list(quoted),
+        renamed=renamed,
+        replicates=replicates,
+        example=next(iter(release.schema.domain)),
+    )
+
+
+def _known(lines: Sequence[tuple[str, str]], files: Sequence[str]) -> list[str]:
+    return [line for file, line in lines if file in files]

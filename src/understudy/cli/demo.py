@@ -32,9 +32,9 @@ def demo(
 
     The table has 20,190 rows of the RAND health insurance experiment.
     """
-    from understudy.release.write import write_rows
     from understudy.run.road import synthesize
     from understudy.schema import Schema
+    from understudy.sink.files import write_rows
 
     table = _real_table()
     schema = Schema.load(Path(__file__).with_name("randhie.schema.yaml"))

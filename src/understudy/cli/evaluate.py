@@ -1,4 +1,4 @@
-"""`evaluate`: how good is the stand-in? For the custodian's eyes only."""
+"""`evaluate` and `report`: how good a stand-in is. What is computed from real rows is for the custodian only."""
 
 from __future__ import annotations
 
@@ -97,3 +97,62 @@ def _words(data: dict[str, Any]) -> str:
     for name, score in data["scores"].items():
         lines.append(f"{name:<{width}}  {score['value']:>12.6g}   {score['better']} is better, best {score['best']:g}")
     return "\n".join(lines)
+
+
+# -- `report`: one HTML file about a release; with the real rows, for the custodian only.
+
+
+def report(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .html file to make.")] = Path("report.html"),
+    real: Annotated[
+        Path | None, typer.Option("--real", help="The real table, to compare with: makes a *.custodian-only.html.")
+    ] = None,
+    weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For everything that is drawn in a comparison.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write a report about a release, as one HTML file.
+
+    It works offline, on paper and on a phone. Without --real it holds public information only. With --real it is for
+    the custodian only.
+    """
+    from understudy.release import Release
+    from understudy.report import custodian_report, public_report
+    from understudy.schema.custodian import marked
+    from understudy.source import read_table
+
+    if real is None and (weight is not None or setting):
+        raise SettingError("--weight and --set compare with the real table; add --real TABLE")
+    path = marked(output) if real is not None else _public_path(output)
+    _check(path, force=force)
+    loaded = Release.load(release)
+    with progress_shown(quiet=quiet or as_json) as progress:
+        if real is None:
+            page = public_report(loaded)
+        else:
+            table = read_table(real, loaded.schema)
+            given = parsed_settings(setting or [])
+            page = custodian_report(loaded, table, weight=weight, settings=given, seed=seed, progress=progress)
+    write_page(page, path, private=real is not None)
+    words = f"Report: {path}" + ("" if real is None else f"\n{WARNING}")
+    tell(words, {"report": str(path), "custodian_only": real is not None}, quiet=quiet, as_json=as_json)
+
+
+def _public_path(path: Path) -> Path:
+    from understudy.schema.custodian import marked
+
+    if marked(path) == path:
+        raise SettingError("--output: *.custodian-only.html is for reports with --real; choose another name")
+    return path
+
+
+def _check(path: Path, *, force: bool) -> None:
+    if path.suffix != ".html":
+        raise SettingError("--output: a report is an .html file; give it that ending")
+    check_new_file(path, force=force)

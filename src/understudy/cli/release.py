@@ -1,10 +1,12 @@
-"""`sample` and `inspect`: what can be done with a release; all of it free."""
+"""Commands on a release: `sample`, `inspect`, `answer`, `bounds` and `bundle`. None of them costs privacy."""
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +19,7 @@ from understudy.notice import ManyRows
 from understudy.page import reason
 
 if TYPE_CHECKING:
+    from understudy.bounds import Bound
     from understudy.schema import Dialect
 
 
@@ -50,9 +53,9 @@ def sample(
     """
     from understudy.page import check_space
     from understudy.release import Release
-    from understudy.release.write import write_chunks, written_file
-    from understudy.release.write_postgres import shown_place, written_table
     from understudy.schema.kinds.column import Dropped
+    from understudy.sink.files import write_chunks, written_file
+    from understudy.sink.postgres import shown_place, written_table
     from understudy.source.sql.place import refuse_password
 
     loaded = Release.load(release)
@@ -114,7 +117,7 @@ def _some(values: list[Any]) -> str:
 
 
 def _to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> None:
-    from understudy.release.write import write_chunks, written_stream
+    from understudy.sink.files import write_chunks, written_stream
 
     try:
         write_chunks(chunks, written_stream(rows_output(), dialect), count)
@@ -132,3 +135,120 @@ def _check_rows_output(output: str, *, force: bool) -> None:
     if path.suffix not in (".csv", ".parquet"):
         raise SettingError("--output: rows are written as .csv or .parquet; give the file one of these endings")
     check_new_file(path, force=force)
+
+
+# -- `answer` and `bounds`: how far to trust a release.
+
+
+_NOTHING = 2.0
+"""The distance of two tables that have nothing in common, as a share of the rows; a bound may lie above."""
+
+Confidence = Annotated[float, typer.Option(help="The probability with which it holds.")]
+
+
+def answer(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    query: Annotated[str, typer.Argument(help='Conditions that must all hold: "sex=F, age=30..40, city=Bonn|Ulm".')],
+    confidence: Confidence = 0.95,
+    share: Annotated[bool, typer.Option("--share", help="Answer with a share of the rows instead of a count.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Count the rows that satisfy conditions, with an interval.
+
+    The count is the model's, the interval for the true one. Costs no privacy. A range includes both ends and may be
+    open (`age=65..`); an empty condition (`city=`) is an empty cell; double quotes keep signs together
+    (`dose="2,5 mg"`). Example:
+
+    understudy answer people.release "sex=F, age=30..40"
+    """
+    from understudy.release import Release
+
+    found = Release.load(release).answer(query, confidence=confidence, share=share)
+    number = "{:.4g}" if share else "{:.0f}"
+    lines = [f"{number.format(found.value)} by the model"]
+    if found.high is None:
+        lines.append("No bound is known for this query.")
+    else:
+        ends = f"{number.format(found.low)} to {number.format(found.high)}"
+        without = "" if found.left_out is None else f" (without {found.left_out})"
+        lines.append(f"{ends} in the true table{without}, with confidence {confidence:g} (from {found.source})")
+    tell("\n".join(lines), asdict(found), as_json=as_json)
+
+
+def bounds(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    workload: Annotated[
+        str | None,
+        typer.Option(help="Which marginals: all-2way, target:COLUMN or a .yaml file; default: the release's own."),
+    ] = None,
+    confidence: Confidence = 0.95,
+    simultaneous: Annotated[bool, typer.Option("--simultaneous", help="For all of them together.")] = False,
+    top: Annotated[int | None, typer.Option(min=1, help="Show only so many, the widest bounds first.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show how far each marginal can be from the true one.
+
+    Costs no privacy. The bound is on the sum of absolute differences over the table's cells, as a share of the rows: 0
+    is a perfect table, 2 a table that has nothing to do with the true one. Marginals without a bound are counted;
+    `--json` lists them, after the others.
+    """
+    from understudy.release import Release
+
+    found = Release.load(release).bounds(workload, confidence=confidence, simultaneous=simultaneous)
+    found = sorted(found, key=lambda bound: math.inf if bound.share is None else -bound.share)
+    known = [bound for bound in found if bound.share is not None]
+    lines = [_line(bound) for bound in known[:top]]
+    lines.append(f"{len(known)} of {len(found)} marginals have a bound (confidence {confidence:g}).")
+    if len(known) < len(found):
+        lines.append("About the rest nothing is known; --json lists it.")
+    tell("\n".join(lines), {"bounds": [asdict(bound) for bound in found[:top]]}, as_json=as_json)
+
+
+def _line(bound: Bound) -> str:
+    source = "measured" if bound.source == "measured" else "from a selection"
+    told = "2 or more, which says nothing" if (bound.share or 0.0) >= _NOTHING else f"{bound.share:.3g}"
+    return f"{' x '.join(bound.clique)}: {told} ({source})"
+
+
+# -- `bundle`: the folder that analysts get.
+
+
+def bundle(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make; must be new or empty.")],
+    rows: Annotated[int | None, typer.Option("--rows", "-n", help="How many; by default the release says.")] = None,
+    seed: Annotated[int | None, typer.Option(help="The same release and seed give the same rows.")] = None,
+    formats: Annotated[str, typer.Option("--format", help="Of csv, parquet, dta (Stata), sav (SPSS).")] = "csv,parquet",
+    mark: Annotated[bool, typer.Option("--mark", help="Add a column `synthetic` that is 1 in every row.")] = False,
+    replicates: Annotated[int, typer.Option(help="Replicate tables to add, for standard errors; 20 is usual.")] = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Make the folder that analysts get: rows, codebook, report.
+
+    With a page that says what is safe to compute. Costs no privacy. Example:
+
+    understudy bundle people.release -o people-for-analysts --format csv,parquet,sav
+    """
+    from understudy.bundle import make_bundle
+    from understudy.release import Release
+
+    loaded = Release.load(release)
+    with progress_shown(quiet=quiet or as_json) as progress:
+        made = make_bundle(
+            loaded,
+            output,
+            rows=rows,
+            seed=seed,
+            formats=[name.strip() for name in formats.split(",") if name.strip()],
+            mark=mark,
+            replicates=replicates,
+            progress=progress,
+        )
+    words = [f"Bundle: {made.folder} ({made.rows} synthetic rows)", *(f"  {name}" for name in made.files)]
+    if made.quoted:
+        words.append(f"Values a spreadsheet would run got an apostrophe in rows.csv: columns {', '.join(made.quoted)}.")
+    data = {"bundle": str(made.folder), "files": list(made.files), "rows": made.rows, "seed": made.seed}
+    data |= {"quoted": {name: list(values) for name, values in made.quoted.items()}}
+    data |= {"renamed": {name: dict(found) for name, found in made.renamed.items()}}
+    tell("\n".join(words), data, quiet=quiet, as_json=as_json)

@@ -245,7 +245,7 @@ def _words(outcome: Outcome) -> str:
 
 def summary(release: Release, path: Path) -> dict[str, Any]:
     """What a script wants to know about a release and where it is."""
-    from understudy.release.facts import facts
+    from understudy.release.release import facts
 
     return {"release": str(path), **facts(release)}
 

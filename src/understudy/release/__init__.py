@@ -1,5 +1,5 @@
 """Everything that may leave the building: open, sample, answer, bounds."""
 
-from understudy.release.artefact import Release
+from understudy.release.release import Release
 
 __all__ = ["Release"]

@@ -17,16 +17,24 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf
 
+from understudy.bounds import Evidence
+from understudy.domain import Clique, Domain
 from understudy.errors import OutputError, ReleaseError
+from understudy.measurement import Measurement
+from understudy.model.graphical import GraphicalModel
+from understudy.model.protocol import Model
+from understudy.model.registry import MODELS
 from understudy.notation import count_json, read_json
 from understudy.page import reason, written
+from understudy.query import Entries, Query, Scaling
 
 FORMAT = 1
 """The format this version writes. A reader keeps reading every older one."""
@@ -39,6 +47,7 @@ _DIGEST_BYTES = 64
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _PAGE_BYTES, _ARRAY_BYTES, _TIMES = 1 << 24, 1 << 28, 100
 _VALUES = 1_000_000
+_FEW_BYTES = 1 << 23
 
 
 def write_archive(
@@ -77,6 +86,15 @@ def _write(path: Path, members: Mapping[str, bytes]) -> None:
             if _fits(len(page), sum(map(len, members.values())), size) and count_json(page) <= _VALUES + size:
                 break
         file.write(_file_digest(file))
+
+
+def _fits_memory(size: int) -> bool:
+    """Whether so many bytes are free; a few are not worth looking, which takes longer than opening a small release."""
+    if size <= _FEW_BYTES:
+        return True
+    import psutil
+
+    return size <= int(psutil.virtual_memory().available)
 
 
 def _fits(page_bytes: int, all_bytes: int, size: int) -> bool:
@@ -130,8 +148,6 @@ def _file_digest(file: BinaryIO) -> bytes:
 
 def _opened(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The page and the other members; a file that a few bytes make enormous is refused before it is unpacked."""
-    import psutil
-
     size = file.seek(0, os.SEEK_END)
     with zipfile.ZipFile(file) as archive:
         infos = {info.filename: info for info in archive.infolist()}
@@ -142,7 +158,7 @@ def _opened(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes
         unpacked = sum(info.file_size for info in infos.values())
         if not _fits(infos[_MANIFEST].file_size, unpacked, size):
             raise ReleaseError(f"{path} would unpack to far more than its size, as no release does; do not trust it")
-        if 2 * unpacked > psutil.virtual_memory().available:
+        if not _fits_memory(2 * unpacked):
             raise ReleaseError(f"{path} unpacks to more than half of the free memory; open it on a larger machine")
         page = archive.read(infos.pop(_MANIFEST))
         manifest = _manifest(page, size, path)
@@ -206,3 +222,318 @@ def _array(data: bytes, path: Path) -> NDArray[Any]:
     ):
         raise ReleaseError(f"{path}: an array cannot be read; ask for a fresh copy") from None
     return array
+
+
+# -- Plain data with arrays inside, as JSON and named arrays.
+
+
+_REFERENCE = "@array"
+
+
+def pack(value: Any, arrays: MutableMapping[str, NDArray[Any]], name: str) -> Any:
+    """The value with every array moved to `arrays` under a name that starts with `name`.
+
+    >>> arrays = {}
+    >>> pack({"a": [np.arange(2), 3]}, arrays, "x"), list(arrays)
+    ({'a': [{'@array': 'x/a/0'}, 3]}, ['x/a/0'])
+    """
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {_REFERENCE: name}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): pack(item, arrays, f"{name}/{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [pack(item, arrays, f"{name}/{i}") for i, item in enumerate(value)]
+    return value
+
+
+def unpack(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """What `pack` was given, tuples as lists.
+
+    Raises:
+        ReleaseError: when an array is missing.
+    """
+    if isinstance(value, dict):
+        if set(value) == {_REFERENCE}:
+            if value[_REFERENCE] not in arrays:
+                raise ReleaseError("an array that the release mentions is missing; ask for a fresh copy")
+            return arrays[value[_REFERENCE]]
+        return {key: unpack(item, arrays) for key, item in value.items()}
+    if isinstance(value, list):
+        return [unpack(item, arrays) for item in value]
+    return value
+
+
+def measurement_data(measurement: Measurement) -> dict[str, Any]:
+    """A measurement as plain data with arrays."""
+    return {
+        "clique": list(measurement.clique),
+        "values": measurement.values,
+        "sigma": measurement.sigma,
+        "noise": measurement.noise,
+        "query": None if measurement.query is None else _query_data(measurement.query),
+    }
+
+
+def measurement_from(data: Mapping[str, Any]) -> Measurement:
+    """What `measurement_data` wrote."""
+    query = None if data["query"] is None else _query_from(data["query"])
+    return Measurement(tuple(data["clique"]), data["values"], data["sigma"], query, data["noise"])
+
+
+def _query_data(query: Query) -> dict[str, Any]:
+    if isinstance(query, Scaling):
+        return {"factors": query.factors}
+    entries = query if isinstance(query, Entries) else Entries.of(query)
+    return {"shape": list(entries.shape), "rows": entries.rows, "columns": entries.columns, "values": entries.values}
+
+
+def _query_from(data: Mapping[str, Any]) -> Query:
+    if data.get("factors") is not None:
+        return Scaling(_numbers(data["factors"]))
+    rows, columns, values = data["rows"], data["columns"], _numbers(data["values"])
+    shape = tuple(data["shape"])
+    for places, most in zip((rows, columns), shape, strict=True):
+        if places.shape != values.shape or places.dtype.kind not in "iu" or not ((places >= 0) & (places < most)).all():
+            raise ValueError("entries outside of the query")
+    return Entries(rows, columns, values, shape)
+
+
+def _numbers(array: NDArray[Any]) -> NDArray[Any]:
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        raise ValueError("a query of other things than numbers")
+    return array
+
+
+# -- What the manifest of a release file must look like, checked before anything is made of it.
+#
+# A digest is not a signature: whoever forges a release writes the digests anew. So every part is checked here, once,
+# for its type and against the parts that it refers to; the rest of the package can rely on a loaded release as on one
+# that it made.
+
+
+Array = InstanceOf[np.ndarray[Any, Any]]
+_Whole = Annotated[int, Field(ge=0)]
+_Positive = Annotated[float, Field(gt=0)]
+_Names = list[str]
+_Fraction = Annotated[str, Field(max_length=20_000)]
+_MOST_ROWS = 1e30
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+
+
+class _Part(BaseModel):
+    model_config = _STRICT
+
+
+class _Budget(_Part):
+    proof: Literal["zcdp", "pure", "pld"]
+    rho: _Fraction
+    epsilon: _Fraction | None
+    delta: _Fraction | None
+    purchase_delta: _Fraction
+
+
+class _Neighbours(_Part):
+    unit: str | None
+    max_rows: Annotated[int, Field(ge=1)]
+    replace_one: bool
+
+
+class _Charge(_Part):
+    what: Literal["measure", "select", "dependence", "type", "bounds", "bins", "values", "quality"]
+    about: list[_Names]
+    noise: Literal["gaussian", "laplace", "exponential"]
+    sensitivity: float
+    scale: float
+    rho: _Fraction
+    epsilon: _Fraction | None
+    delta: _Fraction
+    threshold: int | None = None
+    candidates: Annotated[list[int | str], Field(min_length=2, max_length=2)] | None = None
+
+
+class _Receipt(_Part):
+    guarantee: str
+    budget: _Budget
+    neighbours: _Neighbours
+    facts: dict[str, str]
+    noise: str
+    insecure: bool
+    rehearsal: bool = False
+    charges: list[_Charge]
+
+
+class _Query(_Part):
+    factors: Array | None = None
+    shape: Annotated[list[_Whole], Field(min_length=2, max_length=2)] | None = None
+    rows: Array | None = None
+    columns: Array | None = None
+    values: Array | None = None
+
+
+class _Measurement(_Part):
+    clique: _Names
+    values: Array
+    sigma: Annotated[float, Field(ge=1e-12, le=1e18)]
+    noise: Literal["gaussian", "laplace"]
+    query: _Query | None
+
+
+class _Model(_Part):
+    kind: str
+    arrays: dict[str, Array]
+
+
+class _Round(_Part):
+    """What bounds read of a round; a mechanism may tell more."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
+
+    measured: _Whole = 0
+    share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    chosen: _Names | None = None
+    cliques: list[_Names] = []
+    weights: Array | None = None
+    epsilon: _Positive | None = None
+    sensitivity: _Positive | None = None
+    candidates: Array | None = None
+    offsets: Array | None = None
+    last: Array | None = None
+    kind: str | None = None
+    model: dict[str, Array] | None = None
+
+
+class _Quality(_Part):
+    value: float
+    scale: Annotated[float, Field(ge=0)]
+    noise: Literal["gaussian", "laplace"]
+    workload: str
+    tables: _Whole
+    of: _Whole
+    share: Annotated[float, Field(ge=0, le=1)]
+
+
+class _Generator(_Part):
+    name: Literal["pgm", "tree", "gum", "product"]
+    limit_mib: _Positive | None = None
+
+
+class _Page(_Part):
+    format: int
+    members: dict[str, str]
+    schema_: dict[str, Any] = Field(alias="schema")
+    mechanism: str
+    settings: dict[str, Any]
+    receipt: _Receipt
+    recoding: dict[str, list[int]]
+    rounds: list[_Round]
+    default_rows: _Whole
+    quality: _Quality | None = None
+    generator: _Generator | None = None
+    measurements: list[_Measurement]
+    model: _Model
+
+
+def check_page(page: Mapping[str, Any]) -> None:
+    """Refuse a page whose parts are not of the types that a release has; arrays are in their places already.
+
+    Raises:
+        ValueError: for anything missing, unknown or of another type.
+    """
+    checked = _Page.model_validate(dict(page))
+    for charge in checked.receipt.charges:
+        if charge.what not in ("select", "dependence", "quality") and not (charge.about and charge.about[0]):
+            raise ValueError("a charge for no column")
+    if not isinstance(page["settings"].get("workload", ""), str | None):
+        raise ValueError("a workload that has no name")
+    _plain_numbers(page["settings"])
+
+
+def check_parts(
+    measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]], model: Model, evidence: Evidence
+) -> None:
+    """Refuse measurements, rounds and a model that do not fit the columns or each other.
+
+    Raises:
+        ValueError: saying which.
+        UnderstudyError: for unknown columns.
+    """
+    declared, merged = evidence.declared, model.domain
+    for measurement in measurements:
+        _check_measurement(measurement, declared, merged)
+    if not 0 < model.total < _MOST_ROWS:
+        raise ValueError("a model of no rows, or of more than there can be")
+    if isinstance(model, GraphicalModel):
+        _check_size(model)
+    _check_rounds(measurements, rounds, merged)
+
+
+def _check_measurement(measurement: Measurement, declared: Domain, merged: Domain) -> None:
+    sizes = {domain.cells(domain.check(measurement.clique)) for domain in (declared, merged)}
+    if measurement.query is None:
+        answers = sizes
+    else:
+        rows, columns = measurement.query.shape
+        if columns not in sizes:
+            raise ValueError("a query on other cells")
+        answers = {rows}
+    if len(measurement.values) not in answers:
+        raise ValueError("a measurement of another length")
+
+
+def _check_size(model: GraphicalModel) -> None:
+    """A model of small tables that all hang together takes more memory than there is; no run makes one."""
+    if not _fits_memory(4 * 8 * model.tree.cells):
+        raise ValueError("a model that does not fit in memory")
+
+
+def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]], merged: Domain) -> None:
+    """Rounds whose selections bounds are made of name the cliques they chose among, by their places in the first."""
+    first = rounds[0] if rounds else {}
+    cliques: list[Clique] = [merged.check(clique) for clique in first.get("cliques", ())]
+    weights = np.asarray(first.get("weights", ()))
+    if weights.shape != (len(cliques),) or weights.dtype.kind not in "iuf" or not (weights >= 0).all():
+        raise ValueError("cliques without weights")
+    if not np.isfinite(weights).all() or len(set(cliques)) != len(cliques):
+        raise ValueError("cliques without weights")
+    places = {merged.canonical(clique): place for place, clique in enumerate(cliques)}
+    start = 0
+    for entry in rounds:
+        start, before = start + int(entry.get("measured", 0)), start
+        if "model" not in entry:
+            continue
+        if entry.get("kind") not in MODELS or before >= len(measurements) or start == before:
+            raise ValueError("a round without a measurement")
+        candidates = _places(entry["candidates"], len(cliques))
+        offsets = np.asarray(entry["offsets"])
+        chosen = places.get(merged.canonical(merged.check(measurements[before].clique)))
+        if offsets.shape != (len(candidates),) or offsets.dtype.kind not in "iuf" or not np.isfinite(offsets).all():
+            raise ValueError("candidates without offsets")
+        if chosen not in candidates or not _places(entry["last"], len(cliques)) <= candidates:
+            raise ValueError("a choice of none of the candidates")
+        if len(candidates) != np.asarray(entry["candidates"]).size or "chosen" not in entry:
+            raise ValueError("a candidate twice")
+        paid = [entry.get(key) or 0.0 for key in ("epsilon", "sensitivity", "share")]
+        if min(paid) <= 0 or weights[chosen] <= 0:
+            raise ValueError("a choice without its price")
+
+
+def _places(array: NDArray[Any], count: int) -> set[int]:
+    array = np.asarray(array)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or not ((array >= 0) & (array < count)).all():
+        raise ValueError("places that are none")
+    return set(array.tolist())
+
+
+def _plain_numbers(value: Any) -> None:
+    """Settings are plain data without arrays, and their numbers are finite."""
+    if isinstance(value, dict):
+        for item in value.values():
+            _plain_numbers(item)
+    elif isinstance(value, list):
+        for item in value:
+            _plain_numbers(item)
+    elif isinstance(value, np.ndarray) or (isinstance(value, float) and not np.isfinite(value)):
+        raise ValueError("settings that are no plain values")

@@ -16,13 +16,12 @@ from understudy.measurement import Measurement
 from understudy.model.dependencies import learn_dependencies
 from understudy.model.generate import generate
 from understudy.model.graphical import GraphicalModel
-from understudy.release.rare import undo_merging
-from understudy.release.rows import Maker, check_size
-from understudy.release.spark import framed
+from understudy.release.frames import convert_rows
+from understudy.release.rows import Maker, check_size, undo_merging
 from understudy.tabulate import SparseCounts, marginals
 
 if TYPE_CHECKING:
-    from understudy.release.artefact import Release
+    from understudy.release.release import Release
 
 
 def replicates(release: Release, count: int, *, rows: int | None, seed: int | None) -> Iterator[Any]:
@@ -40,7 +39,7 @@ def replicates(release: Release, count: int, *, rows: int | None, seed: int | No
         measured = [_again(release, m, merged, whole, generator) for m in release.measurements]
         fit = finish(schema.domain, measured, recoding=release.recoding, total=schema.rows_used)
         fit = learn_dependencies(finish, fit, schema, total=schema.rows_used)
-        yield framed(Maker(replace(release, model=fit.model)).rows(size, generator), release.frame)
+        yield convert_rows(Maker(replace(release, model=fit.model)).rows(size, generator), release.frame)
 
 
 def _drawn(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:

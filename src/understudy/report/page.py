@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import resources
+from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.errors import InputError
+from understudy.metric.base import Counted, Metric, Score
+from understudy.metric.registry import choose_metrics, measure, metric_named
 from understudy.metric.tables import Rows, is_ordered
 from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report import svg
-from understudy.report.associations import MOST, associations
-from understudy.report.numbers import binned_rows, summaries
 from understudy.report.public import (
     CAUTION,
     MeasuredTable,
@@ -31,9 +33,12 @@ from understudy.report.public import (
     shares,
     weak_values,
 )
-from understudy.report.scores import Placed, placed_scores
+from understudy.schema import Schema
 from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.measured import Measured
+from understudy.schema.kinds.numeric import Numeric
 from understudy.schema.labels import axis_ends, code_labels
+from understudy.tabulate import SparseCounts
 
 _SAMPLE = 100_000
 _SHOWN = 24
@@ -261,3 +266,223 @@ def _plain(value: float) -> str:
 def _render(facts: dict[str, Any]) -> str:
     text: str = _environment().get_template("report.html.j2").render(**facts)
     return text + ("" if text.endswith("\n") else "\n")
+
+
+# -- Numeric columns in a few statistics; what binning changed is shown separately from what privacy changed.
+
+
+_QUANTILES = {"5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95}
+_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Line:
+    """One statistic of a column, in words.
+
+    Attributes:
+        name: which statistic.
+        standin: its value in the stand-in.
+        real: its value in the real table, else "".
+        binned: its value in the real table after binning, else "".
+        binning: what binning changed, else "".
+        privacy: what noise and model changed on top, else "".
+    """
+
+    name: str
+    standin: str
+    real: str = ""
+    binned: str = ""
+    binning: str = ""
+    privacy: str = ""
+
+
+def binned_rows(real: Rows, schema: Schema, seed: int = 0) -> Rows:
+    """The real rows after coding and decoding: what a stand-in without any noise or model would say."""
+    return Rows.of(schema.decode(real.codes, np.random.default_rng(seed)), schema)
+
+
+def summaries(
+    schema: Schema, standin: Rows, real: Rows | None = None, binned: Rows | None = None
+) -> list[tuple[Measured, list[Line]]]:
+    """The lines of every numeric column."""
+    found = []
+    for column in schema.coded:
+        if isinstance(column, Measured):
+            tables = [table for table in (standin, real, binned) if table is not None]
+            stats = [_statistics(column, table.units[column.name]) for table in tables]
+            names = [name for name in stats[0] if name != "share missing" or any(stat[name] for stat in stats)]
+            found.append((column, [_line(column, name, [stat[name] for stat in stats]) for name in names]))
+    return found
+
+
+def _statistics(column: Measured, units: NDArray[np.float64]) -> dict[str, float | None]:
+    there = units[~np.isnan(units)]
+    found: dict[str, float | None] = dict.fromkeys(("mean", "spread", *_QUANTILES))
+    if len(there):
+        quantiles = np.quantile(there, list(_QUANTILES.values()), method="inverted_cdf")
+        found = {"mean": float(there.mean()), "spread": float(there.std())}
+        found |= dict(zip(_QUANTILES, map(float, quantiles), strict=True))
+    spikes = column.axis.lower[column.axis.spike] if column.spikes else np.zeros(0)
+    if len(spikes):
+        found["share at spikes"] = float(np.isin(units, spikes).mean())
+    found["share missing"] = float(np.isnan(units).mean())
+    return found
+
+
+def _line(column: Measured, name: str, values: list[float | None]) -> Line:
+    texts = [_value(column, name, value) for value in values]
+    if len(values) < 3:
+        return Line(name, texts[0])
+    return Line(
+        name,
+        texts[0],
+        texts[1],
+        texts[2],
+        _change(column, name, values[1], values[2]),
+        _change(column, name, values[2], values[0]),
+    )
+
+
+def _value(column: Measured, name: str, value: float | None) -> str:
+    if value is None:
+        return "none"
+    if name.startswith("share"):
+        return f"{100 * value:.1f} %"
+    if isinstance(column, Numeric):
+        return _figure(value / 10 ** (column.decimals or 0))
+    if name == "spread" or column.kind == "duration":
+        return f"{_figure(value if column.kind == 'date' else value / _DAY)} days"
+    return str(column.from_units(np.asarray([round(value)])).to_pylist()[0])[:16]
+
+
+def _change(column: Measured, name: str, before: float | None, after: float | None) -> str:
+    if before is None or after is None:
+        return ""
+    gap = after - before
+    if name.startswith("share"):
+        return f"{100 * gap:+.1f} pp"
+    if isinstance(column, Numeric):
+        return _figure(gap / 10 ** (column.decimals or 0), sign=True, figures=2)
+    return f"{_figure(gap if column.kind == 'date' else gap / _DAY, sign=True, figures=2)} days"
+
+
+def _figure(value: float, *, sign: bool = False, figures: int = 4) -> str:
+    """So many figures, thousands apart.
+
+    >>> _figure(12345.678), _figure(0.012345), _figure(0.0, sign=True), _figure(3.0)
+    ('12,346', '0.01235', '0', '3')
+    """
+    if abs(value) < 1e-12:
+        return "0"
+    digits = max(0, figures - 1 - int(np.floor(np.log10(abs(value)))))
+    text = f"{value:+,.{digits}f}" if sign else f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+# -- Association of pairs of columns: Cramér's V, corrected for the bias of large tables.
+
+
+MOST = 24
+"""More columns than this do not fit on a page; the first ones are shown."""
+_CELLS = 1 << 22
+
+
+def associations(table: Counted, columns: list[str]) -> NDArray[np.float64]:
+    """A symmetric matrix of values between 0 (independent) and 1 (one tells the other)."""
+    matrix = np.eye(len(columns))
+    cliques = [(a, b) for a, b in combinations(columns, 2) if table.domain.cells((a, b)) <= _CELLS]
+    for (a, b), counts in table.counts(cliques):
+        dense = counts.dense() if isinstance(counts, SparseCounts) else counts
+        value = cramers_v(dense.reshape(table.domain.shape((a, b))).astype(np.float64))
+        one, other = columns.index(a), columns.index(b)
+        matrix[one, other] = matrix[other, one] = value
+    return matrix
+
+
+def cramers_v(counts: NDArray[np.float64]) -> float:
+    """Bias-corrected Cramér's V (Bergsma); 0 where a column has a single value.
+
+    >>> cramers_v(np.array([[50.0, 0.0], [0.0, 50.0]])), cramers_v(np.array([[25.0, 25.0], [25.0, 25.0]]))
+    (1.0, 0.0)
+    """
+    counts = counts[counts.sum(1) > 0][:, counts.sum(0) > 0]
+    total, (rows, columns) = float(counts.sum()), counts.shape
+    if total < 2 or min(rows, columns) < 2:
+        return 0.0
+    expected = np.outer(counts.sum(1), counts.sum(0)) / total
+    phi = float(((counts - expected) ** 2 / expected).sum()) / total
+    phi = max(0.0, phi - (rows - 1) * (columns - 1) / (total - 1))
+    rows_, columns_ = rows - (rows - 1) ** 2 / (total - 1), columns - (columns - 1) ** 2 / (total - 1)
+    return float(min(1.0, np.sqrt(phi / max(min(rows_ - 1, columns_ - 1), 1e-9))))
+
+
+# -- Scores on a reference scale: between two halves of the real table and independent columns.
+
+
+REPORTED: dict[str, dict[str, Any]] = {
+    "workload": {"most": 150},
+    "pmse": {"rows": 10_000, "cross_validated": False},
+    "pmse_ratio": {"rows": 10_000, "cross_validated": False},
+    "specks": {"rows": 10_000, "cross_validated": False},
+    "ml_efficacy": {"rows": 10_000},
+}
+"""A report computes every metric three times, so the slow ones take fewer rows than `evaluate` does, and no folds."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A score with its references.
+
+    Attributes:
+        metric: the metric.
+        score: the stand-in's score.
+        halves: the score of one half of the real table against the other.
+        independent: the score of the real table with every column shuffled by itself.
+    """
+
+    metric: Metric
+    score: Score
+    halves: Score
+    independent: Score
+
+
+def placed_scores(
+    real: Rows,
+    standin: Rows,
+    schema: Schema,
+    *,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> list[Placed]:
+    """All metrics that can run, each three times.
+
+    **Privacy.** Scores are made of real rows: for the custodian only.
+    """
+    given = {name: dict(values) for name, values in (settings or {}).items()}
+    names = choose_metrics(None, given)
+    for name in names:
+        given[name] = REPORTED.get(name, {}) | given.get(name, {})
+    rng = np.random.default_rng([seed, 2])
+    one, other = real.split(rng)
+    tables = {"stand-in": (real, standin), "halves": (one, other), "independent": (real, shuffled(real, rng))}
+    columns = []
+    for place, (word, (left, right)) in enumerate(tables.items()):
+
+        def told(step: Step, place: int = place, word: str = word) -> None:
+            progress(replace(step, fraction=(place + (step.fraction or 0)) / 3, detail=f"{step.detail} ({word})"))
+
+        columns.append(measure(left, right, schema, names, given, seed=seed, progress=told))
+    return [Placed(metric_named(name), *row) for name, *row in zip(names, *columns, strict=True)]
+
+
+def shuffled(real: Rows, rng: np.random.Generator) -> Rows:
+    """The real table with every column shuffled by itself: exact one-way tables and no association."""
+    codes: dict[str, NDArray[Any]] = {}
+    units = dict(real.units)
+    for column in real.schema.coded:
+        order = rng.permutation(real.rows)
+        codes |= {part: real.codes[part][order] for part in column.parts}
+        if column.name in units:
+            units[column.name] = units[column.name][order]
+    return replace(real, codes=codes, units=units)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique
 from understudy.metric.tables import Rows
 from understudy.release import Release
-from understudy.release.rare import members_of
+from understudy.release.rows import members_of
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.labels import code_labels
 

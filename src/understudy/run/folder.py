@@ -156,7 +156,7 @@ class _Folder:
             if self.release.exists():
                 interrupt.add_note(f"{self.release} is made; run the same again for what is missing, at no cost.")
             raise
-        from understudy.release.facts import facts
+        from understudy.release.release import facts
 
         return Outcome(status, self._summary(self.file.dataset, facts(release)))
 
@@ -229,7 +229,7 @@ class _Folder:
 
     def _write_outputs(self, release: Release, progress: Progress) -> None:
         from understudy.page import write_page
-        from understudy.release.write import write_rows
+        from understudy.sink.files import write_rows
 
         for path in self.rows:
             if self.file.rehearsal or not path.exists():

@@ -40,8 +40,8 @@ from understudy.page import check_space
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parsed_share
 from understudy.release import Release
-from understudy.release.artefact import Frame
-from understudy.release.facts import facts
+from understudy.release.frames import Frame
+from understudy.release.release import facts
 from understudy.run.checks import (
     check_memory,
     check_noise,

@@ -18,10 +18,8 @@ import pytest
 
 import understudy as us
 from understudy.bundle import FORMATS, make_bundle
-from understudy.bundle.codebook import codebook_csv, described
-from understudy.bundle.formulas import guard_table, guarded, is_formula
-from understudy.bundle.office import safe_names
-from understudy.bundle.package import table_schema
+from understudy.bundle.codebook import codebook_csv, described, table_schema
+from understudy.bundle.rows import guard_table, guarded, is_formula, safe_names
 from understudy.errors import OutputError, SettingError
 
 from .conftest import people

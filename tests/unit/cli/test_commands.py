@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import understudy as us
-from understudy.cli import app, demo, guard, main, run
+from understudy.cli import app, demo, main, run
+from understudy.cli import console as guard
 from understudy.cli import ledger as ledger_commands
 from understudy.ledger import Grant
 from understudy.mechanism.independent import Independent
@@ -215,7 +216,7 @@ def test_rows_that_cannot_be_written_leave_nothing_behind(folder, call, release,
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("understudy.release.write._Csv.write", full)
+    monkeypatch.setattr("understudy.sink.files._Csv.write", full)
     before = sorted(folder.iterdir())
     code, _, err = call("sample", release, "-o", folder / "rows.csv")
     assert code == 8

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 
 import understudy as us
 from understudy.cli import app, console
-from understudy.cli.console import printable, progress_shown
-from understudy.cli.guard import Guarded
+from understudy.cli.console import Guarded, printable, progress_shown
 from understudy.progress import Step
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[red]\r\x7f\u2066\u2028"

@@ -13,7 +13,7 @@ import understudy as us
 from understudy.bundle import make_bundle
 from understudy.cli import app
 from understudy.errors import SettingError
-from understudy.release.conditions import conditions, parsed
+from understudy.release.answer import conditions, parsed
 from understudy.testing import insecure
 
 SCHEMA = us.Schema.from_dict(

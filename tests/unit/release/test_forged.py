@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 import understudy as us
 from understudy.bundle import make_bundle
 from understudy.cli import app
-from understudy.cli.guard import OUR_FAULT
+from understudy.cli.console import OUR_FAULT
 from understudy.errors import ReleaseError, UnderstudyError
 from understudy.gate.randomness import insecure
 from understudy.release.archive import read_archive
-from understudy.release.facts import facts
+from understudy.release.release import facts
 from understudy.report import public_report
 
 FIELDS = [

@@ -7,7 +7,7 @@ import pytest
 
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
-from understudy.release.rare import merged_values, undo_merging
+from understudy.release.rows import merged_values, undo_merging
 from understudy.schema import Recoding, Schema
 
 SCHEMA = Schema.from_dict(

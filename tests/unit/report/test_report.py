@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import understudy as us
-from understudy.bundle.readme import readme
+from understudy.bundle.make import readme
 from understudy.cli import app
 from understudy.report import custodian_report, public_report
-from understudy.report.associations import cramers_v
+from understudy.report.page import cramers_v
 from understudy.report.public import CAUTION, measured_tables, weak_values
 from understudy.report.svg import Bar, distribution, heatmap, shade
 from understudy.schema.kinds.categorical import Categorical

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.cli.schema_report import words
+from understudy.cli.schema import words
 from understudy.schema import Schema
 from understudy.schema.check import check
 

@@ -15,8 +15,8 @@ from understudy.errors import OutputError, SettingError
 from understudy.gate.randomness import insecure
 from understudy.progress import Step
 from understudy.release import rows as making
-from understudy.release.write import write_chunks, write_rows, written_file
 from understudy.schema import Dialect, Schema
+from understudy.sink.files import write_chunks, write_rows, written_file
 from understudy.source import read_table
 
 SCHEMA = Schema.from_dict(

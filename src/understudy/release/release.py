@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,20 +21,24 @@ from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
 from understudy.notice import ManyRows
 from understudy.quality import Quality
-from understudy.release.answer import Answer, answer, check_confidence, rows_known
-from understudy.release.archive import read_archive, write_archive
-from understudy.release.evidence import asked_about, evidence_of
-from understudy.release.pack import measurement_data, measurement_from, pack, unpack
-from understudy.release.rare import merged_values
-from understudy.release.replicates import replicates
-from understudy.release.rows import Maker, check_size
-from understudy.release.spark import framed, write_table
-from understudy.release.structure import check_page, check_parts
+from understudy.release.answer import Answer, answer, asked_about, check_confidence, evidence_of, rows_known
+from understudy.release.archive import (
+    check_page,
+    check_parts,
+    measurement_data,
+    measurement_from,
+    pack,
+    read_archive,
+    unpack,
+    write_archive,
+)
+from understudy.release.frames import Frame, convert_rows
 from understudy.schema import Recoding, Schema
 
-_MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
+if TYPE_CHECKING:
+    from understudy.release.rows import Maker
 
-Frame = Literal["arrow", "pandas", "polars", "spark"]
+_MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -144,9 +148,11 @@ class Release:
         """
         if as_ not in (None, "arrow", "pandas", "polars", "spark"):
             raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas', 'polars' or 'spark'")
+        from understudy.release.rows import check_size
+
         maker, rows, seed = self._maker(rows, seed, where, rare, as_written)
         check_size(rows, len(self.schema.columns))
-        return framed(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
+        return convert_rows(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
 
     def stream(
         self,
@@ -172,35 +178,9 @@ class Release:
             raise SettingError(f"{rows} rows are too many to write; say how many are wanted (rows=, -n)")
         return rows, maker.chunks(rows, seed)
 
-    def write_spark(
-        self, session: Any, table: str, *, rows: int | None = None, overwrite: bool = False, **sampled: Any
-    ) -> int:
-        """Write synthetic rows to a new table of Spark, with their types, without holding all of them.
-
-        The table appears when all rows are in it; what fails or is interrupted leaves nothing behind. It has the
-        session's default format.
-
-        Args:
-            session: the Spark session.
-            table: the table's name, such as "clinic.visits_standin".
-            rows: how many; by default as `sample`.
-            overwrite: replace a table of that name.
-            sampled: `seed`, `rare`, `where` and `as_written`, as in `stream`.
-
-        Returns:
-            How many rows were written.
-
-        **Privacy.** Post-processing: costs nothing.
-
-        Raises:
-            OutputError: when the table is there already, or cannot be written.
-            SettingError: as `sample`.
-        """
-        count, chunks = self.stream(rows, **sampled)
-        write_table(session, table, chunks, overwrite=overwrite)
-        return count
-
     def _maker(self, rows: Any, seed: Any, where: Any, rare: Any, as_written: bool) -> tuple[Maker, int, int | None]:
+        from understudy.release.rows import Maker
+
         layout = self.schema.layout_of_file() if as_written else self.layout
         maker = Maker(self, where=where, rare=rare, layout=layout)
         if rows is not None and where is None:
@@ -220,6 +200,8 @@ class Release:
     @property
     def merged(self) -> dict[str, list[Any]]:
         """By column, the values that too few rows had to be told apart; see `rare` in `sample`."""
+        from understudy.release.rows import merged_values
+
         return merged_values(self.recoding, self.schema)
 
     @property
@@ -291,6 +273,8 @@ class Release:
         Raises:
             SettingError: for a release that does not say how its model was made.
         """
+        from understudy.release.replicates import replicates
+
         return list(replicates(self, count, rows=rows, seed=seed))
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
@@ -361,3 +345,22 @@ class Release:
         )
         check_parts(release.measurements, release.rounds, release.model, evidence_of(release))
         return release
+
+
+def facts(release: Release) -> dict[str, Any]:
+    """Plain data about a release; public facts only."""
+    receipt = release.receipt
+    return {
+        "mechanism": release.mechanism,
+        "guarantee": receipt.guarantee(),
+        "epsilon": receipt.epsilon,
+        "delta": receipt.delta,
+        "rho": receipt.rho,
+        "insecure": receipt.insecure,
+        "rehearsal": receipt.rehearsal,
+        "default_rows": release.default_rows,
+        "columns": list(release.schema.domain),
+        "measurements": len(release.measurements),
+        "charges": len(receipt.charges),
+        "quality": None if release.quality is None else release.quality.told(),
+    }

@@ -16,7 +16,7 @@ from understudy.progress import Progress, Step, silent
 from understudy.schema import Dialect
 
 if TYPE_CHECKING:
-    from understudy.release.artefact import Release
+    from understudy.release.release import Release
 
 
 class Sink(Protocol):

@@ -15,7 +15,7 @@ from understudy.errors import InputError, OutputError, ReleaseError, SettingErro
 from understudy.gate.randomness import insecure
 from understudy.model.fit import Fit, Generator
 from understudy.model.product import ProductModel
-from understudy.release.pack import pack, unpack
+from understudy.release.archive import pack, unpack
 from understudy.schema import Recoding, Schema
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})

@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.bounds.tails import Law, Noise, subgaussian_l1
 from understudy.domain import Clique, Domain
 from understudy.measurement import Measurement, weighted_mean
 from understudy.model.protocol import Model
@@ -273,3 +273,256 @@ def _error_of_choice(before: Model, measurement: Measurement, doubt: float) -> f
     if measurement.noise != "gaussian" or doubt <= 0:
         return math.inf
     return seen + measurement.sigma * math.sqrt(-2 * n * math.log(doubt)) + _UNIT * n
+
+
+# -- Intervals for counts: what every measurement says about a count, and what selections add.
+
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where a true count lies.
+
+    Attributes:
+        low: at least this many rows.
+        high: at most this many; infinity where nothing is known.
+        source: "measured" (a measured clique has all columns of the query), "selected" (a selection preferred another
+            clique), "contained" (only parts of the query were measured: the count is at most theirs) or "unknown".
+    """
+
+    low: float
+    high: float
+    source: Literal["measured", "selected", "contained", "unknown"]
+
+
+def count_interval(
+    evidence: Evidence, inner: Mapping[str, Mask], outer: Mapping[str, Mask], *, confidence: float = 0.95
+) -> Interval:
+    """An interval for the number of rows whose code is in the set of each column.
+
+    A condition may cut through a code (part of a bin, one of several merged codes): the true count then lies between
+    those of the codes that are wholly inside and of those that are touched.
+
+    **Guarantees.** It holds with probability `confidence` over the mechanism's noise, whatever the rows.
+
+    Args:
+        evidence: what was released.
+        inner: by column, which declared codes are wholly inside the condition.
+        outer: by column, which declared codes are touched by it.
+        confidence: between 0 and 1.
+    """
+    doubt = 1 - confidence
+    same = all(np.array_equal(inner[column], outer[column]) for column in inner)
+    low, high = (0.0, math.inf) if evidence.rows is None else (0.0, float(evidence.rows))
+    source: Literal["measured", "selected", "contained", "unknown"] = "unknown"
+    for stage in evidence.stages:
+        part = doubt * stage.part / len(stage.measurements)
+        for measurement in stage.measurements:
+            covers = set(inner) <= set(measurement.clique)
+            found = _sides(evidence, measurement, inner, outer, part if same or not covers else part / 2)
+            if found is None:
+                continue
+            high = min(high, found[1])
+            low = max(low, found[0]) if covers else low
+            source = "measured" if covers else "contained" if source == "unknown" else source
+    found_so_far = Interval(min(low, high), high, source if math.isfinite(high) else "unknown")
+    return found_so_far if source == "measured" else _with_selection(evidence, inner, outer, found_so_far, confidence)
+
+
+def _sides(
+    evidence: Evidence, measurement: Measurement, inner: Mapping[str, Mask], outer: Mapping[str, Mask], doubt: float
+) -> tuple[float, float] | None:
+    """The ends of the interval by one measurement, of the part of the query that it has."""
+    apart = bool(inner) and not set(inner) & set(measurement.clique)
+    if measurement.query is not None or doubt <= 0 or apart:
+        return None
+    low = _sum(evidence, measurement, inner, doubt, whole=True)
+    high = _sum(evidence, measurement, outer, doubt, whole=False)
+    return None if low is None or high is None else (low[0] - low[1], high[0] + high[1])
+
+
+def _sum(
+    evidence: Evidence, measurement: Measurement, masks: Mapping[str, Mask], doubt: float, *, whole: bool
+) -> tuple[float, float] | None:
+    """The noisy count of the query's cells, and how far noise can have moved it; None where that is not known."""
+    codes = codes_of(evidence, measurement)
+    axes = [_axis(evidence, column, len(places), masks, whole=whole) for column, places in codes.items()]
+    cells = math.prod(map(len, axes))
+    if cells == 0:
+        return 0.0, 0.0
+    table = measurement.values.reshape([len(places) for places in codes.values()])
+    value = float(table[np.ix_(*axes)].sum())
+    law = Law.of(measurement.noise, measurement.sigma, cells)
+    if law is not None:
+        return value, law.either_side(doubt)
+    if measurement.noise != "gaussian":
+        return None
+    return value, measurement.sigma * math.sqrt(2 * cells * math.log(2 / doubt))
+
+
+def _axis(evidence: Evidence, column: str, size: int, masks: Mapping[str, Mask], *, whole: bool) -> NDArray[np.intp]:
+    """The codes of one column to sum over: all of a column that the query does not have."""
+    if column not in masks:
+        return np.arange(size)
+    mask = masks[column]
+    return np.flatnonzero(mask if len(mask) == size else grouped(evidence, column, mask, whole=whole))
+
+
+def grouped(evidence: Evidence, column: str, mask: Mask, *, whole: bool) -> Mask:
+    """Which merged codes are wholly inside a set of declared codes, or touched by it."""
+    merged = evidence.merged.get(column)
+    if merged is None:
+        return mask
+    size = evidence.model.domain[column]
+    inside = np.bincount(merged, weights=mask, minlength=size)
+    result: Mask = inside == np.bincount(merged, minlength=size) if whole else inside > 0
+    return result
+
+
+def _with_selection(
+    evidence: Evidence, inner: Mapping[str, Mask], outer: Mapping[str, Mask], sofar: Interval, confidence: float
+) -> Interval:
+    """The interval together with what selections say: a subset of cells errs by no more than the whole table.
+
+    Where the model has the true number of rows, what is too much in some cells is missing in others: half of it.
+    """
+    names = {evidence.model.domain.canonical(inner)} & {clique for clique, _ in evidence.cliques}
+    if not names:
+        return sofar
+    clique = names.pop()
+    bound = marginal_bounds(evidence, [clique], confidence=confidence)[0]
+    if bound.bound is None or bound.source != "selected":
+        return sofar
+    reach = bound.bound / 2 if evidence.rows is not None else bound.bound
+    table = evidence.model.project(clique)
+    ends = []
+    for masks, whole in ((inner, True), (outer, False)):
+        axes = [np.flatnonzero(grouped(evidence, column, masks[column], whole=whole)) for column in clique]
+        ends.append(float(table[np.ix_(*axes)].sum()))
+    low, high = max(sofar.low, ends[0] - reach), min(sofar.high, ends[1] + reach)
+    return Interval(min(low, high), high, "selected" if high < sofar.high or low > sofar.low else sofar.source)
+
+
+# -- The law of the noise: exact laws of sums of integer noise, and bounds of its L1 norm.
+#
+# The discrete Gaussian is sub-Gaussian with its parameter as proxy, E exp(t X) <= exp(t^2 sigma^2 / 2) for every real t
+# (Canonne, Kamath and Steinke 2020), hence so are weighted sums of independent draws, with the weighted sum of squares.
+# `subgaussian_l1` uses nothing else. Where one measurement is summed to fewer cells, the law of each sum is known
+# exactly (`Law`), for the discrete Laplace as well.
+
+
+Noise: TypeAlias = Literal["gaussian", "laplace"]
+
+_FURTHEST = 1 << 21
+_DUST = 1e-12  # mass of the furthest tail that a law leaves out; every use adds it back
+_BINS = 4000
+
+
+def subgaussian_l1(cells: int, variance: float, doubt: float) -> float:
+    """What the L1 norm of a sub-Gaussian vector passes with probability at most `doubt`.
+
+    Two bounds that both hold, the smaller: ||x||_1 = max over 2^n sign vectors s of <s, x>, each of which is
+    sub-Gaussian with n times the variance, gives sqrt(2 n (n log 2 + log 1/doubt)), no more than Theorem 3's; and
+    ||x||_1 <= sqrt(n) ||x||_2 with the tail of Hsu, Kakade and Zhang (2012), ||x||_2^2 <= n + 2 sqrt(n u) + 2 u for
+    u = log 1/doubt, is smaller for many cells.
+
+    Args:
+        cells: n, the length of the vector.
+        variance: the proxy: E exp(<a, x>) <= exp(||a||^2 variance / 2) for every a.
+        doubt: the probability that it is passed.
+    """
+    u = -math.log(doubt)
+    signs = 2 * cells * (cells * math.log(2) + u)
+    lengths = cells * (cells + 2 * math.sqrt(cells * u) + 2 * u)
+    return math.sqrt(variance * min(signs, lengths))
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """The law of a sum of independent integer noise.
+
+    Attributes:
+        deviation: its standard deviation (for the discrete Gaussian an upper bound).
+        mass: the probability of |sum| = 0, 1, 2, ...; what lies beyond the array has probability at most `_DUST`.
+    """
+
+    deviation: float
+    mass: NDArray[np.float64]
+
+    @staticmethod
+    def of(noise: Noise, sigma: float, terms: int) -> Law | None:
+        """The law of a sum of so many draws; None where it reaches too far to be written down.
+
+        Args:
+            noise: the law of each draw.
+            sigma: as in a measurement: the discrete Gaussian's parameter, the discrete Laplace's standard deviation.
+            terms: how many draws are summed.
+
+        >>> law = Law.of("gaussian", 10.0, 4)
+        >>> law.either_side(0.05), law.one_side(0.05)
+        (39.0, 33.0)
+        """
+        return _law(noise, float(sigma), int(terms))
+
+    def either_side(self, doubt: float) -> float:
+        """The smallest whole number that |sum| passes with probability at most `doubt`."""
+        return self._smallest(doubt - _DUST)
+
+    def one_side(self, doubt: float) -> float:
+        """The smallest whole number that the sum passes with probability at most `doubt`; it is symmetric."""
+        return self._smallest(2 * (doubt - _DUST))
+
+    def l1(self, cells: int, doubt: float) -> float:
+        """What the sum of |sum| over so many independent cells passes with probability at most `doubt` (Chernoff).
+
+        P(sum of |x_j| >= a) <= exp(-t a) E[exp(t |x|)]^n for every t > 0; magnitudes are rounded up to bins first, and
+        the furthest tail of each cell is paid for by a union bound.
+        """
+        left = doubt - cells * _DUST
+        if left <= 0:
+            return math.inf
+        if cells == 1:
+            return self.either_side(doubt)
+        magnitudes, mass = self._coarse()
+        rates = np.geomspace(1e-3, 3.0, 60) / self.deviation
+        moments = np.array([math.log(float(mass @ np.exp(rate * magnitudes))) for rate in rates])
+        return float(np.min((cells * moments - math.log(left)) / rates))
+
+    def _smallest(self, doubt: float) -> float:
+        if doubt <= 0:
+            return math.inf
+        beyond = np.cumsum(self.mass[::-1])[::-1]  # P(|sum| >= k), without the dust
+        inside = np.flatnonzero(np.append(beyond[1:], 0.0) <= doubt)
+        return float(inside[0]) if len(inside) else math.inf
+
+    def _coarse(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        width = max(1, -(-len(self.mass) // _BINS))
+        edges = np.arange(0, len(self.mass), width)
+        return np.minimum(edges + width - 1, len(self.mass) - 1).astype(float), np.add.reduceat(self.mass, edges)
+
+
+@lru_cache(maxsize=4096)
+def _law(noise: Noise, sigma: float, terms: int) -> Law | None:
+    deviation = sigma * math.sqrt(terms)
+    reach = int(9.5 * deviation if noise == "gaussian" else 42 * max(deviation, 2 * sigma)) + 2
+    if 2 * reach + 1 > _FURTHEST:
+        return None
+    size = 1 << (2 * reach).bit_length()
+    places = np.minimum(np.arange(size), size - np.arange(size)).astype(float)
+    one = np.exp(-((places / sigma) ** 2) / 2) if noise == "gaussian" else np.exp(places * math.log(_ratio(sigma)))
+    one /= one.sum()
+    summed = one if terms == 1 else np.fft.irfft(np.fft.rfft(one) ** terms, size)
+    mass = np.maximum(summed[: reach + 1], 0.0)
+    mass[1:] *= 2
+    beyond = np.cumsum(mass[::-1])[::-1]
+    kept = mass[: max(1, int(np.count_nonzero(beyond > _DUST / 2)))].copy()
+    kept.flags.writeable = False
+    return Law(deviation, kept)
+
+
+def _ratio(sigma: float) -> float:
+    """The q of the discrete Laplace with mass proportional to q^|k|, from its variance 2 q / (1 - q)^2."""
+    variance = sigma * sigma
+    return variance / (1 + variance + math.sqrt(1 + 2 * variance))

@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from understudy.errors import OutputError, SettingError
-from understudy.release.write import Opened, in_our_words
+from understudy.sink.files import Opened, in_our_words
 from understudy.source.sql.errors import engine
 from understudy.source.sql.place import database
 
