@@ -109,8 +109,8 @@ def marginal_bounds(
     tables = evidence.model.project_many(wanted)
     ways = len(wanted) if simultaneous else 1
     doubt = 1.0 - confidence
-    selected = dict(_selected(evidence, wanted, tables, doubt))
-    return [_smallest(evidence, r, tables[r].reshape(-1), selected.get(r), confidence, ways) for r in wanted]
+    selected = dict(_bound_by_selections(evidence, wanted, tables, doubt))
+    return [_choose_bound(evidence, r, tables[r].reshape(-1), selected.get(r), confidence, ways) for r in wanted]
 
 
 def weighted_average(
@@ -120,17 +120,17 @@ def weighted_average(
 
     None when no measured clique contains this one. Exact for measurements of one stage.
     """
-    found = [(table, many * m.sigma**2) for m in measurements for table, many in _about(evidence, m, clique)]
+    found = [(table, many * m.sigma**2) for m in measurements for table, many in _sum_to_clique(evidence, m, clique)]
     if not found:
         return None
     mean, precision = weighted_mean((table, 1 / variance) for table, variance in found)
     return mean, 1 / precision
 
 
-def _smallest(
+def _choose_bound(
     evidence: Evidence, clique: Clique, table: Vector, selected: float | None, confidence: float, ways: int
 ) -> Bound:
-    measured = _measured(evidence, clique, table, 1 - confidence, ways)
+    measured = _bound_by_measurements(evidence, clique, table, 1 - confidence, ways)
     found: list[tuple[float, Literal["measured", "selected", "unknown"]]] = []
     found += [] if measured is None else [(measured, "measured")]
     found += [] if selected is None else [(selected, "selected")]
@@ -148,7 +148,7 @@ def _smallest(
     )
 
 
-def _measured(evidence: Evidence, clique: Clique, table: Vector, doubt: float, ways: int) -> float | None:
+def _bound_by_measurements(evidence: Evidence, clique: Clique, table: Vector, doubt: float, ways: int) -> float | None:
     """Corollary 1, for the stage where it is smallest; None when no measured clique contains this one."""
     bounds = []
     for stage in evidence.stages:
@@ -156,39 +156,39 @@ def _measured(evidence: Evidence, clique: Clique, table: Vector, doubt: float, w
         if mean is not None:
             part = doubt * stage.part / ways
             apart = float(np.abs(mean[0] - table).sum())
-            bounds.append(apart + _reach(evidence, stage.measurements, clique, mean[1], part))
+            bounds.append(apart + _bound_noise(evidence, stage.measurements, clique, mean[1], part))
     return min(bounds, default=None)
 
 
-def _reach(
+def _bound_noise(
     evidence: Evidence, measurements: Sequence[Measurement], clique: Clique, variance: Vector, doubt: float
 ) -> float:
     """Theorem 3: how far the stage's estimate is from the truth; for one measurement by the exact law of its noise."""
     if doubt <= 0:
         return math.inf
-    about = [(m, many) for m in measurements for _, many in _about(evidence, m, clique)]
+    about = [(m, many) for m in measurements for _, many in _sum_to_clique(evidence, m, clique)]
     laws: set[Noise] = {m.noise for m, _ in about}
     # of the scaled noise z, every cell with variance 1: ||x||_1 <= ||sd||_2 ||z||_2 covers unequal cells
     even = float(variance.mean())
     general = subgaussian_l1(len(variance), even, doubt) if laws == {"gaussian"} else math.inf
     if len(about) > 1 or np.ptp(about[0][1]) > 0:
-        return _lengths(variance, doubt) if laws == {"gaussian"} else math.inf
+        return _bound_unequal_noise(variance, doubt) if laws == {"gaussian"} else math.inf
     law = Law.of(about[0][0].noise, about[0][0].sigma, int(about[0][1][0]))
     return general if law is None else min(general, law.l1(len(variance), doubt))
 
 
-def _lengths(variance: Vector, doubt: float) -> float:
+def _bound_unequal_noise(variance: Vector, doubt: float) -> float:
     if np.ptp(variance) <= 1e-12 * variance.max():
         return subgaussian_l1(len(variance), float(variance[0]), doubt)
     u, n = -math.log(doubt), len(variance)
     return math.sqrt(float(variance.sum()) * (n + 2 * math.sqrt(n * u) + 2 * u))
 
 
-def _about(evidence: Evidence, measurement: Measurement, clique: Clique) -> Iterator[tuple[Vector, Vector]]:
+def _sum_to_clique(evidence: Evidence, measurement: Measurement, clique: Clique) -> Iterator[tuple[Vector, Vector]]:
     """A measurement summed to a clique of merged codes, and how many measured cells went into each; or nothing."""
     if measurement.query is not None or not set(clique) <= set(measurement.clique):
         return
-    codes = codes_of(evidence, measurement)
+    codes = find_codes(evidence, measurement)
     target = np.zeros((), dtype=np.int64)
     for column, places in codes.items():
         if column in clique:
@@ -204,7 +204,7 @@ def _about(evidence: Evidence, measurement: Measurement, clique: Clique) -> Iter
     yield tuple(t.reshape(shape).transpose(order).reshape(-1) for t in (for_sum, for_many))  # type: ignore[misc]
 
 
-def codes_of(evidence: Evidence, measurement: Measurement) -> dict[str, NDArray[np.int64]]:
+def find_codes(evidence: Evidence, measurement: Measurement) -> dict[str, NDArray[np.int64]]:
     """By column of a measurement, the model's code of each of its codes: it was made before or after merging."""
     before = len(measurement.values) == evidence.declared.cells(measurement.clique)
     return {
@@ -215,7 +215,7 @@ def codes_of(evidence: Evidence, measurement: Measurement) -> dict[str, NDArray[
     }
 
 
-def _selected(
+def _bound_by_selections(
     evidence: Evidence, wanted: Sequence[Clique], tables: Mapping[Clique, Vector], doubt: float
 ) -> Iterator[tuple[Clique, float]]:
     """Corollary 2 for each clique that was a candidate, from the last round in which it was one.
@@ -230,36 +230,36 @@ def _selected(
         last = set(np.asarray(stage.round["last"]).tolist())
         mine = [r for r in wanted if places.get(names[r]) in last]
         if mine:
-            yield from _of_round(evidence, stage, mine, tables, doubt * stage.part)
+            yield from _bound_by_round(evidence, stage, mine, tables, doubt * stage.part)
 
 
-def _of_round(
+def _bound_by_round(
     evidence: Evidence, stage: Stage, wanted: Sequence[Clique], tables: Mapping[Clique, Vector], part: float
 ) -> Iterator[tuple[Clique, float]]:
     round_, measurement = stage.round or {}, stage.measurements[0]
     before = MODELS[round_["kind"]].from_arrays(evidence.model.domain, round_["model"])
-    error = _error_of_choice(before, measurement, part)
+    error = _bound_choice_error(before, measurement, part)
     weights = dict(evidence.cliques)
     chosen = evidence.model.domain.canonical(measurement.clique)
     per_row = 2 * float(round_["sensitivity"]) / float(round_["epsilon"])
     missed = per_row * (math.log(len(round_["candidates"])) - math.log(part))
-    score = weights[chosen] * (error - float(round_["offsets"][chosen_place(evidence, round_, chosen)]))
+    score = weights[chosen] * (error - float(round_["offsets"][find_candidate(evidence, round_, chosen)]))
     old = before.project_many(wanted)
     for clique in wanted:
         name = evidence.model.domain.canonical(clique)
         if weights[name] > 0:
-            offset = float(round_["offsets"][chosen_place(evidence, round_, name)])
+            offset = float(round_["offsets"][find_candidate(evidence, round_, name)])
             apart = float(np.abs(old[clique] - tables[clique]).sum()) + _UNIT * tables[clique].size
             yield clique, apart + offset + (score + missed) / weights[name]
 
 
-def chosen_place(evidence: Evidence, round_: Mapping[str, Any], clique: Clique) -> int:
+def find_candidate(evidence: Evidence, round_: Mapping[str, Any], clique: Clique) -> int:
     """Where a clique stands among the candidates of a round."""
     place = next(i for i, (name, _) in enumerate(evidence.cliques) if name == clique)
     return int(np.flatnonzero(np.asarray(round_["candidates"]) == place)[0])
 
 
-def _error_of_choice(before: Model, measurement: Measurement, doubt: float) -> float:
+def _bound_choice_error(before: Model, measurement: Measurement, doubt: float) -> float:
     """A bound of the chosen marginal's distance from the model before it was measured.
 
     With s the signs of M(D) - p, fixed before the noise x is drawn, ||y - p||_1 >= <s, y - p> = ||M(D) - p||_1 +
@@ -321,34 +321,38 @@ def count_interval(
         part = doubt * stage.part / len(stage.measurements)
         for measurement in stage.measurements:
             covers = set(inner) <= set(measurement.clique)
-            found = _sides(evidence, measurement, inner, outer, part if same or not covers else part / 2)
+            found = _bound_sides(evidence, measurement, inner, outer, part if same or not covers else part / 2)
             if found is None:
                 continue
             high = min(high, found[1])
             low = max(low, found[0]) if covers else low
             source = "measured" if covers else "contained" if source == "unknown" else source
     found_so_far = Interval(min(low, high), high, source if math.isfinite(high) else "unknown")
-    return found_so_far if source == "measured" else _with_selection(evidence, inner, outer, found_so_far, confidence)
+    return (
+        found_so_far
+        if source == "measured"
+        else _tighten_by_selection(evidence, inner, outer, found_so_far, confidence)
+    )
 
 
-def _sides(
+def _bound_sides(
     evidence: Evidence, measurement: Measurement, inner: Mapping[str, Mask], outer: Mapping[str, Mask], doubt: float
 ) -> tuple[float, float] | None:
     """The ends of the interval by one measurement, of the part of the query that it has."""
     apart = bool(inner) and not set(inner) & set(measurement.clique)
     if measurement.query is not None or doubt <= 0 or apart:
         return None
-    low = _sum(evidence, measurement, inner, doubt, whole=True)
-    high = _sum(evidence, measurement, outer, doubt, whole=False)
+    low = _sum_cells(evidence, measurement, inner, doubt, whole=True)
+    high = _sum_cells(evidence, measurement, outer, doubt, whole=False)
     return None if low is None or high is None else (low[0] - low[1], high[0] + high[1])
 
 
-def _sum(
+def _sum_cells(
     evidence: Evidence, measurement: Measurement, masks: Mapping[str, Mask], doubt: float, *, whole: bool
 ) -> tuple[float, float] | None:
     """The noisy count of the query's cells, and how far noise can have moved it; None where that is not known."""
-    codes = codes_of(evidence, measurement)
-    axes = [_axis(evidence, column, len(places), masks, whole=whole) for column, places in codes.items()]
+    codes = find_codes(evidence, measurement)
+    axes = [_select_codes(evidence, column, len(places), masks, whole=whole) for column, places in codes.items()]
     cells = math.prod(map(len, axes))
     if cells == 0:
         return 0.0, 0.0
@@ -362,15 +366,17 @@ def _sum(
     return value, measurement.sigma * math.sqrt(2 * cells * math.log(2 / doubt))
 
 
-def _axis(evidence: Evidence, column: str, size: int, masks: Mapping[str, Mask], *, whole: bool) -> NDArray[np.intp]:
+def _select_codes(
+    evidence: Evidence, column: str, size: int, masks: Mapping[str, Mask], *, whole: bool
+) -> NDArray[np.intp]:
     """The codes of one column to sum over: all of a column that the query does not have."""
     if column not in masks:
         return np.arange(size)
     mask = masks[column]
-    return np.flatnonzero(mask if len(mask) == size else grouped(evidence, column, mask, whole=whole))
+    return np.flatnonzero(mask if len(mask) == size else merge_mask(evidence, column, mask, whole=whole))
 
 
-def grouped(evidence: Evidence, column: str, mask: Mask, *, whole: bool) -> Mask:
+def merge_mask(evidence: Evidence, column: str, mask: Mask, *, whole: bool) -> Mask:
     """Which merged codes are wholly inside a set of declared codes, or touched by it."""
     merged = evidence.merged.get(column)
     if merged is None:
@@ -381,7 +387,7 @@ def grouped(evidence: Evidence, column: str, mask: Mask, *, whole: bool) -> Mask
     return result
 
 
-def _with_selection(
+def _tighten_by_selection(
     evidence: Evidence, inner: Mapping[str, Mask], outer: Mapping[str, Mask], sofar: Interval, confidence: float
 ) -> Interval:
     """The interval together with what selections say: a subset of cells errs by no more than the whole table.
@@ -399,7 +405,7 @@ def _with_selection(
     table = evidence.model.project(clique)
     ends = []
     for masks, whole in ((inner, True), (outer, False)):
-        axes = [np.flatnonzero(grouped(evidence, column, masks[column], whole=whole)) for column in clique]
+        axes = [np.flatnonzero(merge_mask(evidence, column, masks[column], whole=whole)) for column in clique]
         ends.append(float(table[np.ix_(*axes)].sum()))
     low, high = max(sofar.low, ends[0] - reach), min(sofar.high, ends[1] + reach)
     return Interval(min(low, high), high, "selected" if high < sofar.high or low > sofar.low else sofar.source)

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.bundle.rows import MARK, guarded
+from understudy.bundle.rows import MARK, guard_cell
 from understudy.errors import InputError
 from understudy.release import Release
-from understudy.report.public import CAUTION, measured_tables, on_axis
+from understudy.report.public import CAUTION, measured_tables, spread_on_axis
 from understudy.schema.kinds.categorical import Boolean, Categorical
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.column import Column, Constant, Identifier
@@ -34,7 +34,7 @@ _COLUMNS = ("column", "title", "type", "value", "label", "missing", "estimate", 
 
 
 @dataclass(frozen=True)
-class Line:
+class CodebookLine:
     """One value of a column.
 
     Attributes:
@@ -53,7 +53,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Described:
+class DescribedColumn:
     """A column as the codebook describes it.
 
     Attributes:
@@ -72,53 +72,55 @@ class Described:
     origin: str
     noise: float | None
     notes: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[CodebookLine, ...]
 
 
-def described(release: Release) -> list[Described]:
+def describe_columns(release: Release) -> list[DescribedColumn]:
     """Every column of the rows, in order."""
     noise = {table.clique[0]: table.sigma for table in measured_tables(release) if len(table.clique) == 1}
     coded = {column.name for column in release.schema.coded}
     return [
-        _coded(release, column, noise.get(column.name)) if isinstance(column, Coded) else _made(column)
+        _describe_coded(release, column, noise.get(column.name))
+        if isinstance(column, Coded)
+        else _describe_made(column)
         for column in release.schema.columns
         if column.name in coded or isinstance(column, Identifier | Constant)
     ]
 
 
-def codebook_csv(columns: Sequence[Described]) -> str:
+def codebook_csv(columns: Sequence[DescribedColumn]) -> str:
     """One line a value, with headings that `understudy schema import` understands."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for column in columns:
-        for line in column.lines or (Line("", "", "", None, "; ".join(column.notes)),):
+        for line in column.lines or (CodebookLine("", "", "", None, "; ".join(column.notes)),):
             cells = (column.name, column.title, column.type, line.value, line.label, line.missing)
-            numbers = (_rounded(line.estimate), "" if column.noise is None else f"{column.noise:.3g}")
-            writer.writerow([guarded(cell) for cell in (*cells, *numbers, line.remark, column.origin)])
+            numbers = (_round(line.estimate), "" if column.noise is None else f"{column.noise:.3g}")
+            writer.writerow([guard_cell(cell) for cell in (*cells, *numbers, line.remark, column.origin)])
     return text.getvalue()
 
 
-def codebook_html(release: Release, columns: Sequence[Described], rows: int) -> str:
+def codebook_html(release: Release, columns: Sequence[DescribedColumn], rows: int) -> str:
     """The same as one HTML page that works offline and on paper.
 
     Raises:
         InputError: when jinja2 is not installed.
     """
-    return rendered("codebook.html.j2", html=True, release=release, columns=columns, rows=rows, caution=CAUTION)
+    return render("codebook.html.j2", html=True, release=release, columns=columns, rows=rows, caution=CAUTION)
 
 
-def _coded(release: Release, column: Coded, noise: float | None) -> Described:
-    labels, groups = code_labels(column), _groups(release, column)
+def _describe_coded(release: Release, column: Coded, noise: float | None) -> DescribedColumn:
+    labels, groups = code_labels(column), _list_groups(release, column)
     counts = np.maximum(np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1), 0.0)
-    joined = on_axis(release, column)
+    joined = spread_on_axis(release, column)
     places = 0 if joined is None else column.ordinary
-    lines: dict[int, Line] = {}
+    lines: dict[int, CodebookLine] = {}
     for place, group in enumerate(groups):
         for code in group:
             estimate = float(counts[place]) if len(group) == 1 else None
             estimate = float(joined[code]) if joined is not None and code < places else estimate
-            lines[code] = _line(column, code, labels[code], estimate, noise)
+            lines[code] = _make_line(column, code, labels[code], estimate, noise)
     merged = [group for group in groups if len(group) > 1 and group[0] >= places]
     notes = [
         f"{len(group)} values were too rare to tell apart: together about {counts[groups.index(group)]:,.0f} rows"
@@ -127,10 +129,10 @@ def _coded(release: Release, column: Coded, noise: float | None) -> Described:
     notes += (
         [] if joined is None else ["beside other columns, neighbouring ranges with few rows are told apart less well"]
     )
-    notes += ["values are drawn evenly inside each range"] * (isinstance(column, Measured) and _binned(column))
+    notes += ["values are drawn evenly inside each range"] * (isinstance(column, Measured) and _has_ranges(column))
     notes += [] if noise is not None else ["not measured by itself: its counts follow from tables with other columns"]
-    kept = [lines[code] for code in sorted(lines) if not _unseen(column, code, lines[code])]
-    return Described(
+    kept = [lines[code] for code in sorted(lines) if not _is_unseen(column, code, lines[code])]
+    return DescribedColumn(
         column.name,
         column.title or column.description or "",
         _type(column),
@@ -141,39 +143,39 @@ def _coded(release: Release, column: Coded, noise: float | None) -> Described:
     )
 
 
-def _made(column: Column) -> Described:
+def _describe_made(column: Column) -> DescribedColumn:
     words = "fresh keys, one for each row; they mean nothing" if isinstance(column, Identifier) else "a constant"
-    return Described(
+    return DescribedColumn(
         column.name, column.title or column.description or "", column.kind, ORIGINS[column.origin], None, (words,), ()
     )
 
 
-def _groups(release: Release, column: Coded) -> list[list[int]]:
+def _list_groups(release: Release, column: Coded) -> list[list[int]]:
     if column.name in release.recoding.columns:
         return [[int(code) for code in group] for group in release.recoding.merged(column.name)]
     return [[code] for code in range(column.size)]
 
 
-def _line(column: Coded, code: int, label: str, estimate: float | None, noise: float | None) -> Line:
+def _make_line(column: Coded, code: int, label: str, estimate: float | None, noise: float | None) -> CodebookLine:
     remark = ""
     if estimate is None:
         remark = "too rare to tell apart"
     elif noise is not None and estimate < CAUTION * noise:
         remark = "mostly noise: do not analyse alone"
     if code < column.ordinary:
-        value, meaning = _value(column, code, label)
-        return Line(value, meaning, "", estimate, remark)
+        value, meaning = _describe_value(column, code, label)
+        return CodebookLine(value, meaning, "", estimate, remark)
     if code < column.ordinary + len(column.reasons):
         reason = column.reasons[code - column.ordinary]
         tokens = [token for token, why in column.missing.items() if why == reason]
-        return Line(tokens[0], "", reason, estimate, remark)
+        return CodebookLine(tokens[0], "", reason, estimate, remark)
     if code == column.null_code:
-        return Line("", "", "missing", estimate, remark)
+        return CodebookLine("", "", "missing", estimate, remark)
     other = column.other if isinstance(column, Categorical) and column.type == "string" else ""
-    return Line(other, "any value that is not listed", "", estimate, remark)
+    return CodebookLine(other, "any value that is not listed", "", estimate, remark)
 
 
-def _value(column: Coded, code: int, label: str) -> tuple[str, str]:
+def _describe_value(column: Coded, code: int, label: str) -> tuple[str, str]:
     """What the files hold for an ordinary code, and what it means."""
     if isinstance(column, Categorical):
         value = str(column.values[code])
@@ -183,12 +185,12 @@ def _value(column: Coded, code: int, label: str) -> tuple[str, str]:
     return label.replace(",", "") if " to " in label else label, ""
 
 
-def _unseen(column: Coded, code: int, line: Line) -> bool:
+def _is_unseen(column: Coded, code: int, line: CodebookLine) -> bool:
     """The code of unknown values is left out where the model has next to none of them."""
     return code >= column.ordinary and line.estimate is not None and line.estimate < 0.5 and line.missing == ""
 
 
-def _binned(column: Measured) -> bool:
+def _has_ranges(column: Measured) -> bool:
     sizes: NDArray[Any] = np.asarray(column.axis.upper) - np.asarray(column.axis.lower)
     return bool((sizes > (column.axis.grain or 0)).any())
 
@@ -197,7 +199,7 @@ def _type(column: Coded) -> str:
     return getattr(column, "type", column.kind) if column.kind == "categorical" else column.kind
 
 
-def _rounded(estimate: float | None) -> str:
+def _round(estimate: float | None) -> str:
     return "" if estimate is None else f"{estimate:.0f}"
 
 
@@ -219,17 +221,18 @@ def data_package(release: Release, files: Sequence[Path], rows: int, *, mark: bo
         "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
         "name": _slug(title),
         "title": title,
-        "description": "Synthetic rows, made with differential privacy. No row is a person. " + _promise(release),
-        "resources": [_resource(release, path, rows, mark=mark) for path in files],
+        "description": "Synthetic rows, made with differential privacy. No row is a person. "
+        + _state_guarantee(release),
+        "resources": [_describe_resource(release, path, rows, mark=mark) for path in files],
         "understudy": {"guarantee": release.receipt.guarantee(), "mechanism": release.mechanism},
     }
 
 
-def _promise(release: Release) -> str:
+def _state_guarantee(release: Release) -> str:
     return f"Guarantee: {release.receipt.guarantee()}."
 
 
-def _resource(release: Release, path: Path, rows: int, *, mark: bool) -> dict[str, Any]:
+def _describe_resource(release: Release, path: Path, rows: int, *, mark: bool) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "name": "rows" if path.suffix == ".csv" else f"rows-{path.suffix[1:]}",
         "path": path.name,
@@ -251,7 +254,7 @@ def _resource(release: Release, path: Path, rows: int, *, mark: bool) -> dict[st
 
 def table_schema(release: Release, *, mark: bool) -> dict[str, Any]:
     """The Table Schema of the CSV file: standard keys only, missing codes field by field."""
-    fields = [_field(field) for field in release.schema.to_dict()["fields"] if _is_written(release, field)]
+    fields = [_describe_field(field) for field in release.schema.to_dict()["fields"] if _is_written(release, field)]
     if mark:
         fields.append({"name": MARK, "type": "integer", "title": "1: a made-up row", "constraints": {"enum": [1]}})
     return {"fields": fields, "missingValues": [""]}
@@ -263,9 +266,9 @@ def _is_written(release: Release, field: dict[str, Any]) -> bool:
     return bool(kind != "drop" and (field["name"] != unit or kind == "id"))
 
 
-def _field(field: dict[str, Any]) -> dict[str, Any]:
+def _describe_field(field: dict[str, Any]) -> dict[str, Any]:
     ours = field.get("understudy", {})
-    written = {key: value for key, value in field.items() if key != "understudy"} | {"name": guarded(field["name"])}
+    written = {key: value for key, value in field.items() if key != "understudy"} | {"name": guard_cell(field["name"])}
     if written.get("type") == "duration":  # the standard's durations are written P1DT2H, the file's are seconds
         written["type"] = "integer"
         written["title"] = f"{written.get('title', field['name'])} (seconds)"
@@ -273,21 +276,21 @@ def _field(field: dict[str, Any]) -> dict[str, Any]:
     if tokens := list(ours.get("missing", {})):
         written["missingValues"] = ["", *tokens]
     if "categories" in written:
-        written["categories"] = [_category(entry) for entry in written["categories"]]
-        written["categories"] += _other(ours, written)
+        written["categories"] = [_guard_category(entry) for entry in written["categories"]]
+        written["categories"] += _list_other(ours, written)
     return written
 
 
-def _category(entry: Any) -> Any:
+def _guard_category(entry: Any) -> Any:
     if isinstance(entry, dict):
-        return entry | {"value": _category(entry["value"])}
-    return guarded(entry) if isinstance(entry, str) else entry
+        return entry | {"value": _guard_category(entry["value"])}
+    return guard_cell(entry) if isinstance(entry, str) else entry
 
 
-def _other(ours: dict[str, Any], field: dict[str, Any]) -> list[str]:
+def _list_other(ours: dict[str, Any], field: dict[str, Any]) -> list[str]:
     """What unknown and rare values are called in text, where that is a value of its own."""
     values = [entry["value"] if isinstance(entry, dict) else entry for entry in field["categories"]]
-    name = guarded(ours.get("other", "other"))
+    name = guard_cell(ours.get("other", "other"))
     wanted = field.get("type") == "string" and ours.get("on_unknown", "other") == "other" and name not in values
     return [name] if wanted else []
 
@@ -304,7 +307,7 @@ def _slug(title: str) -> str:
 # -- Templates.
 
 
-def rendered(template: str, *, html: bool, **facts: Any) -> str:
+def render(template: str, *, html: bool, **facts: Any) -> str:
     """A template of ours with these facts in it; in HTML the report's style is `style`.
 
     Raises:

@@ -11,17 +11,17 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, described, rendered
+from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, describe_columns, render
 from understudy.bundle.rows import (
-    WORTH,
+    PROCESS_ROWS,
     check_office,
-    plain,
-    renamed,
-    sampled,
+    find_renamed,
+    sample_table,
+    use_plain_dialect,
     write_csv,
+    write_in_process,
     write_office,
     write_parquet,
-    written_beside,
 )
 from understudy.errors import OutputError, SettingError
 from understudy.notation import as_page
@@ -86,12 +86,12 @@ def make_bundle(
         OutputError: when the folder is not empty or cannot be written; nothing is left behind then.
         InputError: when something has to be installed first.
     """
-    wanted = _Wanted(_checked(formats, replicates), rows, _checked_seed(seed), mark, replicates, progress)
+    wanted = _Options(_check_formats(formats, replicates), rows, _choose_seed(seed), mark, replicates, progress)
     _check_folder(folder)
     draft = draft_of(folder)
     try:
         draft.mkdir()
-        made = _filled(draft, plain(release), wanted)
+        made = _fill_folder(draft, use_plain_dialect(release), wanted)
         if folder.is_dir():
             folder.rmdir()
         draft.replace(folder)
@@ -104,7 +104,7 @@ def make_bundle(
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _Options:
     """What was asked for, checked."""
 
     formats: Sequence[str]
@@ -115,14 +115,14 @@ class _Wanted:
     progress: Progress
 
     def sampled(self, release: Release, *, as_text: bool) -> Any:
-        return sampled(release, self.rows, self.seed, mark=self.mark, as_text=as_text)
+        return sample_table(release, self.rows, self.seed, mark=self.mark, as_text=as_text)
 
     def tell(self, fraction: float, words: str) -> None:
         self.progress(Step("write", fraction, words))
 
 
 @dataclass(frozen=True)
-class _Made:
+class _RowFiles:
     """What the rows' files are, and what a reader of them has to know."""
 
     files: Sequence[Path]
@@ -131,7 +131,7 @@ class _Made:
     renamed: Mapping[str, Mapping[str, str]]
 
 
-def _checked(formats: Sequence[str], replicates: int) -> list[str]:
+def _check_formats(formats: Sequence[str], replicates: int) -> list[str]:
     wanted = [name for name in FORMATS if name in formats]
     if unknown := [name for name in formats if name not in FORMATS]:
         raise SettingError(f"--format: {unknown[0]!r} is unknown; the choices are {', '.join(FORMATS)}")
@@ -144,19 +144,19 @@ def _checked(formats: Sequence[str], replicates: int) -> list[str]:
     return wanted
 
 
-def _filled(folder: Path, release: Release, wanted: _Wanted) -> _Made:
-    made = _rows(folder, release, wanted)
+def _fill_folder(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
+    made = _write_rows(folder, release, wanted)
     wanted.tell(0.7, "codebook and report")
-    columns = described(release)
-    _text(folder / "codebook.csv", codebook_csv(columns))
-    _text(folder / "codebook.html", codebook_html(release, columns, made.rows))
-    _text(folder / "report.html", public_report(release))
+    columns = describe_columns(release)
+    _write_text(folder / "codebook.csv", codebook_csv(columns))
+    _write_text(folder / "codebook.html", codebook_html(release, columns, made.rows))
+    _write_text(folder / "report.html", public_report(release))
     package = data_package(release, made.files, made.rows, mark=wanted.mark)
-    _text(folder / "datapackage.json", as_page(package, ".json"))
+    _write_text(folder / "datapackage.json", as_page(package, ".json"))
     release.save(folder / "stand-in.release")
     if wanted.replicates:
-        _replicates(folder / "replicates", release, made.rows, wanted)
-    page = readme(
+        _write_replicates(folder / "replicates", release, made.rows, wanted)
+    page = render_readme(
         release,
         files=[path.name for path in made.files],
         rows=made.rows,
@@ -165,11 +165,11 @@ def _filled(folder: Path, release: Release, wanted: _Wanted) -> _Made:
         renamed=made.renamed,
         replicates=wanted.replicates,
     )
-    _text(folder / "README.md", page)
+    _write_text(folder / "README.md", page)
     return made
 
 
-def _rows(folder: Path, release: Release, wanted: _Wanted) -> _Made:
+def _write_rows(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
     """The rows in each format, one table at a time in memory."""
     files = {kind: folder / f"rows.{kind}" for kind in wanted.formats}
     quoted: Mapping[str, Sequence[str]] = {}
@@ -183,16 +183,16 @@ def _rows(folder: Path, release: Release, wanted: _Wanted) -> _Made:
     typed_files = [path for kind, path in files.items() if kind != "csv"]
     if typed_files:
         typed = wanted.sampled(release, as_text=False)
-        count, others = typed.num_rows, _typed(typed, typed_files, release, wanted)
-    return _Made(list(files.values()), count, quoted, others)
+        count, others = typed.num_rows, _write_typed(typed, typed_files, release, wanted)
+    return _RowFiles(list(files.values()), count, quoted, others)
 
 
-def _typed(table: Any, paths: Sequence[Path], release: Release, wanted: _Wanted) -> dict[str, dict[str, str]]:
+def _write_typed(table: Any, paths: Sequence[Path], release: Release, wanted: _Options) -> dict[str, dict[str, str]]:
     """Write a typed table to each file; returns the columns that go by another name, by file."""
     here = list(paths)
     beside: AbstractContextManager[None] = nullcontext()
-    if {".dta", ".sav"} <= {path.suffix for path in paths} and table.num_rows >= WORTH:
-        beside = written_beside(table, here.pop(), release)
+    if {".dta", ".sav"} <= {path.suffix for path in paths} and table.num_rows >= PROCESS_ROWS:
+        beside = write_in_process(table, here.pop(), release)
     with beside:
         for path in here:
             wanted.tell(0.4, path.name)
@@ -200,21 +200,21 @@ def _typed(table: Any, paths: Sequence[Path], release: Release, wanted: _Wanted)
                 write_parquet(table, path, release)
             else:
                 write_office(table, path, release)
-    names = {path.name: renamed(table, path) for path in paths if path.suffix != ".parquet"}
+    names = {path.name: find_renamed(table, path) for path in paths if path.suffix != ".parquet"}
     return {name: found for name, found in names.items() if found}
 
 
-def _replicates(folder: Path, release: Release, rows: int, wanted: _Wanted) -> None:
-    from understudy.release.replicates import replicates
+def _write_replicates(folder: Path, release: Release, rows: int, wanted: _Options) -> None:
+    from understudy.release.replicates import make_replicates
 
     folder.mkdir()
     count = wanted.replicates
-    for number, table in enumerate(replicates(release, count, rows=rows, seed=wanted.seed), 1):
+    for number, table in enumerate(make_replicates(release, count, rows=rows, seed=wanted.seed), 1):
         wanted.tell(0.8 + 0.2 * number / count, f"replicate {number} of {count}")
-        write_parquet(_arrow(table), folder / f"rows-{number:03}.parquet", release)
+        write_parquet(_to_arrow(table), folder / f"rows-{number:03}.parquet", release)
 
 
-def _arrow(table: Any) -> Any:
+def _to_arrow(table: Any) -> Any:
     import pyarrow as pa
 
     if isinstance(table, pa.Table):
@@ -222,11 +222,11 @@ def _arrow(table: Any) -> Any:
     return table.to_arrow() if hasattr(table, "to_arrow") else pa.Table.from_pandas(table, preserve_index=False)
 
 
-def _text(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _checked_seed(seed: int | None) -> int:
+def _choose_seed(seed: int | None) -> int:
     """The seed, or a fresh one: it is told in the bundle, so that the same rows can be made again."""
     if seed is not None and seed < 0:
         raise SettingError("--seed must be a whole number of at least 0")
@@ -277,7 +277,7 @@ _LOADERS: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
-def readme(
+def render_readme(
     release: Release,
     *,
     files: Sequence[str],
@@ -301,7 +301,7 @@ def readme(
     tables, receipt = measured_tables(release), release.receipt
     joint = [table for table in tables if len(table.clique) > 1]
     clear = {table.clique: table.relative(release.model.total) <= _CLEAR for table in joint}
-    return rendered(
+    return render(
         "readme.md.j2",
         html=False,
         release=release,
@@ -312,7 +312,7 @@ def readme(
         noisy=[" x ".join(clique) for clique, good in clear.items() if not good],
         limit=CAUTION * max((table.sigma for table in tables), default=0.0),
         shown=_SHOWN,
-        loaders={name: found for name, lines in _LOADERS.items() if (found := _known(lines, files))},
+        loaders={name: found for name, lines in _LOADERS.items() if (found := _select_loaders(lines, files))},
         loading=next(code for file, code in _PANDAS.items() if file in files),
         version=version("understudy"),
         files=files,
@@ -325,5 +325,5 @@ def readme(
     )
 
 
-def _known(lines: Sequence[tuple[str, str]], files: Sequence[str]) -> list[str]:
+def _select_loaders(lines: Sequence[tuple[str, str]], files: Sequence[str]) -> list[str]:
     return [line for file, line in lines if file in files]

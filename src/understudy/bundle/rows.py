@@ -24,12 +24,12 @@ MARK = "synthetic"
 """The column that says of every row that nobody stands behind it."""
 
 
-def plain(release: Release) -> Release:
+def use_plain_dialect(release: Release) -> Release:
     """The same release, whose text is written in the one dialect that every tool reads: commas, points, UTF-8."""
     return replace(release, schema=replace(release.schema, dialect=Dialect()))
 
 
-def sampled(release: Release, rows: int | None, seed: int, *, mark: bool, as_text: bool) -> Any:
+def sample_table(release: Release, rows: int | None, seed: int, *, mark: bool, as_text: bool) -> Any:
     """Rows as an arrow table; the same release, number and seed give the same rows, as text or typed.
 
     **Privacy.** Post-processing.
@@ -61,10 +61,10 @@ def write_parquet(table: Any, path: Path, release: Release) -> None:
     """Write a table as Parquet, with titles and value labels in the columns' metadata."""
     import pyarrow.parquet as pq
 
-    pq.write_table(table.cast(_described(table.schema, release)), path, compression="zstd")
+    pq.write_table(table.cast(_add_metadata(table.schema, release)), path, compression="zstd")
 
 
-def labels_of(release: Release) -> dict[str, dict[Any, str]]:
+def list_value_labels(release: Release) -> dict[str, dict[Any, str]]:
     """By column, what people call its values, where the schema says so."""
     return {
         column.name: {value: column.labels[str(value)] for value in column.values if str(value) in column.labels}
@@ -73,7 +73,7 @@ def labels_of(release: Release) -> dict[str, dict[Any, str]]:
     }
 
 
-def titles_of(release: Release) -> dict[str, str]:
+def list_titles(release: Release) -> dict[str, str]:
     """By column, a short name for people, where the schema has one."""
     titles = {column.name: column.title or column.description for column in release.schema.columns}
     return {name: title for name, title in titles.items() if title} | {
@@ -81,12 +81,12 @@ def titles_of(release: Release) -> dict[str, str]:
     }
 
 
-def _described(schema: Any, release: Release) -> Any:
+def _add_metadata(schema: Any, release: Release) -> Any:
     import json
 
     import pyarrow as pa
 
-    labels, titles = labels_of(release), titles_of(release)
+    labels, titles = list_value_labels(release), list_titles(release)
 
     def facts(name: str) -> Mapping[str, str]:
         known = {"title": titles[name]} if name in titles else {}
@@ -120,7 +120,7 @@ def is_formula(text: str) -> bool:
     return runs and not _NUMBER.match(text)
 
 
-def guarded(text: str) -> str:
+def guard_cell(text: str) -> str:
     """The text, with an apostrophe in front where a spreadsheet may run it."""
     return f"'{text}" if is_formula(text) else text
 
@@ -137,10 +137,10 @@ def guard_table(table: Any) -> tuple[Any, dict[str, list[str]]]:
         coded = coded.combine_chunks() if isinstance(coded, pa.ChunkedArray) else coded
         values = coded.dictionary.to_pylist()
         if found := [value for value in values if value is not None and is_formula(value)]:
-            safe = pa.array([None if value is None else guarded(value) for value in values], table[name].type)
+            safe = pa.array([None if value is None else guard_cell(value) for value in values], table[name].type)
             table = table.set_column(place, name, safe.take(coded.indices))
             changed[name] = sorted(found)
-    return table.rename_columns([guarded(name) for name in table.column_names]), changed
+    return table.rename_columns([guard_cell(name) for name in table.column_names]), changed
 
 
 # -- Stata (.dta) and SPSS (.sav) files: variable labels, value labels, missing codes (extra `[office]`).
@@ -164,7 +164,7 @@ def check_office() -> None:
 
 
 def write_office(table: Any, path: Path, release: Release) -> None:
-    """Write a typed table; `renamed` tells what its columns are called in the file.
+    """Write a typed table; `find_renamed` tells what its columns are called in the file.
 
     Whole numbers with gaps, and dates, become what the format has for them; true and false become 1 and 0 with labels;
     lengths of time become seconds.
@@ -175,11 +175,11 @@ def write_office(table: Any, path: Path, release: Release) -> None:
     import pyreadstat
 
     names = safe_names(table.column_names, _LONGEST[path.suffix])
-    frame, flags = _frame(table)
+    frame, flags = _to_pandas(table)
     frame.columns = [names[name] for name in table.column_names]
-    titles, values = titles_of(release), labels_of(release)
+    titles, values = list_titles(release), list_value_labels(release)
     labels: list[str | None] = [
-        _label(name, titles.get(name, ""), names[name], _LABEL[path.suffix]) for name in table.column_names
+        _make_label(name, titles.get(name, ""), names[name], _LABEL[path.suffix]) for name in table.column_names
     ]
     shown: dict[str, dict[Any, str]] = {names[name]: {0: "false", 1: "true"} for name in flags}
     shown |= {
@@ -192,7 +192,7 @@ def write_office(table: Any, path: Path, release: Release) -> None:
         if path.suffix == ".dta":
             pyreadstat.write_dta(frame, path, file_label=title, column_labels=labels, variable_value_labels=shown)
         else:
-            missing = {names[name]: found for name, found in _missing(release).items() if name in names}
+            missing = {names[name]: found for name, found in _list_missing_codes(release).items() if name in names}
             pyreadstat.write_sav(
                 frame,
                 path,
@@ -206,7 +206,7 @@ def write_office(table: Any, path: Path, release: Release) -> None:
         raise OutputError(f"{path} could not be written ({reason(error)})") from None
 
 
-def renamed(table: Any, path: Path) -> dict[str, str]:
+def find_renamed(table: Any, path: Path) -> dict[str, str]:
     """The columns whose name the format does not allow, with their names in the file."""
     names = safe_names(table.column_names, _LONGEST[path.suffix])
     return {name: safe for name, safe in names.items() if name != safe}
@@ -232,17 +232,17 @@ def safe_names(names: Sequence[str], longest: int) -> dict[str, str]:
     return found
 
 
-def _frame(table: Any) -> tuple[Any, list[str]]:
+def _to_pandas(table: Any) -> tuple[Any, list[str]]:
     """A pandas frame that pyreadstat can write, and the columns of true and false in it."""
     import pandas as pd
     import pyarrow as pa
 
     flags = [field.name for field in table.schema if pa.types.is_boolean(field.type)]
-    frame = pd.DataFrame({name: _cells(table[name].combine_chunks()) for name in table.column_names}, copy=False)
+    frame = pd.DataFrame({name: _to_series(table[name].combine_chunks()) for name in table.column_names}, copy=False)
     return frame, flags
 
 
-def _cells(column: Any) -> Any:
+def _to_series(column: Any) -> Any:
     """One column as pyreadstat likes it best: text as objects that share their text, which it writes fastest."""
     import pandas as pd
     import pyarrow as pa
@@ -259,25 +259,25 @@ def _cells(column: Any) -> Any:
     return column.to_pandas(date_as_object=True)
 
 
-def _label(name: str, title: str, safe: str, longest: int) -> str:
+def _make_label(name: str, title: str, safe: str, longest: int) -> str:
     """The title; a column that was renamed says what it was called."""
     text = title if safe == name else f"{name}: {title}" if title else name
     return text[:longest]
 
 
-def _missing(release: Release) -> Mapping[str, list[Any]]:
+def _list_missing_codes(release: Release) -> Mapping[str, list[Any]]:
     """Numbers that mean "missing", as SPSS knows them: at most three a column."""
     found: dict[str, list[Any]] = {}
     for column in release.schema.columns:
         if not isinstance(column, Coded) or (isinstance(column, Categorical) and column.type == "string"):
             continue
-        numbers = [number for token in column.missing if (number := _number(token)) is not None]
+        numbers = [number for token in column.missing if (number := _parse_number(token)) is not None]
         if 0 < len(numbers) <= 3 and column.kind not in ("boolean", "date", "datetime", "duration"):
             found[column.name] = numbers
     return found
 
 
-def _number(token: str) -> float | None:
+def _parse_number(token: str) -> float | None:
     try:
         return float(token)
     except ValueError:
@@ -289,12 +289,12 @@ def _number(token: str) -> float | None:
 # Not through `multiprocessing`: it would start a caller's own script again, and a script may spend budget.
 
 
-WORTH = 200_000
+PROCESS_ROWS = 200_000
 """Rows from which on starting a process takes less time than it saves."""
 
 
 @contextmanager
-def written_beside(table: Any, path: Path, release: Release) -> Iterator[None]:
+def write_in_process(table: Any, path: Path, release: Release) -> Iterator[None]:
     """Write a typed table to a Stata or SPSS file while the body runs; complete when the body is left.
 
     Where the process cannot be started or fails, the file is written here instead, with errors in our own words.
@@ -303,9 +303,9 @@ def written_beside(table: Any, path: Path, release: Release) -> Iterator[None]:
     """
     rows, model = path.with_suffix(".arrow"), path.with_suffix(".release")
     try:
-        _hand_over(table, rows)
+        _write_arrow(table, rows)
         release.save(model)
-        child = _started(rows, model, path)
+        child = _start_process(rows, model, path)
         try:
             yield
             done = child is not None and child.wait() == 0
@@ -320,14 +320,14 @@ def written_beside(table: Any, path: Path, release: Release) -> Iterator[None]:
         write_office(table, path, release)
 
 
-def _hand_over(table: Any, path: Path) -> None:
+def _write_arrow(table: Any, path: Path) -> None:
     import pyarrow as pa
 
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
 
 
-def _started(rows: Path, model: Path, path: Path) -> subprocess.Popen[bytes] | None:
+def _start_process(rows: Path, model: Path, path: Path) -> subprocess.Popen[bytes] | None:
     command = [sys.executable, "-P", "-m", "understudy.bundle.rows", str(rows), str(model), str(path)]
     quiet = subprocess.DEVNULL
     try:

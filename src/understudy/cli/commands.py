@@ -12,11 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from understudy.cli import demo, evaluate, ledger, plan, release, run, schema
-from understudy.cli.console import Guarded
+from understudy.cli.console import CommandGroup
 
 app = typer.Typer(
     name="understudy",
-    cls=Guarded,
+    cls=CommandGroup,
     help="Make differentially private stand-ins for sensitive tables.",
     epilog="Exit codes: 0 done, 2 wrong usage, 3 unusable input or setting, 4 schema, 5 release file, 6 budget, "
     "7 interrupted after spending (resume it), 8 output cannot be written, 9 ledger, 70 our fault, "
@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from understudy import __version__
 
@@ -39,7 +39,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _every(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say which version this is.")
     ] = False,
 ) -> None:
     """Make differentially private stand-ins for sensitive tables."""
@@ -71,19 +71,19 @@ app.add_typer(ledger.app, name="ledger")
 def reference(ctx: typer.Context) -> None:
     """Print the reference page of the command line."""
     root: Any = ctx.find_root()
-    sys.stdout.write("\n".join(_page(root.command, root)).rstrip() + "\n")
+    sys.stdout.write("\n".join(_format_reference(root.command, root)).rstrip() + "\n")
 
 
-def _page(command: Any, ctx: Any) -> Iterator[str]:
+def _format_reference(command: Any, ctx: Any) -> Iterator[str]:
     yield "# The command line"
     yield ""
     yield "Written by `make docs` from the commands' own help."
-    yield from _section(command, ctx, "understudy")
+    yield from _format_section(command, ctx, "understudy")
 
 
-def _section(command: Any, parent: Any, name: str) -> Iterator[str]:
+def _format_section(command: Any, parent: Any, name: str) -> Iterator[str]:
     ctx = type(parent)(command, info_name=name, terminal_width=100, max_content_width=100)
     yield from ("", f"## `{name}`", "", "```", command.get_help(ctx).strip(), "```")
     for child in getattr(command, "commands", {}).values():
         if not child.hidden:
-            yield from _section(child, ctx, f"{name} {child.name}")
+            yield from _format_section(child, ctx, f"{name} {child.name}")

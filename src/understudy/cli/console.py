@@ -1,6 +1,6 @@
 """What commands share: words for people, JSON for scripts, progress in a terminal, values of settings, new outputs.
 
-Whatever a command prints passes `escaped_output`: a column of a stranger's release may be called like the signs that
+Whatever a command prints passes `escape_output`: a column of a stranger's release may be called like the signs that
 clear a terminal, retype its title or turn the order of letters around.
 """
 
@@ -43,10 +43,10 @@ _UNPRINTABLE = re.compile(
 )
 
 
-def printable(text: str) -> str:
+def escape_controls(text: str) -> str:
     r"""The text with signs that steer a terminal or reorder letters written as numbers; tabs and new lines stay.
 
-    >>> printable("a\x1b[2Jb\u202e\tc")
+    >>> escape_controls("a\x1b[2Jb\u202e\tc")
     'a\\x1b[2Jb\\u202e\tc'
     """
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode-escape").decode(), text)
@@ -66,7 +66,7 @@ class _Escaped:
         return _EscapedBytes(self.unescaped.buffer)
 
     def write(self, text: str) -> int:
-        self.unescaped.write(printable(text))
+        self.unescaped.write(escape_controls(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -85,12 +85,12 @@ class _EscapedBytes:
         return getattr(self._stream, name)
 
     def write(self, data: Any) -> int:
-        self._stream.write(printable(self._decoder.decode(bytes(data))).encode())
+        self._stream.write(escape_controls(self._decoder.decode(bytes(data))).encode())
         return len(data)
 
 
 @contextmanager
-def escaped_output() -> Iterator[None]:
+def escape_output() -> Iterator[None]:
     """Within the block, everything that is written to the standard streams is made printable."""
     before = sys.stdout, sys.stderr
     out, err = (None if stream is None else _Escaped(stream) for stream in before)
@@ -110,7 +110,7 @@ def _unescaped(stream: Any) -> Any:
     return getattr(stream, "unescaped", stream)
 
 
-def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: bool = False) -> None:
+def print_result(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: bool = False) -> None:
     """Say what a command did: `data` as one JSON object, or `words`, or nothing.
 
     Raises:
@@ -128,7 +128,7 @@ def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: b
         raise OutputError(f"the answer could not be written ({reason(error)})") from None
 
 
-def set_value(name: str, text: str) -> Any:
+def parse_value(name: str, text: str) -> Any:
     """What `--set NAME=TEXT` means: a value as YAML writes it.
 
     Raises:
@@ -157,7 +157,7 @@ def check_new_file(path: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def progress_shown(*, quiet: bool) -> Iterator[Progress]:
+def show_progress(*, quiet: bool) -> Iterator[Progress]:
     """A progress callback that draws on a terminal's error stream and says nothing elsewhere."""
     if quiet or not sys.stderr.isatty():
         yield silent
@@ -174,7 +174,7 @@ def progress_shown(*, quiet: bool) -> Iterator[Progress]:
 
         def show(step: Step) -> None:
             words = " ".join(f"{step.stage}: {step.detail}".split())
-            bar.update(task, description=printable(words)[:100], completed=step.fraction or 0)
+            bar.update(task, description=escape_controls(words)[:100], completed=step.fraction or 0)
             bar.update(task, total=None if step.fraction is None else 1.0)
 
         yield show
@@ -192,7 +192,7 @@ _NAMING = {
 """What the system says of a path that was given, where nothing before found it out."""
 
 
-class Guarded(TyperGroup):
+class CommandGroup(TyperGroup):
     """A command group whose commands cannot end in a traceback.
 
     **Privacy.** An unexpected error is shown as an id, its type and a place in the code: its message, its cause and the
@@ -201,14 +201,14 @@ class Guarded(TyperGroup):
 
     def main(self, *args: Any, **options: Any) -> Any:
         """Run the command line with all that it prints made printable, help and wrong usage included."""
-        with escaped_output():
+        with escape_output():
             return super().main(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command and explain what went wrong."""
         try:
             with warnings.catch_warnings():
-                warnings.showwarning = partial(_noted, set())
+                warnings.showwarning = partial(_print_notice, set())
                 warnings.simplefilter("always", Notice)
                 return super().invoke(ctx)
         except UnderstudyError as error:
@@ -228,13 +228,13 @@ class Guarded(TyperGroup):
             if isinstance(error, OSError) and error.errno in _NAMING:
                 _explain("SettingError", _NAMING[error.errno])
                 raise typer.Exit(SettingError.exit_code) from None
-            _explain("InternalError", _unexpected(error))
+            _explain("InternalError", _describe_unexpected(error))
             raise typer.Exit(OUR_FAULT) from None
         finally:
-            _let_go()
+            _drop_output()
 
 
-def _noted(said: set[str], message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+def _print_notice(said: set[str], message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
     """Our own warnings as one line, once a command.
 
     **Privacy.** Those of other libraries are not shown: they may quote a cell, and some appear for some tables only.
@@ -246,7 +246,7 @@ def _noted(said: set[str], message: Any, category: type[Warning], *_: Any, **__:
         sys.stderr.write(json.dumps({"note": str(message)}) + "\n" if "--json" in sys.argv else f"note: {message}\n")
 
 
-def _let_go() -> None:
+def _drop_output() -> None:
     """Drop what cannot be written: Python would try once more when it ends, and fail in its own words and exit code."""
     try:
         if sys.stdout is not None:
@@ -255,7 +255,7 @@ def _let_go() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _unexpected(error: Exception) -> str:
+def _describe_unexpected(error: Exception) -> str:
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if "understudy" in Path(frame.filename).parts
     ]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, set_value, tell
+from understudy.cli.console import Json, Quiet, check_new_file, parse_value, print_result, show_progress
 from understudy.errors import SettingError
 from understudy.page import write_page
 
@@ -46,7 +46,7 @@ def evaluate(
     path = None if output is None else marked(output)
     if path is not None:
         check_new_file(path, force=True)
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         frame = score(
             real,
             synthetic,
@@ -55,16 +55,16 @@ def evaluate(
             weight=weight,
             seed=seed,
             progress=progress,
-            **parsed_settings(setting or []),
+            **parse_settings(setting or []),
         )
-    data = {"custodian_only": WARNING, "seed": seed, "scores": _nested(frame.to_pylist())}
+    data = {"custodian_only": WARNING, "seed": seed, "scores": _nest_scores(frame.to_pylist())}
     if path is not None:
         write_page(json.dumps(data, indent=2) + "\n", path, private=True)
-    words = _words(data) + ("" if path is None else f"\n\nScores: {path}")
-    tell(words, data, quiet=quiet, as_json=as_json)
+    words = _format_scores(data) + ("" if path is None else f"\n\nScores: {path}")
+    print_result(words, data, quiet=quiet, as_json=as_json)
 
 
-def parsed_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
+def parse_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
     """``METRIC.NAME=VALUE`` options as settings by metric; values are YAML.
 
     Raises:
@@ -76,11 +76,11 @@ def parsed_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
         metric, dot, name = key.partition(".")
         if not mark or not dot or not metric.isidentifier() or not name.isidentifier():
             raise SettingError("--set takes METRIC.NAME=VALUE, for example --set mgd.tolerance=5")
-        parsed.setdefault(metric, {})[name] = set_value(key, value)
+        parsed.setdefault(metric, {})[name] = parse_value(key, value)
     return parsed
 
 
-def _nested(lines: list[dict[str, Any]]) -> dict[str, Any]:
+def _nest_scores(lines: list[dict[str, Any]]) -> dict[str, Any]:
     scores: dict[str, Any] = {}
     for line in lines:
         if line["kind"] == "score":
@@ -91,7 +91,7 @@ def _nested(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return scores
 
 
-def _words(data: dict[str, Any]) -> str:
+def _format_scores(data: dict[str, Any]) -> str:
     width = max(len(name) for name in data["scores"])
     lines = [data["custodian_only"], ""]
     for name, score in data["scores"].items():
@@ -129,22 +129,22 @@ def report(
 
     if real is None and (weight is not None or setting):
         raise SettingError("--weight and --set compare with the real table; add --real TABLE")
-    path = marked(output) if real is not None else _public_path(output)
-    _check(path, force=force)
+    path = marked(output) if real is not None else _check_public_path(output)
+    _check_report_path(path, force=force)
     loaded = Release.load(release)
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         if real is None:
             page = public_report(loaded)
         else:
             table = read_table(real, loaded.schema)
-            given = parsed_settings(setting or [])
+            given = parse_settings(setting or [])
             page = custodian_report(loaded, table, weight=weight, settings=given, seed=seed, progress=progress)
     write_page(page, path, private=real is not None)
     words = f"Report: {path}" + ("" if real is None else f"\n{WARNING}")
-    tell(words, {"report": str(path), "custodian_only": real is not None}, quiet=quiet, as_json=as_json)
+    print_result(words, {"report": str(path), "custodian_only": real is not None}, quiet=quiet, as_json=as_json)
 
 
-def _public_path(path: Path) -> Path:
+def _check_public_path(path: Path) -> Path:
     from understudy.schema.custodian import marked
 
     if marked(path) == path:
@@ -152,7 +152,7 @@ def _public_path(path: Path) -> Path:
     return path
 
 
-def _check(path: Path, *, force: bool) -> None:
+def _check_report_path(path: Path, *, force: bool) -> None:
     if path.suffix != ".html":
         raise SettingError("--output: a report is an .html file; give it that ending")
     check_new_file(path, force=force)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understudy.cli.console import Json, tell
+from understudy.cli.console import Json, print_result
 from understudy.errors import SettingError
 
 if TYPE_CHECKING:
@@ -40,15 +40,15 @@ def plan(
 
     made = make_plan(
         Schema.load(schema),
-        people=None if people is None else _people(people),
-        epsilons=_numbers(epsilon),
+        people=None if people is None else _parse_people(people),
+        epsilons=_parse_numbers(epsilon),
         delta=delta,
         mechanisms=[name.strip() for name in mechanism.split(",") if name.strip()],
     )
-    tell(_words(made), made.to_dict(), as_json=as_json)
+    print_result(_format_plan(made), made.to_dict(), as_json=as_json)
 
 
-def _people(text: str) -> int:
+def _parse_people(text: str) -> int:
     """`~20000`, `20_000` or `20,000`."""
     digits = text.strip().lstrip("~").replace(",", "").replace("_", "")
     if not digits.isdigit():
@@ -56,19 +56,19 @@ def _people(text: str) -> int:
     return int(digits)
 
 
-def _numbers(text: str) -> list[float]:
+def _parse_numbers(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise SettingError("--epsilon takes numbers, for example --epsilon 0.5,1,2") from None
 
 
-def _words(made: Plan) -> str:
+def _format_plan(made: Plan) -> str:
     each = "" if made.rows_each == 1 else f", at most {made.rows_each} rows each (errors are in rows)"
     lines = [f"{made.columns} columns, about {made.people} people{each}; delta {made.delta:g}. No data was read."]
     for epsilon, odds in made.odds.items():
         name, reason = made.recommended[epsilon]
-        table = [_HEADER, *(_cells(line) for line in made.lines if line.epsilon == epsilon)]
+        table = [_HEADER, *(_format_line(line) for line in made.lines if line.epsilon == epsilon)]
         widths = [max(len(row[i]) for row in table) for i in range(len(_HEADER))]
         lines += ["", f"epsilon {epsilon:g}", f"  {odds.text()}"]
         lines += ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in table]
@@ -88,23 +88,23 @@ _NOTES = (
 )
 
 
-def _cells(line: Line) -> tuple[str, ...]:
+def _format_line(line: Line) -> tuple[str, ...]:
     found = line.expected
     memory = "?" if line.memory_bytes is None else f"{line.memory_bytes / 2**20:.0f} MiB"
-    time = _duration(line.seconds)
+    time = _format_duration(line.seconds)
     if found is None:
         return (line.mechanism, *"?????", memory, time)
     pair, pairs = ("-", "-") if found.two_way is None else (f"{found.two_way:.3g}", str(found.pairs))
-    groups = _whole(found.group), _whole(found.pair_group)
+    groups = _format_whole(found.group), _format_whole(found.pair_group)
     return (line.mechanism, f"{found.one_way:.3g}", pair, pairs, *groups, memory, time)
 
 
-def _whole(number: float | None) -> str:
+def _format_whole(number: float | None) -> str:
     """To two figures."""
     return "-" if number is None else f"{float(f'{number:.2g}'):.0f}"
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     for limit, words in ((10, "seconds"), (90, "a minute"), (1800, "minutes"), (7200, "an hour")):
         if seconds < limit:
             return words

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, rows_output, tell
-from understudy.cli.run import summary
+from understudy.cli.console import Json, Quiet, check_new_file, print_result, rows_output, show_progress
+from understudy.cli.run import summarize_file
 from understudy.errors import OutputError, SettingError
 from understudy.notice import ManyRows
 from understudy.page import reason
@@ -54,8 +54,8 @@ def sample(
     from understudy.page import check_space
     from understudy.release import Release
     from understudy.schema.kinds.column import Dropped
-    from understudy.sink.files import write_chunks, written_file
-    from understudy.sink.postgres import shown_place, written_table
+    from understudy.sink.files import open_file, write_chunks
+    from understudy.sink.postgres import describe_table, open_table
     from understudy.source.sql.place import refuse_password
 
     loaded = Release.load(release)
@@ -71,17 +71,17 @@ def sample(
         warnings.simplefilter("ignore", ManyRows)
     count, chunks = loaded.stream(rows, seed=seed, rare=rare, where=where, as_written=as_text)
     if output == "-":
-        _to_terminal(chunks, count, loaded.schema.dialect)
+        _write_to_terminal(chunks, count, loaded.schema.dialect)
         return
     if not to_database:
         check_space(Path(output).parent, count * len(loaded.schema.coded) // 8)
-    place = written_table(output, force=force) if to_database else written_file(Path(output), loaded.schema.dialect)
-    with progress_shown(quiet=quiet or as_json) as progress, place as opened:
+    place = open_table(output, force=force) if to_database else open_file(Path(output), loaded.schema.dialect)
+    with show_progress(quiet=quiet or as_json) as progress, place as opened:
         write_chunks(chunks, opened, count, progress=progress)
-    named = shown_place(output) if to_database else output
+    named = describe_table(output) if to_database else output
     columns = sum(not isinstance(column, Dropped) for column in loaded.schema.columns)
     words = f"Rows: {named} ({count} synthetic rows of {columns} columns)"
-    tell(words, {"rows": count, "output": named, "seed": seed}, quiet=quiet, as_json=as_json)
+    print_result(words, {"rows": count, "output": named, "seed": seed}, quiet=quiet, as_json=as_json)
 
 
 def inspect(
@@ -102,25 +102,25 @@ def inspect(
         loaded.receipt.text(),
         "",
         *([] if loaded.quality is None else [f"Workload error: {loaded.quality.text()}."]),
-        *(f"Too rare to tell apart in {column}: {_some(values)}." for column, values in merged.items()),
+        *(f"Too rare to tell apart in {column}: {_list_some(values)}." for column, values in merged.items()),
         "Measured:",
         *(f"  {' x '.join(m['clique'])}: {m['cells']} cells, sigma {m['sigma']:.4g}" for m in measured),
     ]
-    data = summary(loaded, release) | {"receipt": loaded.receipt.to_dict(), "measured": measured}
+    data = summarize_file(loaded, release) | {"receipt": loaded.receipt.to_dict(), "measured": measured}
     data["merged"] = merged
-    tell("\n".join(lines), data, as_json=as_json)
+    print_result("\n".join(lines), data, as_json=as_json)
 
 
-def _some(values: list[Any]) -> str:
+def _list_some(values: list[Any]) -> str:
     more = f" and {len(values) - 8} more" if len(values) > 8 else ""
     return ", ".join(str(value) for value in values[:8]) + more
 
 
-def _to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> None:
-    from understudy.sink.files import write_chunks, written_stream
+def _write_to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> None:
+    from understudy.sink.files import open_stream, write_chunks
 
     try:
-        write_chunks(chunks, written_stream(rows_output(), dialect), count)
+        write_chunks(chunks, open_stream(rows_output(), dialect), count)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -172,7 +172,7 @@ def answer(
         ends = f"{number.format(found.low)} to {number.format(found.high)}"
         without = "" if found.left_out is None else f" (without {found.left_out})"
         lines.append(f"{ends} in the true table{without}, with confidence {confidence:g} (from {found.source})")
-    tell("\n".join(lines), asdict(found), as_json=as_json)
+    print_result("\n".join(lines), asdict(found), as_json=as_json)
 
 
 def bounds(
@@ -197,14 +197,14 @@ def bounds(
     found = Release.load(release).bounds(workload, confidence=confidence, simultaneous=simultaneous)
     found = sorted(found, key=lambda bound: math.inf if bound.share is None else -bound.share)
     known = [bound for bound in found if bound.share is not None]
-    lines = [_line(bound) for bound in known[:top]]
+    lines = [_format_bound(bound) for bound in known[:top]]
     lines.append(f"{len(known)} of {len(found)} marginals have a bound (confidence {confidence:g}).")
     if len(known) < len(found):
         lines.append("About the rest nothing is known; --json lists it.")
-    tell("\n".join(lines), {"bounds": [asdict(bound) for bound in found[:top]]}, as_json=as_json)
+    print_result("\n".join(lines), {"bounds": [asdict(bound) for bound in found[:top]]}, as_json=as_json)
 
 
-def _line(bound: Bound) -> str:
+def _format_bound(bound: Bound) -> str:
     source = "measured" if bound.source == "measured" else "from a selection"
     told = "2 or more, which says nothing" if (bound.share or 0.0) >= _NOTHING else f"{bound.share:.3g}"
     return f"{' x '.join(bound.clique)}: {told} ({source})"
@@ -234,7 +234,7 @@ def bundle(
     from understudy.release import Release
 
     loaded = Release.load(release)
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         made = make_bundle(
             loaded,
             output,
@@ -251,4 +251,4 @@ def bundle(
     data = {"bundle": str(made.folder), "files": list(made.files), "rows": made.rows, "seed": made.seed}
     data |= {"quoted": {name: list(values) for name, values in made.quoted.items()}}
     data |= {"renamed": {name: dict(found) for name, found in made.renamed.items()}}
-    tell("\n".join(words), data, quiet=quiet, as_json=as_json)
+    print_result("\n".join(words), data, quiet=quiet, as_json=as_json)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, LedgerAddress, Quiet, progress_shown, set_value, tell
+from understudy.cli.console import Json, LedgerAddress, Quiet, parse_value, print_result, show_progress
 from understudy.errors import SettingError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def synthesize(
     from understudy.source.sql.place import read_query, refuse_password
 
     refuse_password(data)
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         release = make_release(
             data,
             schema,
@@ -105,9 +105,10 @@ def synthesize(
             query=None if query is None else read_query(query),
             temp_dir=temp_dir,
             ledger=ledger,
-            **_parsed(setting or []) | _given(keep or [], public=public, workload=workload, generator=generator),
+            **_parse_settings(setting or [])
+            | _collect_settings(keep or [], public=public, workload=workload, generator=generator),
         )
-    _report(release, output, dataset or dataset_name(data), ledger, quiet=quiet, as_json=as_json)
+    _print_release(release, output, dataset or dataset_name(data), ledger, quiet=quiet, as_json=as_json)
 
 
 def run(
@@ -129,9 +130,9 @@ def run(
     """
     from understudy.run import run as run_file
 
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         outcome = run_file(file, output, quality=quality, rehearse=rehearse, progress=progress, ledger=ledger)
-    tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+    print_result(_format_outcome(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
 
 
 def rehearse(
@@ -151,11 +152,11 @@ def rehearse(
     """Practise a whole run on rows made from a schema alone. Costs nothing; all it makes is marked."""
     from understudy.run import rehearse as rehearse_run
 
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         outcome = rehearse_run(
             schema, output, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows, seed=seed, progress=progress
         )
-    tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+    print_result(_format_outcome(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
 
 
 def resume(
@@ -181,19 +182,21 @@ def resume(
     book = Ledger(ledger)
     known = book.find(run)
     place = known.spec.get("place", {})
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         file = find_run_file(known, book) if output is None and data is None else None
         if file is not None:
             quality = place.get("quality")
             outcome = run_file(file, place["folder"], quality=quality, progress=progress, ledger=ledger)
-            tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+            print_result(
+                _format_outcome(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json
+            )
             return
         if output is None and "release" not in place:
             raise SettingError("--output: say where the release goes; its run file is gone, was changed, or never was")
         target = output or Path(place["release"])
         release = resume_run(run, data=data, output=target, progress=progress, ledger=ledger)
     words = f"Release: {target}\nGuarantee: {release.receipt.guarantee()}\nThe run is counted once."
-    tell(words, summary(release, target), quiet=quiet, as_json=as_json)
+    print_result(words, summarize_file(release, target), quiet=quiet, as_json=as_json)
 
 
 def runs(
@@ -215,23 +218,23 @@ def runs(
         )
         row = {"run": one.run, "dataset": one.dataset, "state": one.state, "answers": one.answers, "time": time}
         found.append(row | {"epsilon": epsilon, "rho": rho, "who": one.who})
-    tell("\n".join(lines) or "No run is in the ledger.", {"runs": found}, as_json=as_json)
+    print_result("\n".join(lines) or "No run is in the ledger.", {"runs": found}, as_json=as_json)
 
 
 def mechanisms(as_json: Json = False) -> None:
     """List the mechanisms and their settings."""
     from understudy.mechanism.registry import mechanism_classes
 
-    rows = {name: _described(chosen) for name, chosen in sorted(mechanism_classes().items())}
+    rows = {name: _describe_mechanism(chosen) for name, chosen in sorted(mechanism_classes().items())}
     lines = [
         f"{name}: {row['summary']}\n"
         f"    pure DP: {'yes' if row['pure'] else 'no'}; settings: {', '.join(row['settings']) or 'none'}"
         for name, row in rows.items()
     ]
-    tell("\n".join(lines), rows, as_json=as_json)
+    print_result("\n".join(lines), rows, as_json=as_json)
 
 
-def _words(outcome: Outcome) -> str:
+def _format_outcome(outcome: Outcome) -> str:
     facts: Any = outcome.summary
     done = "Made from the schema alone" if facts["rehearsal"] and outcome.status == "made" else _WORDS[outcome.status]
     lines = [f"{done}.", f"Release: {facts['release']}"]
@@ -243,17 +246,19 @@ def _words(outcome: Outcome) -> str:
     return "\n".join([*lines, f"Guarantee: {facts['guarantee']}"])
 
 
-def summary(release: Release, path: Path) -> dict[str, Any]:
+def summarize_file(release: Release, path: Path) -> dict[str, Any]:
     """What a script wants to know about a release and where it is."""
-    from understudy.release.release import facts
+    from understudy.release.release import summarize
 
-    return {"release": str(path), **facts(release)}
+    return {"release": str(path), **summarize(release)}
 
 
-def _report(release: Release, path: Path, dataset: str, ledger: str | None, *, quiet: bool, as_json: bool) -> None:
+def _print_release(
+    release: Release, path: Path, dataset: str, ledger: str | None, *, quiet: bool, as_json: bool
+) -> None:
     from understudy.ledger import Ledger
 
-    data = summary(release, path)
+    data = summarize_file(release, path)
     words = [f"Release: {path}", f"Guarantee: {release.receipt.guarantee()}"]
     if not release.receipt.insecure:
         spent = Ledger(ledger).total(dataset)
@@ -261,26 +266,26 @@ def _report(release: Release, path: Path, dataset: str, ledger: str | None, *, q
         data |= {"dataset": dataset, "spent": {"runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon}}
     words += [] if release.quality is None else [f"Workload error: {release.quality.text()}"]
     words.append(f"Rows: understudy sample {path} -o rows.csv")
-    tell("\n".join(words), data, quiet=quiet, as_json=as_json)
+    print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
 
 
-def _parsed(settings: list[str]) -> dict[str, Any]:
+def _parse_settings(settings: list[str]) -> dict[str, Any]:
     parsed = {}
     for setting in settings:
         name, mark, value = setting.partition("=")
         if not mark or not name.isidentifier():
             raise SettingError("--set takes NAME=VALUE, for example --set rounds=10")
-        parsed[name] = set_value(name, value)
+        parsed[name] = parse_value(name, value)
     return parsed
 
 
-def _given(keep: list[str], **options: Any) -> dict[str, Any]:
+def _collect_settings(keep: list[str], **options: Any) -> dict[str, Any]:
     """The settings that have options of their own."""
     given = {name: value for name, value in options.items() if value is not None}
-    return given | ({"keep": [_kept(text) for text in keep]} if keep else {})
+    return given | ({"keep": [_parse_keep(text) for text in keep]} if keep else {})
 
 
-def _kept(text: str) -> tuple[list[str], float]:
+def _parse_keep(text: str) -> tuple[list[str], float]:
     """`sex,city:6` as a clique and its weight; a colon that no number follows belongs to the column."""
     names, mark, weight = text.rpartition(":")
     try:
@@ -293,7 +298,7 @@ def _kept(text: str) -> tuple[list[str], float]:
     return columns, number
 
 
-def _described(chosen: Any) -> dict[str, Any]:
+def _describe_mechanism(chosen: Any) -> dict[str, Any]:
     from understudy.mechanism.registry import setting_names
 
     summary = (chosen.__doc__ or "").strip().splitlines()[0]

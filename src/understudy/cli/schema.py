@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from understudy.cli.console import INTERRUPTED, Json, Quiet, tell
+from understudy.cli.console import INTERRUPTED, Json, Quiet, print_result
 from understudy.errors import InputError, OutputError, SchemaError, SettingError
 from understudy.page import write_page
 
@@ -64,16 +64,16 @@ def draft(
     if discover:
         if header is not None:
             raise SettingError("--header and --no-header go without --discover, which takes the first line for names")
-        _open_draft(data, output, unit, types or [], quiet=quiet, as_json=as_json)
+        _draft_from_names(data, output, unit, types or [], quiet=quiet, as_json=as_json)
         return
     if types:
         raise SettingError("--type goes with --discover; without it types are proposed from the rows")
     if "://" in data or Path(data).is_dir():
         raise SettingError("rows stay where they are: draft a database's or folder's schema with --discover")
-    _draft_of_rows(Path(data), output, unit, header, quiet=quiet, as_json=as_json)
+    _draft_from_rows(Path(data), output, unit, header, quiet=quiet, as_json=as_json)
 
 
-def _draft_of_rows(
+def _draft_from_rows(
     data: Path, output: Path, unit: str | None, header: bool | None, *, quiet: bool, as_json: bool
 ) -> None:
     """A proposal from the rows themselves: marked, because it shows values of theirs."""
@@ -82,31 +82,35 @@ def _draft_of_rows(
     from understudy.schema.drafting.draft import draft as propose
 
     path = marked(output)
-    refuse_present(path, unmarked(path))
+    refuse_existing(path, unmarked(path))
 
-    table, names, dialect, asides = _whole_table(data, header)
+    table, names, dialect, asides = _read_whole_table(data, header)
     if not len(table):
         sheet = " in its first sheet, and others are not read" if data.suffix.lower() == ".xlsx" else ""
         raise InputError(
             f"{data}: no rows to propose anything from{sheet}; draft with --discover, or write the schema by hand"
         )
-    stated = None if unit is None else unit_of(unit, names)
+    stated = None if unit is None else parse_unit(unit, names)
     proposal = propose(table, names, dialect, stated)
-    content, notes = _with_labels(proposal.content, proposal.notes, data)
-    content = content if stated is None else with_unit(content, stated)
+    content, notes = _add_labels(proposal.content, proposal.notes, data)
+    content = content if stated is None else set_unit(content, stated)
     Schema.from_dict(content)
     if unit is None and content["understudy"]["privacy_unit"] == "row":
         del content["understudy"]["privacy_unit"]  # nobody said so, and there is no default
-    text = _annotated(content, notes) if path.suffix != ".json" else as_page(content | {"description": MARK}, ".json")
+    text = (
+        _annotate(content, notes) if path.suffix != ".json" else format_page(content | {"description": MARK}, ".json")
+    )
     write_page(text, path, private=True)
     questions = [*asides, *proposal.questions]
     lines = [MARK, f"Draft of {len(names)} columns: {path}", *questions]
     lines.append(f"Next: understudy schema review {path}")
     data_out = {"custodian_only": MARK, "draft": str(path), "columns": len(names), "questions": questions}
-    tell("\n".join(lines), data_out, quiet=quiet, as_json=as_json)
+    print_result("\n".join(lines), data_out, quiet=quiet, as_json=as_json)
 
 
-def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool) -> None:
+def _draft_from_names(
+    data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool
+) -> None:
     """A schema of names and types alone; nothing in it is private, so it is not marked."""
     from understudy.schema import Dialect, Schema
     from understudy.schema.drafting.draft_open import header, open_schema, type_of, typed_names
@@ -114,7 +118,7 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
     from understudy.source.sql.place import home_of, refuse_password
 
     refuse_password(data)
-    refuse_present(output)
+    refuse_existing(output)
     notes: list[str] = []
     if home_of(data) != "file":
         dialect, names = Dialect(), {name: type_of(kind) for name, kind in column_types(data).items()}
@@ -135,14 +139,14 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
         raise SettingError(
             "say who is protected: --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
         )
-    content = open_schema(names, dialect, unit_of(unit, list(names)))
+    content = open_schema(names, dialect, parse_unit(unit, list(names)))
     opened = Schema.from_dict(content).open
-    write_page(as_page(content, output.suffix), output)
+    write_page(format_page(content, output.suffix), output)
     lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
     lines += notes
     lines += ["Next: understudy synthesize, whose --discovery-share says what part of the budget buys them."]
     told = {"schema": str(output), "columns": len(names), "to_be_bought": [column.name for column in opened]}
-    tell("\n".join(lines), told, quiet=quiet, as_json=as_json)
+    print_result("\n".join(lines), told, quiet=quiet, as_json=as_json)
 
 
 # -- `understudy schema review`: a person accepts each column of a draft, and says who is protected.
@@ -172,26 +176,26 @@ def review(
 
     path = found(schema)
     done = output or unmarked(path)
-    refuse_present(*({done, marked(output or path)} - {path}))
+    refuse_existing(*({done, marked(output or path)} - {path}))
     content = load(path, unit="row").to_dict()
     names = [field["name"] for field in content["fields"]]
     for name in accept or []:
         if name not in names:
             raise SettingError(f"--accept {name}: no such column; the columns are {', '.join(names)}")
-    content = with_unit(content, _protected(content, names, unit, stated=states_unit(path), asking=not accept))
-    content["fields"], stopped = _answered(content["fields"], accept)
+    content = set_unit(content, _ask_unit(content, names, unit, stated=states_unit(path), asking=not accept))
+    content["fields"], stopped = _ask_fields(content["fields"], accept)
     result = Schema.from_dict(content)
     drafts = [column.name for column in result.columns if column.status == "draft"]
     target = marked(output or path) if drafts else done
     result.save(target, overwrite=True)
     left = f"Still to review: {', '.join(drafts)}." if drafts else "Every column is reviewed."
     left = f"\nInterrupted; what you answered is kept. {left}" if stopped else left
-    tell(f"{left}\n{target}", {"schema": str(target), "drafts": drafts}, quiet=quiet, as_json=as_json)
+    print_result(f"{left}\n{target}", {"schema": str(target), "drafts": drafts}, quiet=quiet, as_json=as_json)
     if stopped:
         raise typer.Exit(INTERRUPTED)
 
 
-def refuse_present(*paths: Path) -> None:
+def refuse_existing(*paths: Path) -> None:
     """Refuse to write a schema, or what is made of one, over a file that is there.
 
     Raises:
@@ -202,7 +206,7 @@ def refuse_present(*paths: Path) -> None:
             raise OutputError(f"{path} is there already, perhaps with your corrections; choose another output")
 
 
-def unit_of(text: str, names: list[str] | None = None) -> Any:
+def parse_unit(text: str, names: list[str] | None = None) -> Any:
     """Who is protected, as a schema file writes it.
 
     Args:
@@ -222,7 +226,7 @@ def unit_of(text: str, names: list[str] | None = None) -> Any:
     return {"column": column, "max_rows": int(count)}
 
 
-def with_unit(content: dict[str, Any], unit: Any) -> dict[str, Any]:
+def set_unit(content: dict[str, Any], unit: Any) -> dict[str, Any]:
     """A draft whose privacy unit is this; a column that it names tells people apart, and is not synthesised."""
     key = None if unit == "row" else unit["column"]
     fresh = {"name": key, "understudy": {"kind": "id", "status": "draft", "origin": "reviewed"}}
@@ -236,17 +240,17 @@ def _keeps_out(field: dict[str, Any]) -> bool:
     return bool(kind == "id" or (kind == "drop" and not _is_draft(field)))
 
 
-def as_page(content: Any, ending: str = ".yaml") -> str:
+def format_page(content: Any, ending: str = ".yaml") -> str:
     """A schema's content, or part of it, as its file writes it; YAML is loaded now and not to show help."""
     from understudy.notation import as_page as written
 
     return written(content, ending)
 
 
-def _protected(content: dict[str, Any], names: list[str], given: str | None, *, stated: bool, asking: bool) -> Any:
+def _ask_unit(content: dict[str, Any], names: list[str], given: str | None, *, stated: bool, asking: bool) -> Any:
     """The privacy unit: the one given, else the answer to a question; never one that nobody stated."""
     if given is not None:
-        return unit_of(given, names)
+        return parse_unit(given, names)
     unit = content["understudy"]["privacy_unit"]
     if not asking and not stated:
         raise SettingError(
@@ -261,7 +265,7 @@ def _protected(content: dict[str, Any], names: list[str], given: str | None, *, 
         if answer != "row" and answer.rpartition(":")[0] not in names:
             raise typer.BadParameter(f"write `row`, or COLUMN:K with one of the columns {', '.join(names)}")
         try:
-            return unit_of(answer)
+            return parse_unit(answer)
         except SettingError:
             raise typer.BadParameter("write `row`, or COLUMN:K as in patient_id:3") from None
 
@@ -269,12 +273,12 @@ def _protected(content: dict[str, Any], names: list[str], given: str | None, *, 
     return typer.prompt(question, default=shown, value_proc=understood, err=True)
 
 
-def _answered(fields: list[dict[str, Any]], accept: list[str] | None) -> tuple[list[dict[str, Any]], bool]:
+def _ask_fields(fields: list[dict[str, Any]], accept: list[str] | None) -> tuple[list[dict[str, Any]], bool]:
     """The fields after the person's answers, and whether they stopped before the last."""
     done: list[dict[str, Any]] = []
     try:
         for field in fields:
-            done.append(_reviewed(field, accept))
+            done.append(_ask_field(field, accept))
     except typer.Abort:
         return done + fields[len(done) :], True
     return done, False
@@ -284,7 +288,7 @@ def _is_draft(field: dict[str, Any]) -> bool:
     return bool(field.get("understudy", {}).get("status") == "draft")
 
 
-def _reviewed(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]:
+def _ask_field(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]:
     """The field after the person's answer."""
     if not _is_draft(field):
         return field
@@ -294,9 +298,9 @@ def _reviewed(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]
     else:
         facts = {key: value for key, value in field.items() if key != "understudy"}
         facts |= {key: value for key, value in ours.items() if key not in ("status", "origin")}
-        typer.echo(as_page([facts]).rstrip(), err=True)  # the standard output is for the answer
+        typer.echo(format_page([facts]).rstrip(), err=True)  # the standard output is for the answer
         question = "[a]ccept, accept as [p]ublic knowledge, [d]rop, [l]ater"
-        answer = typer.prompt(question, default="l", value_proc=_letter, err=True)
+        answer = typer.prompt(question, default="l", value_proc=_parse_letter, err=True)
     if answer == "d":
         return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
     if answer not in ("a", "p"):
@@ -305,7 +309,7 @@ def _reviewed(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]
     return field | {"understudy": {key: value for key, value in ours.items() if key not in gone}}
 
 
-def _letter(answer: str) -> str:
+def _parse_letter(answer: str) -> str:
     if (letter := answer.strip().lower()[:1]) not in ("a", "p", "d", "l"):
         raise typer.BadParameter("answer a, p, d or l")
     return letter
@@ -330,11 +334,11 @@ def check(
     from understudy.schema.custodian import found, marked
     from understudy.source.read import read_table
 
-    loaded = _complete(found(schema))
+    loaded = _load_complete(found(schema))
     fit = fit_of(loaded, read_table(data, loaded))
     if output is not None:
-        write_page(as_page(fit.to_dict(), ".json"), marked(output), private=True)
-    tell(words(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
+        write_page(format_page(fit.to_dict(), ".json"), marked(output), private=True)
+    print_result(format_fit(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
 
 
 @app.command("import")
@@ -355,18 +359,18 @@ def import_(
 
     Says what is left for you to add.
     """
-    refuse_present(output)
-    imported = _imported(source, form)
+    refuse_existing(output)
+    imported = _import_metadata(source, form)
     content = imported.content
     gaps = list(imported.gaps)
     if unit is not None:
-        content["understudy"]["privacy_unit"] = unit_of(unit)
+        content["understudy"]["privacy_unit"] = parse_unit(unit)
         gaps = [gap for gap in gaps if not gap.startswith("`privacy_unit`")]
-    write_page(as_page(content, output.suffix), output)
+    write_page(format_page(content, output.suffix), output)
     lines = [f"Schema of {len(content['fields'])} columns: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
     told = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
-    tell("\n".join(lines), told, quiet=quiet, as_json=as_json)
+    print_result("\n".join(lines), told, quiet=quiet, as_json=as_json)
 
 
 @app.command()
@@ -383,16 +387,16 @@ def export(
     """
     from understudy.schema.format.exchange import to_sdv, to_smartnoise
 
-    refuse_present(output)
-    loaded = _complete(schema)
+    refuse_existing(output)
+    loaded = _load_complete(schema)
     loaded.require_reviewed()
     sdv = form == "sdv"
     content = to_sdv(loaded) if sdv else to_smartnoise(loaded, schema.stem.split(".")[0])
-    write_page(as_page(content, ".json" if sdv else ".yaml"), output)
-    tell(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
+    write_page(format_page(content, ".json" if sdv else ".yaml"), output)
+    print_result(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
 
 
-def _complete(path: Path) -> Schema:
+def _load_complete(path: Path) -> Schema:
     """A schema with nothing left to be bought; the domain says what is."""
     from understudy.schema import Schema
 
@@ -407,7 +411,7 @@ _HEADLESS = (
 )
 
 
-def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
+def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
     """Every column of a table, before there is a schema: a stand-in schema that names them all reads the file.
 
     Returns:
@@ -422,7 +426,7 @@ def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, 
     if is_office(path):
         dialect, names = Dialect(), [variable.name for variable in office_variables(path)]
     elif path.suffix.lower() in (".parquet", ".pq"):
-        dialect, names = Dialect(), _parquet_names(path)
+        dialect, names = Dialect(), _read_parquet_names(path)
     else:
         dialect, names = sniff(path, header)
     asides = [_HEADLESS] if header is None and not dialect.header else []
@@ -442,7 +446,7 @@ def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, 
     return read_table(path, Schema(columns, dialect=dialect)), names, dialect, asides
 
 
-def _with_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+def _add_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """A draft with the labels of an SPSS or Stata file; their values are the file's dictionary, not what rows hold."""
     from understudy.source.labelled import labelled_field
     from understudy.source.office import is_office, office_variables
@@ -458,7 +462,7 @@ def _with_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> 
     return content | {"fields": fields}, notes | told
 
 
-def _parquet_names(path: Path) -> list[str]:
+def _read_parquet_names(path: Path) -> list[str]:
     import pyarrow.parquet as pq
 
     try:
@@ -467,7 +471,7 @@ def _parquet_names(path: Path) -> list[str]:
         raise InputError(f"{path}: cannot be read as Parquet; check the path, or export the file again") from None
 
 
-def _imported(source: Path, form: str | None) -> Any:
+def _import_metadata(source: Path, form: str | None) -> Any:
     from understudy.schema.format.dictionary import read_dictionary
     from understudy.schema.format.exchange import from_sdv, from_smartnoise
 
@@ -492,17 +496,17 @@ def _imported(source: Path, form: str | None) -> Any:
     return from_sdv(parsed) if form == "sdv" else from_smartnoise(parsed)
 
 
-def _annotated(content: dict[str, Any], notes: dict[str, str]) -> str:
+def _annotate(content: dict[str, Any], notes: dict[str, str]) -> str:
     """YAML with the mark on top and each note beside its column; comments go when the draft is reviewed."""
     from understudy.schema.custodian import MARK
 
     lines = [f"# {MARK}", "fields:"]
     for field in content["fields"]:
         lines.append(f"# {notes[field['name']]}")
-        lines.append(as_page([field]).rstrip())
+        lines.append(format_page([field]).rstrip())
     marked_content = {"understudy": content["understudy"] | {"custodian_only": MARK}}
     unsaid = "" if "privacy_unit" in content["understudy"] else _UNSAID
-    return "\n".join(lines) + "\n" + as_page(marked_content) + unsaid
+    return "\n".join(lines) + "\n" + format_page(marked_content) + unsaid
 
 
 # -- The text of `understudy schema check`.
@@ -512,45 +516,45 @@ _WIDEST = 40
 _DAY = 86400
 
 
-def words(fit: Fit) -> str:
+def format_fit(fit: Fit) -> str:
     """A table of the columns and what to look at, marked custodian-only."""
     from understudy.schema.custodian import MARK
 
     lines = [MARK, f"{fit.rows} rows, of which {fit.dropped} are not used (`on_unknown: drop_row`)."]
     if fit.units is not None:
         lines.append(f"{fit.units[0]} privacy units; the limit per unit leaves out {fit.units[1]} rows.")
-    width = max([6, *(len(_short(column.name)) for column in fit.columns)])
+    width = max([6, *(len(_shorten(column.name)) for column in fit.columns)])
     lines.append(
         f"{'column':<{width}}  {'kind':<11} {'codes':>6} {'unknown':>8} {'clipped':>8} {'null':>8} {'missing':>8}"
     )
     for column in fit.columns:
         missing = sum(column.missing.values())
         numbers = f"{column.codes:>6} {column.unknown:>8} {column.clipped:>8} {column.null:>8} {missing:>8}"
-        lines.append(f"{_short(column.name):<{width}}  {column.kind:<11} {numbers}")
-    lines += [line for column in fit.columns for line in _losses(column)]
+        lines.append(f"{_shorten(column.name):<{width}}  {column.kind:<11} {numbers}")
+    lines += [line for column in fit.columns for line in _list_losses(column)]
     lines += [f"Rule {rule}: broken by {count} rows." for rule, count in fit.broken.items()]
     if fit.drafts:
         lines.append(f"Not reviewed yet: {', '.join(fit.drafts)}.")
     return "\n".join(lines)
 
 
-def _short(name: str) -> str:
+def _shorten(name: str) -> str:
     """A name that keeps its line of the table: the header of a survey may be a whole question."""
     line = " ".join(name.split())
     return line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"
 
 
-def _losses(column: ColumnFit) -> list[str]:
+def _list_losses(column: ColumnFit) -> list[str]:
     """What the binning alone changes by more than two percent."""
     return [
-        f"{column.name}: the bins alone move the {loss.statistic} from {_shown(column.kind, loss, loss.before)} to "
-        f"{_shown(column.kind, loss, loss.after)}."
+        f"{column.name}: the bins alone move the {loss.statistic} from "
+        f"{_format_value(column.kind, loss, loss.before)} to {_format_value(column.kind, loss, loss.after)}."
         for loss in column.losses
         if loss.relative > 0.02
     ]
 
 
-def _shown(kind: str, loss: Loss, value: float) -> str:
+def _format_value(kind: str, loss: Loss, value: float) -> str:
     """A value in words: dates as dates, lengths of time with their unit."""
     if loss.span is not None:
         import numpy as np

@@ -85,20 +85,20 @@ def answer(
 ) -> Answer:
     """The answer to one query; see `Release.answer`."""
     check_confidence(confidence)
-    found = conditions(release.schema, parsed(query) if isinstance(query, str) else query)
-    evidence = evidence_of(release)
+    found = read_conditions(release.schema, parse_query(query) if isinstance(query, str) else query)
+    evidence = collect_evidence(release)
     known = evidence.rows
     half = share and known is None  # the number of rows is then uncertain as well
     level = 1 - (1 - confidence) / 2 if half else confidence
     inner, outer = {c.column: c.inner for c in found}, {c.column: c.outer for c in found}
     interval = count_interval(evidence, inner, outer, confidence=level)
-    value, low, high = _count(evidence, found), interval.low, interval.high
+    value, low, high = _count_by_model(evidence, found), interval.low, interval.high
     if share:
-        least, most = (float(known), float(known)) if known is not None else _rows(evidence, level)
+        least, most = (float(known), float(known)) if known is not None else _bound_rows(evidence, level)
         value, low = value / evidence.model.total, low / most
         high = min(1.0, high / least) if least > 0 else 1.0
     finite = math.isfinite(high)
-    on_rows = None if rows is None else _on_rows(release, found, rows, 1.0 if share else evidence.model.total)
+    on_rows = None if rows is None else _count_in_rows(release, found, rows, 1.0 if share else evidence.model.total)
     return Answer(
         value=value,
         low=low,
@@ -112,13 +112,13 @@ def answer(
     )
 
 
-def rows_known(evidence: Evidence, confidence: float = 0.999) -> float | None:
+def bound_row_count(evidence: Evidence, confidence: float = 0.999) -> float | None:
     """The most rows that the true table can have; None where nothing tells."""
     high = count_interval(evidence, {}, {}, confidence=confidence).high
     return high if math.isfinite(high) else None
 
 
-def _count(evidence: Evidence, found: list[Condition]) -> float:
+def _count_by_model(evidence: Evidence, found: list[Condition]) -> float:
     """The model's expected number of rows; part of a merged code is taken to be spread evenly over what it holds."""
     domain = evidence.model.domain
     clique = tuple(condition.column for condition in found)
@@ -135,12 +135,12 @@ def _count(evidence: Evidence, found: list[Condition]) -> float:
     return float(table)
 
 
-def _rows(evidence: Evidence, confidence: float) -> tuple[float, float]:
+def _bound_rows(evidence: Evidence, confidence: float) -> tuple[float, float]:
     interval = count_interval(evidence, {}, {}, confidence=confidence)
     return max(interval.low, 1.0), max(interval.high, 1.0)
 
 
-def _on_rows(release: Release, found: list[Condition], rows: Any, total: float) -> float:
+def _count_in_rows(release: Release, found: list[Condition], rows: Any, total: float) -> float:
     codes = release.schema.encode(rows).codes
     inside = np.ones(len(next(iter(codes.values()))))
     for condition in found:
@@ -188,7 +188,7 @@ class Condition:
         return touched
 
 
-def parsed(text: str) -> dict[str, Any]:
+def parse_query(text: str) -> dict[str, Any]:
     """A query as the command line writes it: conditions on columns, separated by commas, all of which must hold.
 
     `sex=F` is a value, `city=Bonn|Ulm` a set of values, `age=30..40` a range that includes both ends, `age=..40` one
@@ -197,45 +197,45 @@ def parsed(text: str) -> dict[str, Any]:
     Raises:
         SettingError: when a part is not of this form.
 
-    >>> parsed('sex=F, age=30..40, city=Bonn|Ulm, dose="2,5 mg"')
+    >>> parse_query('sex=F, age=30..40, city=Bonn|Ulm, dose="2,5 mg"')
     {'sex': 'F', 'age': ('30', '40'), 'city': ['Bonn', 'Ulm'], 'dose': '2,5 mg'}
     """
     if text.count('"') % 2:
         raise SettingError("query: a double quote is not closed; close it")
     query: dict[str, Any] = {}
-    for part in filter(str.strip, _cut(text, ",")):
-        name, *rest = _cut(part, "=", 1)
-        if not rest or not (name := _bare(name)):
+    for part in filter(str.strip, _split_unquoted(text, ",")):
+        name, *rest = _split_unquoted(part, "=", 1)
+        if not rest or not (name := _unquote(name)):
             raise SettingError(
                 "a query is a list such as `sex=F, age=30..40`: each part a column, `=` and a condition; put a value "
                 'that has a comma in double quotes, as in dose="2,5 mg"'
             )
         if name in query:
             raise SettingError(f"query: column {name!r} has two conditions; write one, such as 30..40 or Bonn|Ulm")
-        ends, values = _cut(rest[0], "..", 1), _cut(rest[0], "|")
+        ends, values = _split_unquoted(rest[0], "..", 1), _split_unquoted(rest[0], "|")
         if len(ends) == 2:
-            query[name] = tuple(_bare(end) or None for end in ends)
+            query[name] = tuple(_unquote(end) or None for end in ends)
         else:
-            query[name] = [_bare(value) for value in values] if len(values) > 1 else _bare(rest[0]) or None
+            query[name] = [_unquote(value) for value in values] if len(values) > 1 else _unquote(rest[0]) or None
     return query
 
 
-def _cut(text: str, mark: str, times: int = 0) -> list[str]:
+def _split_unquoted(text: str, mark: str, times: int = 0) -> list[str]:
     """The pieces between marks that are not in quotes: an even number of quotes follows those."""
     return re.split(rf'{re.escape(mark)}(?=(?:[^"]*"[^"]*")*[^"]*$)', text, maxsplit=times)
 
 
-def _bare(text: str) -> str:
+def _unquote(text: str) -> str:
     text = text.strip()
     return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
 
 
-def _written(name: str) -> str:
+def _quote_name(name: str) -> str:
     """A column's name as a query has to write it."""
-    return name if _cut(name, "=") == _cut(name, ",") == [_bare(name)] else f'"{name}"'
+    return name if _split_unquoted(name, "=") == _split_unquoted(name, ",") == [_unquote(name)] else f'"{name}"'
 
 
-def conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
+def read_conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
     """The codes that each condition means: a value, a list or set of values, or a tuple of two ends, both included.
 
     Raises:
@@ -248,21 +248,21 @@ def conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
     for name, wanted in query.items():
         if name not in columns:
             raise SettingError(
-                f"query: there is no column {name!r}; the columns are {', '.join(map(_written, columns))}"
+                f"query: there is no column {name!r}; the columns are {', '.join(map(_quote_name, columns))}"
             )
         if isinstance(wanted, tuple) and len(wanted) != 2:
             raise SettingError(f"query: a range of {name!r} has two ends: ({name!r}: (30, 40)); use a list for values")
-        wanted = _plain(wanted)
-        found.append(Condition(name, _part(columns[name], wanted), _spans(columns[name], wanted)))
+        wanted = _normalise(wanted)
+        found.append(Condition(name, _find_part(columns[name], wanted), _find_spans(columns[name], wanted)))
     return found
 
 
-def _plain(wanted: Any) -> Any:
+def _normalise(wanted: Any) -> Any:
     """What frames call empty (NaN, NaT, NA) as None, and their moments as Python's."""
     if isinstance(wanted, tuple):
-        return tuple(_moment(end) for end in wanted)
+        return tuple(_to_moment(end) for end in wanted)
     several = isinstance(wanted, Collection) and not isinstance(wanted, str)
-    cells = [None if _is_empty(value) else _moment(value) for value in (wanted if several else [wanted])]
+    cells = [None if _is_empty(value) else _to_moment(value) for value in (wanted if several else [wanted])]
     return cells if several else cells[0]
 
 
@@ -270,21 +270,21 @@ def _is_empty(value: Any) -> bool:
     return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value))
 
 
-def _moment(value: Any) -> Any:
+def _to_moment(value: Any) -> Any:
     return value.astype("datetime64[us]").item() if isinstance(value, np.datetime64) else value
 
 
-def _part(column: Coded, wanted: Any) -> NDArray[np.float64]:
+def _find_part(column: Coded, wanted: Any) -> NDArray[np.float64]:
     if isinstance(wanted, tuple):
-        return _range(column, *wanted)
+        return _find_range_part(column, *wanted)
     several = isinstance(wanted, Collection) and not isinstance(wanted, str)
     part = np.zeros(column.size)
     for value in wanted if several else [wanted]:
-        part = np.minimum(part + _value(column, value), 1.0)
+        part = np.minimum(part + _find_value_part(column, value), 1.0)
     return part
 
 
-def _value(column: Coded, value: Any) -> NDArray[np.float64]:
+def _find_value_part(column: Coded, value: Any) -> NDArray[np.float64]:
     """A single value: a code of its own, or part of a bin."""
     part = np.zeros(column.size)
     if isinstance(value, str) and column.missing.get(value, "") is None:
@@ -295,21 +295,23 @@ def _value(column: Coded, value: Any) -> NDArray[np.float64]:
         part[column.null_code] = 1.0
         return part
     entries = [entry for entry in column.table() if entry.part == column.name]
-    named = {entry.code for entry in entries if entry.what in ("value", "missing") and _same(entry.value, value)}
+    named = {entry.code for entry in entries if entry.what in ("value", "missing") and _is_same(entry.value, value)}
     named |= {entry.code for entry in entries if entry.label is not None and entry.label == str(value)}
     if not named and column.shows_other and column.other_code is not None and str(value) == str(column.other_value()):
         named = {column.other_code}
     if named:
         part[list(named)] = 1.0
     elif isinstance(column, Measured):
-        return _range(column, value, value)
+        return _find_range_part(column, value, value)
     else:
         known = [str(entry.value) for entry in entries if entry.what == "value"]
-        raise SettingError(f"query: {value!r} is not a value of column {column.name!r}; {_listed(known, str(value))}")
+        raise SettingError(
+            f"query: {value!r} is not a value of column {column.name!r}; {_suggest_values(known, str(value))}"
+        )
     return part
 
 
-def _listed(known: list[str], wanted: str) -> str:
+def _suggest_values(known: list[str], wanted: str) -> str:
     """The values that were perhaps meant, else the first few: they are declared, and public with the release."""
     lower = {value.casefold(): value for value in known[:_COMPARED]}
     near = [lower[match] for match in get_close_matches(wanted.casefold(), lower, n=3)]
@@ -318,7 +320,7 @@ def _listed(known: list[str], wanted: str) -> str:
     return f"{'the nearest' if near and shown is near else 'its values'} are {', '.join(shown or known[:_SHOWN])}{more}"
 
 
-def _spans(column: Coded, wanted: Any) -> tuple[tuple[Any, Any], ...]:
+def _find_spans(column: Coded, wanted: Any) -> tuple[tuple[Any, Any], ...]:
     if not isinstance(column, Measured):
         return ()
     several = isinstance(wanted, Collection) and not isinstance(wanted, str | tuple)
@@ -326,27 +328,30 @@ def _spans(column: Coded, wanted: Any) -> tuple[tuple[Any, Any], ...]:
     for one in wanted if several else [wanted]:
         low, high = one if isinstance(one, tuple) else (one, one)
         if isinstance(one, tuple) or (one is not None and str(one) not in column.missing and one not in column.reasons):
-            first = column.axis.first if low is None else _unit(column, low)
-            found.append((first, column.axis.last if high is None else _unit(column, high)))
+            first = column.axis.first if low is None else _to_unit(column, low)
+            found.append((first, column.axis.last if high is None else _to_unit(column, high)))
     return tuple(found)
 
 
-def _same(declared: Any, given: Any) -> bool:
+def _is_same(declared: Any, given: Any) -> bool:
     return bool(declared == given) or str(declared) == str(given)
 
 
-def _range(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
+def _find_range_part(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
     part = np.zeros(column.size)
     if column.kind == "ordinal":
-        codes = [0 if low is None else _code(column, low), column.ordinary - 1 if high is None else _code(column, high)]
+        codes = [
+            0 if low is None else _find_code(column, low),
+            column.ordinary - 1 if high is None else _find_code(column, high),
+        ]
         _check_order(column, *codes)
         part[codes[0] : codes[1] + 1] = 1.0
         return part
     if not isinstance(column, Measured):
         raise SettingError(f"query: column {column.name!r} has no order; give a value or a list of values")
     axis = column.axis
-    first = axis.first if low is None else _unit(column, low)
-    last = axis.last if high is None else _unit(column, high)
+    first = axis.first if low is None else _to_unit(column, low)
+    last = axis.last if high is None else _to_unit(column, high)
     if low is not None and high is not None:
         _check_order(column, first, last)
     _check_inside(column, first, last)
@@ -380,11 +385,11 @@ def _check_inside(column: Measured, first: Any, last: Any) -> None:
         raise SettingError(f"query: column {column.name!r} goes from {low} to {high}; values beyond count as {beyond}")
 
 
-def _code(column: Coded, value: Any) -> int:
-    return int(np.flatnonzero(_value(column, value))[0])
+def _find_code(column: Coded, value: Any) -> int:
+    return int(np.flatnonzero(_find_value_part(column, value))[0])
 
 
-def _unit(column: Measured, value: Any) -> Any:
+def _to_unit(column: Measured, value: Any) -> Any:
     try:
         if isinstance(value, str) and column.kind in ("integer", "number"):
             value = float(value)
@@ -402,7 +407,7 @@ def _unit(column: Measured, value: Any) -> Any:
 # -- The evidence in a release, from which bounds are computed.
 
 
-def evidence_of(release: Release) -> Evidence:
+def collect_evidence(release: Release) -> Evidence:
     """The evidence in a release.
 
     **Privacy.** Post-processing: it reads what was released.
@@ -414,13 +419,14 @@ def evidence_of(release: Release) -> Evidence:
         model=release.model,
         declared=release.schema.domain,
         merged=release.recoding.maps,
-        stages=_told(release.measurements, release.rounds) or _paid(release.measurements, release.receipt),
+        stages=_stages_from_rounds(release.measurements, release.rounds)
+        or _stages_from_receipt(release.measurements, release.receipt),
         cliques=cliques,
         rows=release.schema.rows_used,
     )
 
 
-def asked_about(evidence: Evidence, workload: str | None, own: str | None) -> list[Clique]:
+def workload_cliques(evidence: Evidence, workload: str | None, own: str | None) -> list[Clique]:
     """The cliques of a workload, or of the mechanism's own; a file's are in the record, wherever the file is now."""
     if workload is None and own is not None and is_page(own):
         measured = [measurement.clique for stage in evidence.stages for measurement in stage.measurements]
@@ -431,7 +437,7 @@ def asked_about(evidence: Evidence, workload: str | None, own: str | None) -> li
     return list(Workload.parse(workload or own or "all-2way", evidence.model.domain))
 
 
-def _told(measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]]) -> list[Stage]:
+def _stages_from_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]]) -> list[Stage]:
     """Stages as the mechanism recorded them; none when its record does not cover every measurement."""
     if sum(int(entry.get("measured", 0)) for entry in rounds) != len(measurements) or not rounds:
         return []
@@ -443,7 +449,7 @@ def _told(measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any
     return stages if sum(stage.share for stage in stages) <= 1 + 1e-9 else []
 
 
-def _paid(measurements: Sequence[Measurement], receipt: Receipt) -> list[Stage]:
+def _stages_from_receipt(measurements: Sequence[Measurement], receipt: Receipt) -> list[Stage]:
     """Every measurement a stage of its own, with the share of the budget that the receipt says it cost."""
     capacity = receipt.budget.capacity
     paid: dict[Clique, list[float]] = {}

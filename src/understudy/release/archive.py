@@ -110,7 +110,7 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """
     try:
         with path.open("rb") as file:
-            manifest, members = _opened(file, path)
+            manifest, members = _read_members(file, path)
     except FileNotFoundError:
         raise ReleaseError(f"{path}: there is no such file") from None
     except IsADirectoryError:
@@ -132,7 +132,7 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     for name, digest in digests.items():
         if hashlib.sha256(members[name]).hexdigest() != digest:
             raise ReleaseError(f"{path}: part {name} was damaged or altered; ask for a fresh copy")
-    return manifest, {name.removesuffix(".npy"): _array(members[name], path) for name in digests}
+    return manifest, {name.removesuffix(".npy"): _read_array(members[name], path) for name in digests}
 
 
 def _file_digest(file: BinaryIO) -> bytes:
@@ -146,7 +146,7 @@ def _file_digest(file: BinaryIO) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _opened(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _read_members(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
     """The page and the other members; a file that a few bytes make enormous is refused before it is unpacked."""
     size = file.seek(0, os.SEEK_END)
     with zipfile.ZipFile(file) as archive:
@@ -161,7 +161,7 @@ def _opened(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes
         if not _fits_memory(2 * unpacked):
             raise ReleaseError(f"{path} unpacks to more than half of the free memory; open it on a larger machine")
         page = archive.read(infos.pop(_MANIFEST))
-        manifest = _manifest(page, size, path)
+        manifest = _read_manifest(page, size, path)
         if _file_digest(file) != file.read():
             raise ReleaseError(f"{path} was damaged or altered; ask for a fresh copy")
         members = {name: archive.read(info) for name, info in infos.items()}
@@ -172,7 +172,7 @@ def _opened(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes
     return manifest, members
 
 
-def _manifest(page: bytes, size: int, path: Path) -> dict[str, Any]:
+def _read_manifest(page: bytes, size: int, path: Path) -> dict[str, Any]:
     """The page's content. Its format is looked at first: a newer one may seal its file in another way."""
     try:
         manifest = read_json(page, most=_VALUES + size)
@@ -196,7 +196,7 @@ def _array_bytes(array: NDArray[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _array(data: bytes, path: Path) -> NDArray[Any]:
+def _read_array(data: bytes, path: Path) -> NDArray[Any]:
     """An array of plain numbers; the header must claim as many as there are, or a few bytes could take all memory."""
     file = io.BytesIO(data)
     try:
@@ -266,34 +266,34 @@ def unpack(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     return value
 
 
-def measurement_data(measurement: Measurement) -> dict[str, Any]:
+def measurement_to_dict(measurement: Measurement) -> dict[str, Any]:
     """A measurement as plain data with arrays."""
     return {
         "clique": list(measurement.clique),
         "values": measurement.values,
         "sigma": measurement.sigma,
         "noise": measurement.noise,
-        "query": None if measurement.query is None else _query_data(measurement.query),
+        "query": None if measurement.query is None else _query_to_dict(measurement.query),
     }
 
 
-def measurement_from(data: Mapping[str, Any]) -> Measurement:
-    """What `measurement_data` wrote."""
-    query = None if data["query"] is None else _query_from(data["query"])
+def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
+    """What `measurement_to_dict` wrote."""
+    query = None if data["query"] is None else _query_from_dict(data["query"])
     return Measurement(tuple(data["clique"]), data["values"], data["sigma"], query, data["noise"])
 
 
-def _query_data(query: Query) -> dict[str, Any]:
+def _query_to_dict(query: Query) -> dict[str, Any]:
     if isinstance(query, Scaling):
         return {"factors": query.factors}
     entries = query if isinstance(query, Entries) else Entries.of(query)
     return {"shape": list(entries.shape), "rows": entries.rows, "columns": entries.columns, "values": entries.values}
 
 
-def _query_from(data: Mapping[str, Any]) -> Query:
+def _query_from_dict(data: Mapping[str, Any]) -> Query:
     if data.get("factors") is not None:
-        return Scaling(_numbers(data["factors"]))
-    rows, columns, values = data["rows"], data["columns"], _numbers(data["values"])
+        return Scaling(_check_numbers(data["factors"]))
+    rows, columns, values = data["rows"], data["columns"], _check_numbers(data["values"])
     shape = tuple(data["shape"])
     for places, most in zip((rows, columns), shape, strict=True):
         if places.shape != values.shape or places.dtype.kind not in "iu" or not ((places >= 0) & (places < most)).all():
@@ -301,7 +301,7 @@ def _query_from(data: Mapping[str, Any]) -> Query:
     return Entries(rows, columns, values, shape)
 
 
-def _numbers(array: NDArray[Any]) -> NDArray[Any]:
+def _check_numbers(array: NDArray[Any]) -> NDArray[Any]:
     if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
         raise ValueError("a query of other things than numbers")
     return array
@@ -448,7 +448,7 @@ def check_page(page: Mapping[str, Any]) -> None:
             raise ValueError("a charge for no column")
     if not isinstance(page["settings"].get("workload", ""), str | None):
         raise ValueError("a workload that has no name")
-    _plain_numbers(page["settings"])
+    _check_settings(page["settings"])
 
 
 def check_parts(
@@ -506,12 +506,12 @@ def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[
             continue
         if entry.get("kind") not in MODELS or before >= len(measurements) or start == before:
             raise ValueError("a round without a measurement")
-        candidates = _places(entry["candidates"], len(cliques))
+        candidates = _read_places(entry["candidates"], len(cliques))
         offsets = np.asarray(entry["offsets"])
         chosen = places.get(merged.canonical(merged.check(measurements[before].clique)))
         if offsets.shape != (len(candidates),) or offsets.dtype.kind not in "iuf" or not np.isfinite(offsets).all():
             raise ValueError("candidates without offsets")
-        if chosen not in candidates or not _places(entry["last"], len(cliques)) <= candidates:
+        if chosen not in candidates or not _read_places(entry["last"], len(cliques)) <= candidates:
             raise ValueError("a choice of none of the candidates")
         if len(candidates) != np.asarray(entry["candidates"]).size or "chosen" not in entry:
             raise ValueError("a candidate twice")
@@ -520,20 +520,20 @@ def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[
             raise ValueError("a choice without its price")
 
 
-def _places(array: NDArray[Any], count: int) -> set[int]:
+def _read_places(array: NDArray[Any], count: int) -> set[int]:
     array = np.asarray(array)
     if array.ndim != 1 or array.dtype.kind not in "iu" or not ((array >= 0) & (array < count)).all():
         raise ValueError("places that are none")
     return set(array.tolist())
 
 
-def _plain_numbers(value: Any) -> None:
+def _check_settings(value: Any) -> None:
     """Settings are plain data without arrays, and their numbers are finite."""
     if isinstance(value, dict):
         for item in value.values():
-            _plain_numbers(item)
+            _check_settings(item)
     elif isinstance(value, list):
         for item in value:
-            _plain_numbers(item)
+            _check_settings(item)
     elif isinstance(value, np.ndarray) or (isinstance(value, float) and not np.isfinite(value)):
         raise ValueError("settings that are no plain values")

@@ -27,7 +27,7 @@ _FEW = 2**16  # codes in the model: more are numbered again, by those that occur
 _ROUNDS = 20  # with twice as many others every second time: in the last ones all rows of a code take part
 
 
-def exchanged(
+def exchange_values(
     schema: Schema, merged: Mapping[str, NDArray[Any]], codes: Codes, table: Any, rng: np.random.Generator
 ) -> tuple[Codes, Any]:
     """The same values in other rows, so that few rows break an order.
@@ -50,9 +50,9 @@ def exchanged(
             for names in pairwise(rule.order):
                 left, right = (_Side.of(schema, name, merged, codes, table) for name in names)
                 movable = [side for side in (left, right) if side.name not in bound]
-                _settle(left, right, movable, rng, strict=rule.strict)
+                _exchange_pair(left, right, movable, rng, strict=rule.strict)
                 for side in movable:
-                    codes, table = side.moved(schema, codes, table)
+                    codes, table = side.move(schema, codes, table)
     return codes, table
 
 
@@ -99,14 +99,14 @@ class _Side:
         rows = rows[np.argsort(values[rows])]
         return rows[np.argsort(self.group[rows], kind="stable")]
 
-    def moved(self, schema: Schema, codes: Codes, table: Any) -> tuple[Codes, Any]:
+    def move(self, schema: Schema, codes: Codes, table: Any) -> tuple[Codes, Any]:
         """The rows with this column's cells in their new places."""
         cells = table[self.name].take(self.source)
         table = table.set_column(table.column_names.index(self.name), self.name, cells)
         return codes | {part: np.asarray(codes[part])[self.source] for part in schema.column(self.name).parts}, table
 
 
-def _settle(left: _Side, right: _Side, movable: list[_Side], rng: np.random.Generator, *, strict: bool) -> None:
+def _exchange_pair(left: _Side, right: _Side, movable: list[_Side], rng: np.random.Generator, *, strict: bool) -> None:
     """Rearrange one column, then the other, with ever more rows that break nothing taking part."""
     low, high = np.where(left.known, left.values, -np.inf), np.where(right.known, right.values, np.inf)
     left.values, right.values = low, high

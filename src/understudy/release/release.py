@@ -21,12 +21,19 @@ from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
 from understudy.notice import ManyRows
 from understudy.quality import Quality
-from understudy.release.answer import Answer, answer, asked_about, check_confidence, evidence_of, rows_known
+from understudy.release.answer import (
+    Answer,
+    answer,
+    bound_row_count,
+    check_confidence,
+    collect_evidence,
+    workload_cliques,
+)
 from understudy.release.archive import (
     check_page,
     check_parts,
-    measurement_data,
-    measurement_from,
+    measurement_from_dict,
+    measurement_to_dict,
     pack,
     read_archive,
     unpack,
@@ -36,7 +43,7 @@ from understudy.release.frames import Frame, convert_rows
 from understudy.schema import Recoding, Schema
 
 if TYPE_CHECKING:
-    from understudy.release.rows import Maker
+    from understudy.release.rows import RowMaker
 
 _MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
 
@@ -150,7 +157,7 @@ class Release:
             raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas', 'polars' or 'spark'")
         from understudy.release.rows import check_size
 
-        maker, rows, seed = self._maker(rows, seed, where, rare, as_written)
+        maker, rows, seed = self._prepare(rows, seed, where, rare, as_written)
         check_size(rows, len(self.schema.columns))
         return convert_rows(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
 
@@ -173,22 +180,24 @@ class Release:
         Raises:
             SettingError: as `sample`.
         """
-        maker, rows, seed = self._maker(rows, seed, where, rare, as_written)
+        maker, rows, seed = self._prepare(rows, seed, where, rare, as_written)
         if rows > _MOST_ROWS:
             raise SettingError(f"{rows} rows are too many to write; say how many are wanted (rows=, -n)")
         return rows, maker.chunks(rows, seed)
 
-    def _maker(self, rows: Any, seed: Any, where: Any, rare: Any, as_written: bool) -> tuple[Maker, int, int | None]:
-        from understudy.release.rows import Maker
+    def _prepare(
+        self, rows: Any, seed: Any, where: Any, rare: Any, as_written: bool
+    ) -> tuple[RowMaker, int, int | None]:
+        from understudy.release.rows import RowMaker
 
         layout = self.schema.layout_of_file() if as_written else self.layout
-        maker = Maker(self, where=where, rare=rare, layout=layout)
+        maker = RowMaker(self, where=where, rare=rare, layout=layout)
         if rows is not None and where is None:
-            self._mind_evidence(as_whole("rows", rows))
+            self._warn_many_rows(as_whole("rows", rows))
         rows = maker.expected(self.default_rows) if rows is None else rows
         return maker, as_whole("rows", rows), None if seed is None else as_whole("seed", seed)
 
-    def _mind_evidence(self, rows: int) -> None:
+    def _warn_many_rows(self, rows: int) -> None:
         most = self.most_rows
         if most is not None and rows > most:
             without = "" if self.schema.left_out is None else f" (without {self.schema.left_out})"
@@ -200,9 +209,9 @@ class Release:
     @property
     def merged(self) -> dict[str, list[Any]]:
         """By column, the values that too few rows had to be told apart; see `rare` in `sample`."""
-        from understudy.release.rows import merged_values
+        from understudy.release.rows import list_merged_values
 
-        return merged_values(self.recoding, self.schema)
+        return list_merged_values(self.recoding, self.schema)
 
     @property
     def most_rows(self) -> float | None:
@@ -210,7 +219,7 @@ class Release:
 
         More synthetic rows than that look like more evidence than there is: standard errors from them are too small.
         """
-        return self.schema.rows or rows_known(evidence_of(self))
+        return self.schema.rows or bound_row_count(collect_evidence(self))
 
     def answer(
         self, query: str | Mapping[str, Any], *, confidence: float = 0.95, share: bool = False, rows: Any = None
@@ -253,8 +262,8 @@ class Release:
             SettingError: for an unknown workload or a confidence that is not between 0 and 1.
         """
         check_confidence(confidence)
-        evidence = evidence_of(self)
-        wanted = asked_about(evidence, workload, self.settings.get("workload"))
+        evidence = collect_evidence(self)
+        wanted = workload_cliques(evidence, workload, self.settings.get("workload"))
         return marginal_bounds(evidence, wanted, confidence=confidence, simultaneous=simultaneous)
 
     def replicates(self, count: int = 20, *, rows: int | None = None, seed: int | None = None) -> list[Any]:
@@ -273,9 +282,9 @@ class Release:
         Raises:
             SettingError: for a release that does not say how its model was made.
         """
-        from understudy.release.replicates import replicates
+        from understudy.release.replicates import make_replicates
 
-        return list(replicates(self, count, rows=rows, seed=seed))
+        return list(make_replicates(self, count, rows=rows, seed=seed))
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the release to one file, completely or not at all.
@@ -299,7 +308,7 @@ class Release:
             "default_rows": self.default_rows,
             **({} if self.quality is None else {"quality": self.quality.to_dict()}),
             **({} if self.generator is None else {"generator": self.generator.to_dict()}),
-            "measurements": pack([measurement_data(m) for m in self.measurements], arrays, "measurements"),
+            "measurements": pack([measurement_to_dict(m) for m in self.measurements], arrays, "measurements"),
             "model": {"kind": self.model.kind, "arrays": pack(self.model.to_arrays(), arrays, "model")},
         }
         write_archive(target, manifest, arrays, overwrite=overwrite)
@@ -313,7 +322,7 @@ class Release:
         """
         manifest, arrays = read_archive(as_path("path", path))
         try:
-            return cls._from(manifest, arrays)
+            return cls._from_manifest(manifest, arrays)
         except ReleaseError as error:
             raise ReleaseError(f"{path}: {error}") from None
         except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
@@ -322,7 +331,7 @@ class Release:
             raise ReleaseError(f"{path}: it does not fit in memory; open it on a larger machine") from None
 
     @classmethod
-    def _from(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
+    def _from_manifest(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
         kind = manifest["model"]["kind"]
         if kind not in MODELS:
             raise ReleaseError("it holds a model of a kind that this version does not know; install a newer understudy")
@@ -335,7 +344,7 @@ class Release:
             mechanism=page["mechanism"],
             settings=page["settings"],
             model=MODELS[kind].from_arrays(recoding.recode(schema.domain), page["model"]["arrays"]),
-            measurements=[measurement_from(data) for data in page["measurements"]],
+            measurements=[measurement_from_dict(data) for data in page["measurements"]],
             receipt=Receipt.from_dict(page["receipt"]),
             recoding=recoding,
             rounds=page["rounds"],
@@ -343,11 +352,11 @@ class Release:
             quality=None if page.get("quality") is None else Quality(**page["quality"]),
             generator=None if page.get("generator") is None else Generator(**page["generator"]),
         )
-        check_parts(release.measurements, release.rounds, release.model, evidence_of(release))
+        check_parts(release.measurements, release.rounds, release.model, collect_evidence(release))
         return release
 
 
-def facts(release: Release) -> dict[str, Any]:
+def summarize(release: Release) -> dict[str, Any]:
     """Plain data about a release; public facts only."""
     receipt = release.receipt
     return {

@@ -17,14 +17,14 @@ from understudy.model.dependencies import learn_dependencies
 from understudy.model.generate import generate
 from understudy.model.graphical import GraphicalModel
 from understudy.release.frames import convert_rows
-from understudy.release.rows import Maker, check_size, undo_merging
+from understudy.release.rows import RowMaker, check_size, undo_merging
 from understudy.tabulate import SparseCounts, marginals
 
 if TYPE_CHECKING:
     from understudy.release.release import Release
 
 
-def replicates(release: Release, count: int, *, rows: int | None, seed: int | None) -> Iterator[Any]:
+def make_replicates(release: Release, count: int, *, rows: int | None, seed: int | None) -> Iterator[Any]:
     """Synthetic tables made the way the release was, from its own model; see `Release.replicates`."""
     count = as_whole("count", count, least=2)
     size = release.default_rows if rows is None else as_whole("rows", rows)
@@ -34,15 +34,15 @@ def replicates(release: Release, count: int, *, rows: int | None, seed: int | No
     finish = partial(generate, release.generator)
     schema = release.schema
     for generator in np.random.default_rng(seed).spawn(count):
-        merged = _drawn(release, generator)
+        merged = _draw_rows(release, generator)
         whole = undo_merging(merged, release.recoding, schema, release.measurements, generator, "spread")
-        measured = [_again(release, m, merged, whole, generator) for m in release.measurements]
+        measured = [_measure_again(release, m, merged, whole, generator) for m in release.measurements]
         fit = finish(schema.domain, measured, recoding=release.recoding, total=schema.rows_used)
         fit = learn_dependencies(finish, fit, schema, total=schema.rows_used)
-        yield convert_rows(Maker(replace(release, model=fit.model)).rows(size, generator), release.frame)
+        yield convert_rows(RowMaker(replace(release, model=fit.model)).rows(size, generator), release.frame)
 
 
-def _drawn(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+def _draw_rows(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
     """As many rows as the model stands for, each drawn by itself."""
     rows = max(1, round(release.model.total))
     check_size(rows, len(release.schema.columns))
@@ -51,7 +51,7 @@ def _drawn(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]
     return release.model.sample(rows, rng)
 
 
-def _again(
+def _measure_again(
     release: Release,
     measurement: Measurement,
     merged: dict[str, NDArray[Any]],

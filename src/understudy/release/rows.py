@@ -15,8 +15,8 @@ from understudy.errors import InputError, SettingError
 from understudy.measurement import Measurement, combine
 from understudy.model.consistency import norm_sub
 from understudy.model.dependencies import find_determined, unstated_dependencies
-from understudy.release.answer import Condition, conditions, parsed
-from understudy.release.exchange import exchanged
+from understudy.release.answer import Condition, parse_query, read_conditions
+from understudy.release.exchange import exchange_values
 from understudy.schema import Recoding, Schema
 from understudy.schema.kinds.axis import Axis
 from understudy.schema.kinds.coded import Coded
@@ -49,7 +49,7 @@ def check_size(rows: int, columns: int) -> None:
         raise SettingError(f"{rows} rows do not fit in memory; say how many are wanted (rows=, on the command line -n)")
 
 
-class Maker:
+class RowMaker:
     """Makes rows of a release, again and again with the same settings.
 
     A row is drawn from the model; merged codes become values, values are drawn inside bins. Values that then break an
@@ -79,21 +79,21 @@ class Maker:
         layout: Mapping[str, str] | None = None,
     ) -> None:
         schema = release.schema
-        asked = conditions(schema, parsed(where) if isinstance(where, str) else where or {})
-        members = members_of(release.recoding, schema, release.measurements, rare)
+        asked = read_conditions(schema, parse_query(where) if isinstance(where, str) else where or {})
+        members = find_members(release.recoding, schema, release.measurements, rare)
         weights = {c.column: members[c.column].weights(c.part) if c.column in members else c.part for c in asked}
-        self._schema, self._layout, self._asked = schema, layout or {}, asked
-        self._model = release.model if not asked else _given(release, asked, weights)
+        self._schema, self._layout, self._conditions = schema, layout or {}, asked
+        self._model = release.model if not asked else _condition_model(release, asked, weights)
         parts = {c.column: c.part for c in asked}
         self._members = {name: m.given(parts[name]) if name in parts else m for name, m in members.items()}
-        self._narrow = narrowed(schema, asked)
-        self._stated = [_Stated(release, rule) for rule in schema.rules if isinstance(rule, Dependency)]
-        self._determined = [_Determined(release, rule, members) for rule in unstated_dependencies(schema)]
+        self._decoder = narrow_bins(schema, asked)
+        self._stated = [_StatedDependency(release, rule) for rule in schema.rules if isinstance(rule, Dependency)]
+        self._determined = [_LearnedDependency(release, rule, members) for rule in unstated_dependencies(schema)]
         self._total = release.model.total
 
     def expected(self, rows: int) -> int:
         """How many of so many unconditional rows would satisfy the condition; at least 1 of any."""
-        return max(min(rows, 1), round(rows * self._model.total / self._total)) if self._asked else rows
+        return max(min(rows, 1), round(rows * self._model.total / self._total)) if self._conditions else rows
 
     def rows(self, count: int, rng: np.random.Generator, *, first: int = 1, last: int | None = None) -> Any:
         """An arrow table of so many rows; keys run from `first`, and are written as if the last were `last`."""
@@ -123,7 +123,7 @@ class Maker:
                 "rules, or use finer bins for the columns that they name"
             )
         whole = table if len(pieces) == 1 else pa.concat_tables(pieces).take(pa.array(place))
-        return self._numbered(whole, first, first + count - 1 if last is None else last)
+        return self._number_keys(whole, first, first + count - 1 if last is None else last)
 
     def chunks(self, count: int, seed: int | None) -> Iterator[Any]:
         """The rows in arrow tables of at most `CHUNK_ROWS`; up to that many are the rows of `rows` with that seed.
@@ -144,26 +144,26 @@ class Maker:
     def _attempt(self, merged: Codes, rng: np.random.Generator) -> tuple[Any, NDArray[np.int64]]:
         """Rows of merged codes, and the places of those that break a rule or miss the condition."""
         codes = {
-            column: self._members[column].drawn(array, rng) if column in self._members else array
+            column: self._members[column].draw(array, rng) if column in self._members else array
             for column, array in merged.items()
         }
         for stated in self._stated:
-            codes = stated.applied(codes, merged)
+            codes = stated.apply(codes, merged)
         for rule in self._determined:
-            codes = rule.applied(codes, merged, rng)
-        codes = self._known(codes, rng)
-        table = self._narrow.decode(codes, rng, as_="arrow", layout=self._layout)
+            codes = rule.apply(codes, merged, rng)
+        codes = self._resolve_unknown(codes, rng)
+        table = self._decoder.decode(codes, rng, as_="arrow", layout=self._layout)
         for rule in self._determined:
-            table = rule.valued(table, codes, self._layout)
-        codes, table = exchanged(self._schema, merged, codes, table, rng)
+            table = rule.set_values(table, codes, self._layout)
+        codes, table = exchange_values(self._schema, merged, codes, table, rng)
         bad = breaking(self._schema, codes, table) if self._schema.rules else np.zeros(table.num_rows, np.bool_)
-        for condition in self._asked:
-            bad |= ~self._satisfied(condition, codes, table)
+        for condition in self._conditions:
+            bad |= ~self._satisfies(condition, codes, table)
         return table, np.flatnonzero(bad)
 
-    def _known(self, codes: Codes, rng: np.random.Generator) -> Codes:
+    def _resolve_unknown(self, codes: Codes, rng: np.random.Generator) -> Codes:
         """Unknown codes that a column cannot show become what stands for them now, so that rules see it."""
-        names = {name for rule in self._schema.rules for name in rule.columns} | {c.column for c in self._asked}
+        names = {name for rule in self._schema.rules for name in rule.columns} | {c.column for c in self._conditions}
         for name in sorted(names):  # in one order, so that a seed means the same rows in every process
             column = self._schema.column(name)
             assert isinstance(column, Coded)  # noqa: S101 - rules and conditions speak of these alone
@@ -171,7 +171,7 @@ class Maker:
             codes = codes | dict(column.without_unknown(mine[name], mine, rng)[1])
         return codes
 
-    def _satisfied(self, condition: Condition, codes: Codes, table: Any) -> NDArray[np.bool_]:
+    def _satisfies(self, condition: Condition, codes: Codes, table: Any) -> NDArray[np.bool_]:
         column = self._schema.column(condition.column)
         assert isinstance(column, Coded)  # noqa: S101 - conditions speak of these alone
         mine = codes[condition.column]
@@ -182,7 +182,7 @@ class Maker:
                 inside = inside | cells.within(low, high)
         return inside
 
-    def _numbered(self, table: Any, first: int, last: int) -> Any:
+    def _number_keys(self, table: Any, first: int, last: int) -> Any:
         for index, name in enumerate(table.column_names):
             column = self._schema.column(name)
             if isinstance(column, Identifier):
@@ -190,7 +190,7 @@ class Maker:
         return table
 
 
-def _given(release: Release, asked: list[Condition], weights: Mapping[str, NDArray[np.float64]]) -> Any:
+def _condition_model(release: Release, asked: list[Condition], weights: Mapping[str, NDArray[np.float64]]) -> Any:
     empty = [c.column for c in asked if not weights[c.column].any()]
     if empty and not any(c.part.any() for c in asked if c.column == empty[0]):
         raise SettingError(f"where: no value of column {empty[0]!r} satisfies the condition; correct it")
@@ -209,7 +209,7 @@ def _given(release: Release, asked: list[Condition], weights: Mapping[str, NDArr
         ) from None
 
 
-class _Stated:
+class _StatedDependency:
     """A dependency with stated values: of merged values, the stated one is what stands for them in a row."""
 
     def __init__(self, release: Release, rule: Dependency) -> None:
@@ -217,7 +217,7 @@ class _Stated:
         sizes = np.arange(release.schema.domain[rule.determines])
         self._merged = release.recoding.apply(rule.determines, sizes)
 
-    def applied(self, codes: Codes, merged: Codes) -> Codes:
+    def apply(self, codes: Codes, merged: Codes) -> Codes:
         """The codes, with the stated value wherever it is one of those that the determined code stands for."""
         if self._codes is None:
             return codes
@@ -227,7 +227,7 @@ class _Stated:
         return codes | {name: np.where(fits, wanted, codes[name]).astype(codes[name].dtype)}
 
 
-class _Determined:
+class _LearnedDependency:
     """A dependency that was learned: the value of every code of the given columns, the same in all rows and chunks."""
 
     def __init__(self, release: Release, rule: Any, members: Mapping[str, Any]) -> None:
@@ -256,14 +256,14 @@ class _Determined:
         place: NDArray[np.int64] = np.ravel_multi_index(given, self._shape)
         return place
 
-    def applied(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
+    def apply(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
         """The codes, with what is determined in its place."""
         name = self._rule.determines
-        codes = self._fitting(codes, merged, rng)
+        codes = self._fit_given(codes, merged, rng)
         wanted, own = self._codes[self._place(codes)], codes[name]
         return codes | {name: np.where(wanted >= 0, wanted, own).astype(own.dtype)}
 
-    def _fitting(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
+    def _fit_given(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
         """Of merged values of a given column, one that determines what the row has; where there is none, as it is."""
         if self._members is None:
             return codes
@@ -276,7 +276,7 @@ class _Determined:
         own[rows] = order[picked]
         return codes | {given: own}
 
-    def valued(self, table: Any, codes: Codes, layout: Mapping[str, str]) -> Any:
+    def set_values(self, table: Any, codes: Codes, layout: Mapping[str, str]) -> Any:
         """The table, with one value inside its bin for all rows that agree on what is given."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -338,7 +338,7 @@ class Members:
         shares = self.chances * part[self.codes] / np.where(possible, inside[group], 1.0)
         return replace(self, chances=np.where(possible, shares, self.chances))
 
-    def drawn(self, merged: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+    def draw(self, merged: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
         """Original codes with the expected counts, rounded at random, in random order among rows of a merged code."""
         kind = np.min_scalar_type(self.size - 1)
         single = np.diff(self.starts, append=len(self.codes)) == 1
@@ -381,7 +381,7 @@ class Members:
         return np.searchsorted(self._group, np.arange(len(self.starts)), side="right") - 1
 
 
-def members_of(
+def find_members(
     recoding: Recoding,
     schema: Schema,
     measurements: Sequence[Measurement],
@@ -404,8 +404,10 @@ def members_of(
     Raises:
         SettingError: for an unknown rule or column, or a rule that a column does not allow.
     """
-    chosen = _rules(recoding, schema, rare)
-    return {column: _members(column, rule, recoding, schema, measurements) for column, rule in chosen.items()}
+    chosen = _choose_rules(recoding, schema, rare)
+    return {
+        column: _find_column_members(column, rule, recoding, schema, measurements) for column, rule in chosen.items()
+    }
 
 
 def undo_merging(
@@ -416,14 +418,12 @@ def undo_merging(
     rng: np.random.Generator,
     rare: str | Mapping[str, str] | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Original codes for merged ones, by the rules of `members_of`."""
-    members = members_of(recoding, schema, measurements, rare)
-    return {
-        column: members[column].drawn(array, rng) if column in members else array for column, array in codes.items()
-    }
+    """Original codes for merged ones, by the rules of `find_members`."""
+    members = find_members(recoding, schema, measurements, rare)
+    return {column: members[column].draw(array, rng) if column in members else array for column, array in codes.items()}
 
 
-def merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any]]:
+def list_merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any]]:
     """For each column the values that were merged because too few rows had them; codes where a value has no name.
 
     Not the neighbours that became intervals of an axis: a column on its own tells those apart.
@@ -433,22 +433,22 @@ def merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any]]:
         places = recoding.intervals(name, schema.code_groups.axis(name))
         rare = [code for group in recoding.merged(name) if len(group) > 1 for code in group if code >= places]
         if rare:
-            found[name] = _named(name, rare, schema)
+            found[name] = _name_codes(name, rare, schema)
     return found
 
 
-def _named(name: str, codes: list[int], schema: Schema) -> list[Any]:
+def _name_codes(name: str, codes: list[int], schema: Schema) -> list[Any]:
     from understudy.schema.labels import code_labels  # the metrics are not needed to open a release
 
     column = next((column for column in schema.coded if column.name == name), None)
     if column is None:
         return list(codes)
     labels = code_labels(column)
-    known = {entry.code: _words(entry, labels) for entry in reversed(column.table()) if entry.part == name}
+    known = {entry.code: _describe_entry(entry, labels) for entry in reversed(column.table()) if entry.part == name}
     return [known.get(code, code) for code in codes]
 
 
-def _words(entry: Entry, labels: Sequence[str]) -> Any:
+def _describe_entry(entry: Entry, labels: Sequence[str]) -> Any:
     if entry.what == "interval":
         return labels[entry.code]
     if entry.what in ("null", "unknown"):
@@ -456,7 +456,7 @@ def _words(entry: Entry, labels: Sequence[str]) -> Any:
     return entry.value if entry.label is None else entry.label
 
 
-def _rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, str] | None) -> dict[str, str]:
+def _choose_rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, str] | None) -> dict[str, str]:
     named = rare is not None and not isinstance(rare, str)
     given = as_mapping("rare", rare, example='{"town": "spread"}, or one rule') if named else {}
     for name in given:
@@ -466,11 +466,11 @@ def _rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, str] | N
     for name in recoding.columns:
         column = next((column for column in schema.coded if column.name == name), None)
         wanted = rare if isinstance(rare, str) else given.get(name)
-        rules[name] = _rule(name, column, wanted)
+        rules[name] = _choose_rule(name, column, wanted)
     return rules
 
 
-def _rule(name: str, column: Coded | None, wanted: str | None) -> str:
+def _choose_rule(name: str, column: Coded | None, wanted: str | None) -> str:
     other = column is not None and column.other_code is not None
     if wanted is None:
         shown = other and column is not None and column.shows_other
@@ -484,33 +484,35 @@ def _rule(name: str, column: Coded | None, wanted: str | None) -> str:
     return wanted
 
 
-def _members(name: str, rule: str, recoding: Recoding, schema: Schema, measurements: Sequence[Measurement]) -> Members:
+def _find_column_members(
+    name: str, rule: str, recoding: Recoding, schema: Schema, measurements: Sequence[Measurement]
+) -> Members:
     size = len(recoding.maps[name])
     column = next((column for column in schema.coded if column.name == name), None)
-    counts, sigma = _counts(name, size, measurements)
+    counts, sigma = _combine_counts(name, size, measurements)
     places = recoding.intervals(name, schema.code_groups.axis(name))
     codes, chances = [], []
     for group in recoding.merged(name):
-        apart = (rule == "other" and group[0] >= places) or (rule == _DEFAULT and not _one_group(column, group))
+        apart = (rule == "other" and group[0] >= places) or (rule == _DEFAULT and not _is_one_group(column, group))
         if len(group) > 1 and apart and column is not None and column.other_code is not None:
             group, share = [column.other_code], np.ones(1)
         elif len(group) > 1 and rule == "hierarchy" and column is not None:
             level = next(iter(column.generalisations.values())).groups[group]
-            share = _by_level(counts[group], sigma, level)
+            share = _share_by_level(counts[group], sigma, level)
         else:
-            share = _shrunk(counts[group], sigma, np.ones(len(group)))
+            share = _shrink(counts[group], sigma, np.ones(len(group)))
         codes.append(np.asarray(group, dtype=np.int64))
         chances.append(share)
     starts = np.cumsum([0, *map(len, codes)])[:-1]
     return Members(np.concatenate(codes), np.concatenate(chances), starts, size)
 
 
-def _one_group(column: Coded | None, group: list[int]) -> bool:
+def _is_one_group(column: Coded | None, group: list[int]) -> bool:
     levels = [] if column is None else [level.groups[group] for level in column.generalisations.values()]
     return any(bool((level == level[0]).all()) for level in levels)
 
 
-def _counts(name: str, size: int, measurements: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:
+def _combine_counts(name: str, size: int, measurements: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:
     """The column's noisy counts over its declared codes, averaged by precision; sigma is infinite without any."""
     tables = [m for m in measurements if m.clique == (name,) and m.query is None and len(m.values) == size]
     if not tables:
@@ -518,13 +520,13 @@ def _counts(name: str, size: int, measurements: Sequence[Measurement]) -> tuple[
     return combine(tables)
 
 
-def _by_level(counts: NDArray[np.float64], sigma: float, level: NDArray[np.int64]) -> NDArray[np.float64]:
+def _share_by_level(counts: NDArray[np.float64], sigma: float, level: NDArray[np.int64]) -> NDArray[np.float64]:
     _, place, sizes = np.unique(level, return_inverse=True, return_counts=True)
-    groups = _shrunk(np.bincount(place, counts).astype(np.float64), sigma, sizes.astype(np.float64))
+    groups = _shrink(np.bincount(place, counts).astype(np.float64), sigma, sizes.astype(np.float64))
     return groups[place] / sizes[place]
 
 
-def _shrunk(counts: NDArray[np.float64], sigma: float, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shrink(counts: NDArray[np.float64], sigma: float, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Shares by noisy counts of cells that hold `sizes` values each, shrunk towards equal shares of the values.
 
     The positive-part James-Stein rule: the deviations from equal shares keep the part of their sum of squares that
@@ -545,29 +547,29 @@ def _shrunk(counts: NDArray[np.float64], sigma: float, sizes: NDArray[np.float64
 # -- Decoding under a condition: bins are cut to the range, so that values are drawn inside it only.
 
 
-def narrowed(schema: Schema, asked: Sequence[Condition]) -> Schema:
+def narrow_bins(schema: Schema, asked: Sequence[Condition]) -> Schema:
     """The schema for decoding rows that satisfy conditions; codes keep their meaning, bins hold fewer values.
 
     Columns with several ranges, with declared points or with a rule for the top bin are left alone: their values are
     drawn as always and looked at afterwards.
     """
     spans = {condition.column: condition.spans[0] for condition in asked if len(condition.spans) == 1}
-    columns = [_narrowed(column, spans.get(column.name)) for column in schema.columns]
+    columns = [_narrow_column(column, spans.get(column.name)) for column in schema.columns]
     return replace(schema, columns=tuple(columns), rules=())
 
 
-def _narrowed(column: Any, span: tuple[Any, Any] | None) -> Any:
+def _narrow_column(column: Any, span: tuple[Any, Any] | None) -> Any:
     if span is None or not isinstance(column, Measured) or len(column.parts) > 1:
         return column
     axis = column.axis
     if axis.points is not None or axis.top is not None:
         return column
     copy = column.model_copy()
-    copy.__dict__["axis"] = _cut(axis, *span)
+    copy.__dict__["axis"] = _cut_axis(axis, *span)
     return copy
 
 
-def _cut(axis: Axis, low: Any, high: Any) -> Axis:
+def _cut_axis(axis: Axis, low: Any, high: Any) -> Axis:
     lower, upper = axis.lower.copy(), axis.upper.copy()
     touched = ~axis.spike & (axis.lower <= high) & ((axis.upper > low) if axis.grain else (axis.upper >= low))
     if axis.grain:

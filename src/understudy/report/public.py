@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique
 from understudy.metric.tables import Rows
 from understudy.release import Release
-from understudy.release.rows import members_of
+from understudy.release.rows import find_members
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.labels import code_labels
 
@@ -81,7 +81,7 @@ def measured_tables(release: Release) -> list[MeasuredTable]:
     return found
 
 
-def shares(release: Release, column: Coded, standin: Rows) -> NDArray[np.float64]:
+def estimate_shares(release: Release, column: Coded, standin: Rows) -> NDArray[np.float64]:
     """The model's share of each code of a column; of one with merged codes, the share in rows drawn from it."""
     if column.name in release.recoding.columns:
         return np.bincount(standin.codes[column.name], minlength=column.size) / standin.rows
@@ -89,18 +89,18 @@ def shares(release: Release, column: Coded, standin: Rows) -> NDArray[np.float64
     return counts / max(float(counts.sum()), 1e-300)
 
 
-def on_axis(release: Release, column: Coded) -> NDArray[np.float64] | None:
+def spread_on_axis(release: Release, column: Coded) -> NDArray[np.float64] | None:
     """How many rows have each code, where neighbours on an axis were joined for tables of several columns; else None.
 
     The column's own noisy counts tell its codes apart.
     """
     if not release.recoding.intervals(column.name, release.schema.code_groups.axis(column.name)):
         return None
-    members = members_of(release.recoding, release.schema, release.measurements)[column.name]
+    members = find_members(release.recoding, release.schema, release.measurements)[column.name]
     return members.spread(np.maximum(np.asarray(release.model.project((column.name,))).reshape(-1), 0.0))
 
 
-def bounds_known(release: Release) -> tuple[dict[Clique, float | None], int, int]:
+def bound_tables(release: Release) -> tuple[dict[Clique, float | None], int, int]:
     """By table of one or two columns, the share of rows that can be misplaced (95 %); and pairs with, without a bound.
 
     The bounds are the release's own, half their L1 distance; a table without one was not measured.
@@ -114,7 +114,7 @@ def bounds_known(release: Release) -> tuple[dict[Clique, float | None], int, int
     return found, sum(value is not None for value in pairs), sum(value is None for value in pairs)
 
 
-def noise_of(release: Release, column: Coded, tables: list[MeasuredTable]) -> float:
+def find_noise(release: Release, column: Coded, tables: list[MeasuredTable]) -> float:
     """The standard deviation of a count of this column, where it was measured one by one; else 0."""
     if column.name in release.recoding.columns:
         return 0.0
@@ -129,16 +129,16 @@ def weak_values(release: Release, tables: list[MeasuredTable]) -> list[Weak]:
         names = [str(value) for value in release.merged.get(column.name, ())]
         table = measured.get(column.name)
         if table is not None:
-            names += _weak_labels(release, column, table)
+            names += _list_weak_labels(release, column, table)
         if names:
             sigma = table.sigma if table is not None else 0.0
             found.append(Weak(column.title or column.name, tuple(names), column.size, CAUTION * sigma))
     return found
 
 
-def _weak_labels(release: Release, column: Coded, table: MeasuredTable) -> list[str]:
+def _list_weak_labels(release: Release, column: Coded, table: MeasuredTable) -> list[str]:
     """Values with a weak estimate, the largest first; merged ones and the code of unknown values are not repeated."""
-    joined = on_axis(release, column)
+    joined = spread_on_axis(release, column)
     table = table if joined is None else replace(table, estimate=joined)
     if table.estimate is None:
         return []
@@ -152,7 +152,7 @@ def _weak_labels(release: Release, column: Coded, table: MeasuredTable) -> list[
     return [labels[code] for code in kept if code != unseen or code < column.ordinary]
 
 
-def joint_cells(tables: list[MeasuredTable]) -> list[tuple[Clique, int, int, float]]:
+def count_weak_cells(tables: list[MeasuredTable]) -> list[tuple[Clique, int, int, float]]:
     """By measured table of several columns: the clique, its weak cells, all its cells, and the limit."""
     return [
         (table.clique, int(table.weak.sum()), table.cells, CAUTION * table.sigma)
@@ -161,7 +161,7 @@ def joint_cells(tables: list[MeasuredTable]) -> list[tuple[Clique, int, int, flo
     ]
 
 
-def edges(release: Release) -> list[tuple[str, str]]:
+def list_measured_pairs(release: Release) -> list[tuple[str, str]]:
     """Pairs of columns that were measured together."""
     cliques = [measurement.clique for measurement in release.measurements]
     found = {(a, b) for clique in cliques for a in clique for b in clique if a < b}

@@ -31,7 +31,7 @@ class Sink(Protocol):
         ...
 
 
-Opened = Callable[[Any], Sink]
+OpenSink = Callable[[Any], Sink]
 """Opens a sink for rows of an arrow schema."""
 
 
@@ -42,11 +42,11 @@ def write_rows(release: Release, path: Path, *, seed: int | None = None, progres
         OutputError: when the file cannot be written.
     """
     count, chunks = release.stream(seed=seed, as_written=path.suffix != ".parquet")
-    with written_file(path, release.schema.dialect) as opened:
+    with open_file(path, release.schema.dialect) as opened:
         write_chunks(chunks, opened, count, progress=progress)
 
 
-def write_chunks(chunks: Iterable[Any], opened: Opened, rows: int, *, progress: Progress = silent) -> int:
+def write_chunks(chunks: Iterable[Any], opened: OpenSink, rows: int, *, progress: Progress = silent) -> int:
     """Write chunks while the next one is made; at most three are held at a time.
 
     Args:
@@ -84,7 +84,7 @@ def write_chunks(chunks: Iterable[Any], opened: Opened, rows: int, *, progress: 
 
 
 @contextmanager
-def written_file(path: Path, dialect: Dialect) -> Iterator[Opened]:
+def open_file(path: Path, dialect: Dialect) -> Iterator[OpenSink]:
     """A CSV or Parquet file (by its ending) that appears under its name once everything is in it.
 
     Until then it has a hidden name beside it; an error or an interrupt removes it, and what a killed run left is
@@ -103,7 +103,7 @@ def written_file(path: Path, dialect: Dialect) -> Iterator[Opened]:
         raise OutputError(f"{path} could not be written ({reason(error)})") from None
 
 
-def written_stream(file: BinaryIO, dialect: Dialect) -> Opened:
+def open_stream(file: BinaryIO, dialect: Dialect) -> OpenSink:
     """CSV on an open binary stream, such as the terminal's."""
     return lambda columns: _Csv(file, columns, dialect)
 
@@ -126,7 +126,7 @@ class _Csv:
         from pyarrow import csv as arrow_csv
 
         options = arrow_csv.WriteOptions(include_header=dialect.header, delimiter=dialect.delimiter)
-        stream = _recoded(file, dialect)
+        stream = _encode_stream(file, dialect)
         self._writer = (
             arrow_csv.CSVWriter(stream, columns, write_options=options)
             if dialect.quote == '"'
@@ -156,7 +156,7 @@ class _OtherQuotes:
         """Nothing is held back."""
 
 
-def _recoded(file: Any, dialect: Dialect) -> Any:
+def _encode_stream(file: Any, dialect: Dialect) -> Any:
     """A stream that writes UTF-8 in the dialect's encoding, as the table's own files are read; terminals show UTF-8."""
     if codecs.lookup(dialect.encoding).name == "utf-8" or file.isatty():
         return file
@@ -164,7 +164,7 @@ def _recoded(file: Any, dialect: Dialect) -> Any:
 
 
 @contextmanager
-def in_our_words(message: str) -> Iterator[None]:
+def replace_errors(message: str) -> Iterator[None]:
     """An engine's own error said in our words: its message may hold an address, a password or a value."""
     try:
         yield

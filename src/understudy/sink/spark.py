@@ -13,7 +13,7 @@ from typing import Any
 from understudy.errors import OutputError
 from understudy.release import Release
 from understudy.release.frames import to_spark
-from understudy.sink.files import in_our_words
+from understudy.sink.files import replace_errors
 
 _FILES = 4  # of a chunk of a million rows; Spark would make one of every ten thousand
 
@@ -57,21 +57,21 @@ def write_table(session: Any, name: str, chunks: Iterable[Any], *, overwrite: bo
     Raises:
         OutputError: when the table is there already, is a view, or cannot be written.
     """
-    taken = _taken(session, name, overwrite=overwrite)
-    draft, aside = (_beside(name, f"_understudy_{word}_{secrets.token_hex(4)}") for word in ("draft", "old"))
+    taken = _table_exists(session, name, overwrite=overwrite)
+    draft, aside = (_append_to_name(name, f"_understudy_{word}_{secrets.token_hex(4)}") for word in ("draft", "old"))
     try:
-        with in_our_words(f"table {name} could not be filled; is Spark still running, and has it room?"):
+        with replace_errors(f"table {name} could not be filled; is Spark still running, and has it room?"):
             for chunk in chunks:
                 to_spark(session, chunk).coalesce(_FILES).write.saveAsTable(draft, mode="append")
-        with in_our_words(f"table {name} could not be given its name; may this session rename tables there?"):
-            _renamed(session, draft, name, aside if taken else None)
+        with replace_errors(f"table {name} could not be given its name; may this session rename tables there?"):
+            _rename_draft(session, draft, name, aside if taken else None)
     finally:
         with suppress(Exception):
             session.sql(f"drop table if exists {draft}")
 
 
-def _taken(session: Any, name: str, *, overwrite: bool) -> bool:
-    with in_our_words(
+def _table_exists(session: Any, name: str, *, overwrite: bool) -> bool:
+    with replace_errors(
         f"the name {name!r} cannot be looked up; write it as spark.table takes it: NAME or DATABASE.NAME"
     ):
         taken = bool(session.catalog.tableExists(name))
@@ -83,7 +83,7 @@ def _taken(session: Any, name: str, *, overwrite: bool) -> bool:
     return taken
 
 
-def _renamed(session: Any, draft: str, name: str, aside: str | None) -> None:
+def _rename_draft(session: Any, draft: str, name: str, aside: str | None) -> None:
     if aside is not None:
         session.sql(f"alter table {name} rename to {aside}")
     try:
@@ -96,5 +96,5 @@ def _renamed(session: Any, draft: str, name: str, aside: str | None) -> None:
         session.sql(f"drop table {aside}")
 
 
-def _beside(name: str, mark: str) -> str:
+def _append_to_name(name: str, mark: str) -> str:
     return f"{name[:-1]}{mark}`" if name.endswith("`") else f"{name}{mark}"

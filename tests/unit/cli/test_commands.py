@@ -69,7 +69,7 @@ def test_settings_reach_the_mechanism_or_are_refused(folder, call):
     assert "--set takes NAME=VALUE" in call(*synthesis(folder, "--set", "rounds"))[2]
     assert "the value cannot be read" in call(*synthesis(folder, "--set", "x={["))[2]
     assert "--set x: the value cannot be read" in call(*synthesis(folder, "--set", "x=2020-99-99"))[2]
-    assert run._parsed(["a=1", "b=[x, 2]", "c=word", "d="]) == {"a": 1, "b": ["x", 2], "c": "word", "d": None}
+    assert run._parse_settings(["a=1", "b=[x, 2]", "c=word", "d="]) == {"a": 1, "b": ["x", 2], "c": "word", "d": None}
 
 
 def test_rows_becomes_the_default(folder, call):
@@ -402,14 +402,14 @@ def test_a_demo_on_a_computer_that_knows_it_says_why_there_are_more_runs():
     budget = us.Budget.of(epsilon=1.0, delta=1e-9)
     for words in ("Spent on 'demo-randhie' so far: 1 run,", "With an earlier demo", "With 2 earlier demos"):
         us.Ledger().reserve(demo.DATASET, budget, unit="a row", spec={})
-        assert demo._added_up().startswith(words)
+        assert demo._describe_spent().startswith(words)
 
 
 def test_a_second_demo_keeps_the_first(tmp_path):
     (tmp_path / "demo").mkdir()
-    assert demo._new_folder(tmp_path / "demo") == tmp_path / "demo"
+    assert demo._make_folder(tmp_path / "demo") == tmp_path / "demo"
     (tmp_path / "demo" / "x").write_text("")
-    assert demo._new_folder(tmp_path / "demo") == tmp_path / "demo-2"
+    assert demo._make_folder(tmp_path / "demo") == tmp_path / "demo-2"
 
 
 def test_the_demo_says_what_to_install(call, monkeypatch, tmp_path):

@@ -24,7 +24,7 @@ from understudy.cli.console import OUR_FAULT
 from understudy.errors import ReleaseError, UnderstudyError
 from understudy.gate.randomness import insecure
 from understudy.release.archive import read_archive
-from understudy.release.release import facts
+from understudy.release.release import summarize
 from understudy.report import public_report
 
 FIELDS = [
@@ -189,7 +189,7 @@ def inspected(path: Path) -> None:
 
 VERBS: dict[str, Callable[[us.Release, Path], Any]] = {
     "repr": lambda release, folder: repr(release),
-    "receipt": lambda release, folder: (release.receipt.text(), facts(release), release.receipt.to_dict()),
+    "receipt": lambda release, folder: (release.receipt.text(), summarize(release), release.receipt.to_dict()),
     "quality": lambda release, folder: release.quality and (release.quality.text(), release.quality.told()),
     "sample": lambda release, folder: release.sample(30, seed=1),
     "as written": lambda release, folder: release.sample(30, seed=1, as_written=True),
