@@ -1,11 +1,13 @@
-"""How far a model's marginals can be from the true ones (McKenna et al. 2022, section 5), for every mechanism.
+"""Error bounds of marginals and counts (McKenna et al. 2022, section 5), for every mechanism.
+
+Bounds are computed from released measurements alone, so they cost no budget.
 
 **Confidence is spent like the budget.** A stage (a call to the gate, or a round) that costs the share f of the budget
 may be wrong with probability f times the whole doubt. Shares are fixed before the noise of their stage is drawn and sum
 to at most 1, so all stages hold together, whatever was chosen because of earlier noise; the smallest of their bounds
 may then be taken. (The paper takes one bound, from the last round. Which round is the last depends on the noise, and so
-does which measurements there are to average: that is not allowed without such care.) Within a round, the choice, the
-noise on the chosen marginal and the noise on the marginal asked about each get a third.
+does which measurements there are to average: without such shares the bound would be invalid.) Within a round, the
+selection, the noise on the selected marginal and the noise on the bounded marginal get a third each.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class Stage:
     Attributes:
         measurements: what was measured.
         share: the stage's share of the budget, and so of the doubt.
-        round: the selection that came before, as `Fit.rounds` tells it; None where nothing was selected.
+        round: the selection that came before, as in `Fit.rounds`; None where nothing was selected.
     """
 
     measurements: Sequence[Measurement]
@@ -50,7 +52,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Everything released that bounds are made of; all of it public.
+    """Everything in a release that bounds use; all of it is public.
 
     Attributes:
         model: the distribution whose marginals are bounded.
@@ -71,7 +73,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Bound:
-    """How far one marginal of the model can be from the true one.
+    """A bound of the distance of one of the model's marginals from the true one.
 
     Attributes:
         clique: the columns.
@@ -80,7 +82,7 @@ class Bound:
         supported: whether a measured clique contains this one.
         source: "measured" (the noise of a measurement), "selected" (a selection that preferred another clique) or
             "unknown".
-        confidence: the probability with which it holds: for this marginal alone, or for all that were asked about.
+        confidence: the probability with which it holds: for this marginal alone, or for all of them together.
     """
 
     clique: Clique
@@ -94,7 +96,7 @@ class Bound:
 def marginal_bounds(
     evidence: Evidence, cliques: Iterable[Clique], *, confidence: float = 0.95, simultaneous: bool = False
 ) -> list[Bound]:
-    """A bound of ||M_r(D) - M_r(model)||_1 for each clique r; merged codes count as one code.
+    """Bound ||M_r(D) - M_r(model)||_1 for each clique r; merged codes count as one code.
 
     **Guarantees.** Each holds with probability `confidence` over the mechanism's noise, whatever the rows;
     `simultaneous` makes all of them hold together with that probability.
@@ -283,7 +285,7 @@ Mask: TypeAlias = NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Interval:
-    """Where a true count lies.
+    """An interval for a true count.
 
     Attributes:
         low: at least this many rows.
@@ -300,7 +302,7 @@ class Interval:
 def count_interval(
     evidence: Evidence, inner: Mapping[str, Mask], outer: Mapping[str, Mask], *, confidence: float = 0.95
 ) -> Interval:
-    """An interval for the number of rows whose code is in the set of each column.
+    """Compute an interval for the number of rows whose codes lie in a set for each column.
 
     A condition may cut through a code (part of a bin, one of several merged codes): the true count then lies between
     those of the codes that are wholly inside and of those that are touched.
@@ -309,8 +311,8 @@ def count_interval(
 
     Args:
         evidence: what was released.
-        inner: by column, which declared codes are wholly inside the condition.
-        outer: by column, which declared codes are touched by it.
+        inner: by column, which declared codes lie entirely inside the condition.
+        outer: by column, which declared codes lie at least partly inside.
         confidence: between 0 and 1.
     """
     doubt = 1 - confidence
@@ -427,7 +429,7 @@ _BINS = 4000
 
 
 def subgaussian_l1(cells: int, variance: float, doubt: float) -> float:
-    """What the L1 norm of a sub-Gaussian vector passes with probability at most `doubt`.
+    """Bound the L1 norm of a sub-Gaussian vector, except with probability at most `doubt`.
 
     Two bounds that both hold, the smaller: ||x||_1 = max over 2^n sign vectors s of <s, x>, each of which is
     sub-Gaussian with n times the variance, gives sqrt(2 n (n log 2 + log 1/doubt)), no more than Theorem 3's; and

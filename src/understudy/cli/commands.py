@@ -39,7 +39,7 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _every(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Make differentially private stand-ins for sensitive tables."""

@@ -1,7 +1,7 @@
-"""What commands share: words for people, JSON for scripts, progress in a terminal, values of settings, new outputs.
+"""Code shared by all commands: output as text or JSON, progress, values of settings, error handling.
 
-Whatever a command prints passes `escape_output`: a column of a stranger's release may be called like the signs that
-clear a terminal, retype its title or turn the order of letters around.
+Everything that a command prints passes through `escape_output`: a column name in a stranger's release may hold control
+characters that clear a terminal, change its title or reverse the order of letters.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from understudy.notice import Notice
 from understudy.page import reason
 from understudy.progress import Progress, Step, silent
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
-Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 LedgerAddress = Annotated[
     str | None, typer.Option("--ledger", metavar="FILE|URL", help="The ledger; default: UNDERSTUDY_LEDGER, else yours.")
 ]
@@ -44,7 +44,7 @@ _UNPRINTABLE = re.compile(
 
 
 def escape_controls(text: str) -> str:
-    r"""The text with signs that steer a terminal or reorder letters written as numbers; tabs and new lines stay.
+    r"""Escape control characters and changes of writing direction; tabs and line ends stay.
 
     >>> escape_controls("a\x1b[2Jb\u202e\tc")
     'a\\x1b[2Jb\\u202e\tc'
@@ -53,7 +53,7 @@ def escape_controls(text: str) -> str:
 
 
 class _Escaped:
-    """A text stream that writes what is printable; its `buffer` does the same, everything else is the stream's own."""
+    """A text stream that escapes what is written to it or to its `buffer`; everything else is the stream's own."""
 
     def __init__(self, stream: Any) -> None:
         self.unescaped = stream
@@ -75,7 +75,7 @@ class _Escaped:
 
 
 class _EscapedBytes:
-    """The same for UTF-8."""
+    """A binary stream that escapes the UTF-8 text written to it."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -91,7 +91,7 @@ class _EscapedBytes:
 
 @contextmanager
 def escape_output() -> Iterator[None]:
-    """Within the block, everything that is written to the standard streams is made printable."""
+    """Escape everything that is written to the standard streams inside the block."""
     before = sys.stdout, sys.stderr
     out, err = (None if stream is None else _Escaped(stream) for stream in before)
     sys.stdout, sys.stderr = out, err
@@ -102,7 +102,7 @@ def escape_output() -> Iterator[None]:
 
 
 def rows_output() -> Any:
-    """The standard output for rows: exact where a file or a program takes them, printable on a terminal."""
+    """The standard output for rows: unchanged for files and programs, escaped on a terminal."""
     return sys.stdout.buffer if sys.stdout.isatty() else _unescaped(sys.stdout).buffer
 
 
@@ -111,7 +111,7 @@ def _unescaped(stream: Any) -> Any:
 
 
 def print_result(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: bool = False) -> None:
-    """Say what a command did: `data` as one JSON object, or `words`, or nothing.
+    """Print the result of a command: `data` as one JSON object, or `words`, or nothing.
 
     Raises:
         OutputError: when it cannot be written, as into a file on a full disk.
@@ -129,7 +129,7 @@ def print_result(words: str, data: Mapping[str, Any], *, quiet: bool = False, as
 
 
 def parse_value(name: str, text: str) -> Any:
-    """What `--set NAME=TEXT` means: a value as YAML writes it.
+    """Parse the value of `--set NAME=TEXT`, written as YAML.
 
     Raises:
         SettingError: when it is no YAML.
@@ -158,7 +158,7 @@ def check_new_file(path: Path, *, force: bool) -> None:
 
 @contextmanager
 def show_progress(*, quiet: bool) -> Iterator[Progress]:
-    """A progress callback that draws on a terminal's error stream and says nothing elsewhere."""
+    """Show progress on the error stream if it is a terminal; yields the callback."""
     if quiet or not sys.stderr.isatty():
         yield silent
         return
@@ -168,7 +168,8 @@ def show_progress(*, quiet: bool) -> Iterator[Progress]:
 
     clocks = (TimeElapsedColumn(), TimeRemainingColumn())
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), *clocks)
-    console = Console(file=_unescaped(sys.stderr))  # its own signs steer the terminal; what it says is made printable
+    # The bar's own control characters must reach the terminal; texts in it are escaped below.
+    console = Console(file=_unescaped(sys.stderr))
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=None)
 
@@ -193,14 +194,14 @@ _NAMING = {
 
 
 class CommandGroup(TyperGroup):
-    """A command group whose commands cannot end in a traceback.
+    """A command group that turns every error into one line and an exit code, never a traceback.
 
     **Privacy.** An unexpected error is shown as an id, its type and a place in the code: its message, its cause and the
-    variables around it may hold values of the table and are never printed. What is printed cannot steer the terminal.
+    variables around it may hold values of the table and are never printed. Printed text cannot control the terminal.
     """
 
     def main(self, *args: Any, **options: Any) -> Any:
-        """Run the command line with all that it prints made printable, help and wrong usage included."""
+        """Run the command line with all output escaped, help and usage errors included."""
         with escape_output():
             return super().main(*args, **options)
 
@@ -235,7 +236,7 @@ class CommandGroup(TyperGroup):
 
 
 def _print_notice(said: set[str], message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
-    """Our own warnings as one line, once a command.
+    """Print a warning of ours as one line, once per command.
 
     **Privacy.** Those of other libraries are not shown: they may quote a cell, and some appear for some tables only.
     """
@@ -247,7 +248,7 @@ def _print_notice(said: set[str], message: Any, category: type[Warning], *_: Any
 
 
 def _drop_output() -> None:
-    """Drop what cannot be written: Python would try once more when it ends, and fail in its own words and exit code."""
+    """Drop output that cannot be written: Python would try again at exit, and fail with its own message."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
@@ -261,8 +262,8 @@ def _describe_unexpected(error: Exception) -> str:
     ]
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
     return (
-        f"something went wrong that we did not foresee (error {secrets.token_hex(4)}: {type(error).__name__} at "
-        f"{place}). Please report this line; it holds nothing of your table"
+        f"unexpected error (error {secrets.token_hex(4)}: {type(error).__name__} at "
+        f"{place}). Please report this line; it contains nothing from your table"
     )
 
 
@@ -270,5 +271,5 @@ def _explain(kind: str, message: str) -> None:
     if "--json" in sys.argv:
         sys.stderr.write(json.dumps({"error": kind, "message": message}) + "\n")
     else:
-        line = message.replace("\n", "\\n")  # a name with an end of line in it cannot look like a line of ours
+        line = message.replace("\n", "\\n")  # a name that contains a line end cannot imitate a line of ours
         sys.stderr.write(f"error: {line}\n")

@@ -23,13 +23,13 @@ def evaluate(
     synthetic: Annotated[Path, typer.Argument(help="The synthetic table, with the same columns.")],
     schema: Annotated[Path, typer.Option("--schema", "-s", help="What is public about the columns.")],
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", "-m", help="A metric; repeatable. Default all.")
+        list[str] | None, typer.Option("--metric", "-m", help="A metric; repeatable. Default: all.")
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
     ] = None,
     weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
-    seed: Annotated[int, typer.Option(help="For everything that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the scores as JSON, marked custodian-only.")
     ] = None,
@@ -106,14 +106,15 @@ def report(
     release: Annotated[Path, typer.Argument(help="A release file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .html file to make.")] = Path("report.html"),
     real: Annotated[
-        Path | None, typer.Option("--real", help="The real table, to compare with: makes a *.custodian-only.html.")
+        Path | None,
+        typer.Option("--real", help="The real table to compare with; the report becomes *.custodian-only.html."),
     ] = None,
     weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(help="For everything that is drawn in a comparison.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws in a comparison.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

@@ -24,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Key = Annotated[Path | None, typer.Option(help="The signing key's file; made when it is not there.")]
+Key = Annotated[Path | None, typer.Option(help="File of the signing key; created if it does not exist.")]
 
 
 @app.command()
@@ -108,7 +108,7 @@ def cancel(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Give back the budget of a run that was answered nothing. A run that was answered stays paid."""
+    """Give back the budget of a run that measured nothing. A run that measured anything stays charged."""
     from understudy.ledger import Ledger
 
     Ledger(ledger).cancel(run)
@@ -157,14 +157,14 @@ def cosign(
 def verify(
     file: Annotated[list[Path] | None, typer.Argument(help="Checkpoints that were kept elsewhere.")] = None,
     verifier: Annotated[
-        list[str] | None, typer.Option(help="A key, one of which must have signed each checkpoint; repeatable.")
+        list[str] | None, typer.Option(help="A verifier key; one of them must have signed each checkpoint; repeatable.")
     ] = None,
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
     """Prove that no entry was changed, or say what was.
 
-    Checked is that no entry before a checkpoint was altered, removed or reordered.
+    Checks that no entry before a checkpoint was altered, removed or reordered.
     """
     from understudy.ledger import Ledger
     from understudy.ledger.log import Checkpoint
@@ -174,7 +174,7 @@ def verify(
     kept = book.kept_checkpoints()
     newest = max([*(point.size for point in [*given, *kept]), 0])
     if wrong:
-        raise LedgerError(f"the ledger {book.address} is not as it was: {'; '.join(wrong)}")
+        raise LedgerError(f"the ledger {book.address} was changed: {'; '.join(wrong)}")
     words = f"Every entry is intact; checkpoints cover the first {newest}." if newest else "Every entry is intact; no "
     words += "" if newest else "checkpoint covers them yet (`understudy ledger checkpoint`)."
     print_result(words, {"intact": True, "covered": newest}, as_json=as_json)
@@ -186,7 +186,7 @@ def export(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Write every entry as a line of JSON, for an auditor. Answers are told by their digest."""
+    """Write every entry as a line of JSON, for an auditor. Measurements appear by their digest."""
     from understudy.ledger import Ledger
 
     lines = list(Ledger(ledger).export())
@@ -203,8 +203,8 @@ def _describe_dataset(book: Ledger, dataset: str) -> dict[str, Any]:
 
 
 def _describe_grant(grant: Grant, used: float) -> dict[str, Any]:
-    told = used if math.isfinite(used) else None  # JSON has no infinity
-    terms = {"grant": grant.number, "amount": grant.amount, "used": told, "text": str(grant), "to": grant.to}
+    shown = used if math.isfinite(used) else None  # JSON has no infinity
+    terms = {"grant": grant.number, "amount": grant.amount, "used": shown, "text": str(grant), "to": grant.to}
     return terms | {"unit": "rho" if grant.rho is not None else "epsilon", "revoked": grant.revoked}
 
 
@@ -218,7 +218,7 @@ def _format_dataset(page: dict[str, Any]) -> str:
 
 
 def _load_key(path: Path | None) -> Ed25519PrivateKey:
-    """The signing key in a file, for its owner alone; a new one where there is none."""
+    """Load the signing key from a file that only its owner can read; create it if it does not exist."""
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from platformdirs import user_config_path

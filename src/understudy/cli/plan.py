@@ -25,13 +25,13 @@ def plan(
     delta: Annotated[
         float | None, typer.Option(help="Default: a power of ten of at most 1 / (10 people), at most 1e-6; 0 is pure.")
     ] = None,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="Which to compare.")] = "independent,mst,aim",
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="Mechanisms to compare.")] = "independent,mst,aim",
     as_json: Json = False,
 ) -> None:
     """Show what to expect of a release, by budget and mechanism. Reads no data and costs nothing.
 
     Errors are in people: the mean absolute error of the cells of measured columns and pairs. Facts that the schema
-    leaves to be bought are assumed, and the assumptions printed. Example:
+    leaves to discovery are assumed, and the assumptions are printed. Example:
 
     understudy plan people.schema.yaml --people ~20000 --epsilon 0.5,1,2
     """
@@ -83,8 +83,8 @@ def _format_plan(made: Plan) -> str:
 
 _NOTES = (
     "Errors are of the cells of measured columns and pairs, by simulation on made-up tables of this shape: mostly",
-    "within about 20 %. Other pairs are only as right as these make them: no plan can tell that.",
-    "The smallest group is three standard deviations of the noise: a smaller one cannot be told from none.",
+    "within about 20 %. The error of other pairs depends on the data; no plan can predict it.",
+    "The smallest group is three standard deviations of the noise: a smaller one cannot be distinguished from none.",
 )
 
 

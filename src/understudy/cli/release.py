@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 def sample(
     release: Annotated[Path, typer.Argument(help="A release file.")],
-    rows: Annotated[int | None, typer.Option("--rows", "-n", help="How many; by default the release says.")] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", "-n", help="Number of rows; default: the release's own.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="The same release and seed give the same rows.")] = None,
     output: Annotated[
         str,
@@ -39,15 +41,15 @@ def sample(
     ] = None,
     rare: Annotated[
         str | None,
-        typer.Option(help="What stands for values too rare to tell apart: spread, other or hierarchy."),
+        typer.Option(help="How values that were merged as rare are written: spread, other or hierarchy."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make synthetic rows from a release. Costs no privacy, however often it is done.
+    """Make synthetic rows from a release. Costs no privacy, no matter how often.
 
-    Any number of rows is written in bounded memory; the file or table appears when all of them are in it.
+    Any number of rows is written in bounded memory; the file or table appears once all of them are written.
 
     understudy sample people.release --where "sex=F, age=30..40" -n 1000 -o women.csv
     """
@@ -88,7 +90,7 @@ def inspect(
     release: Annotated[Path, typer.Argument(help="A release file.")],
     as_json: Json = False,
 ) -> None:
-    """Show a release: its receipt, and what was measured how well."""
+    """Show a release: its receipt, its measurements and their noise."""
     from understudy.release import Release
 
     loaded = Release.load(release)
@@ -102,7 +104,7 @@ def inspect(
         loaded.receipt.text(),
         "",
         *([] if loaded.quality is None else [f"Workload error: {loaded.quality.text()}."]),
-        *(f"Too rare to tell apart in {column}: {_list_some(values)}." for column, values in merged.items()),
+        *(f"Merged as too rare in {column}: {_list_some(values)}." for column, values in merged.items()),
         "Measured:",
         *(f"  {' x '.join(m['clique'])}: {m['cells']} cells, sigma {m['sigma']:.4g}" for m in measured),
     ]
@@ -140,10 +142,10 @@ def _check_rows_output(output: str, *, force: bool) -> None:
 # -- `answer` and `bounds`: how far to trust a release.
 
 
-_NOTHING = 2.0
-"""The distance of two tables that have nothing in common, as a share of the rows; a bound may lie above."""
+_LARGEST_DISTANCE = 2.0
+"""The largest possible distance of two tables, as a share of the rows; a bound may exceed it."""
 
-Confidence = Annotated[float, typer.Option(help="The probability with which it holds.")]
+Confidence = Annotated[float, typer.Option(help="Probability with which the result holds.")]
 
 
 def answer(
@@ -155,9 +157,9 @@ def answer(
 ) -> None:
     """Count the rows that satisfy conditions, with an interval.
 
-    The count is the model's, the interval for the true one. Costs no privacy. A range includes both ends and may be
-    open (`age=65..`); an empty condition (`city=`) is an empty cell; double quotes keep signs together
-    (`dose="2,5 mg"`). Example:
+    The count is the model's; the interval contains the true count with the stated confidence. Costs no privacy. A range
+    includes both ends and may be open (`age=65..`); an empty condition (`city=`) means an empty cell; double quotes
+    keep special characters in a value (`dose="2,5 mg"`). Example:
 
     understudy answer people.release "sex=F, age=30..40"
     """
@@ -182,15 +184,17 @@ def bounds(
         typer.Option(help="Which marginals: all-2way, target:COLUMN or a .yaml file; default: the release's own."),
     ] = None,
     confidence: Confidence = 0.95,
-    simultaneous: Annotated[bool, typer.Option("--simultaneous", help="For all of them together.")] = False,
-    top: Annotated[int | None, typer.Option(min=1, help="Show only so many, the widest bounds first.")] = None,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Make all bounds hold together with that probability.")
+    ] = False,
+    top: Annotated[int | None, typer.Option(min=1, help="Show only this many, the widest bounds first.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show how far each marginal can be from the true one.
 
-    Costs no privacy. The bound is on the sum of absolute differences over the table's cells, as a share of the rows: 0
-    is a perfect table, 2 a table that has nothing to do with the true one. Marginals without a bound are counted;
-    `--json` lists them, after the others.
+    Costs no privacy. The bound is on the sum of absolute differences over the cells, as a share of the rows: 0 means an
+    exact marginal, 2 a marginal that has nothing in common with the true one. Marginals without a bound are counted;
+    `--json` lists them last.
     """
     from understudy.release import Release
 
@@ -200,14 +204,14 @@ def bounds(
     lines = [_format_bound(bound) for bound in known[:top]]
     lines.append(f"{len(known)} of {len(found)} marginals have a bound (confidence {confidence:g}).")
     if len(known) < len(found):
-        lines.append("About the rest nothing is known; --json lists it.")
+        lines.append("Nothing is known about the others; --json lists them.")
     print_result("\n".join(lines), {"bounds": [asdict(bound) for bound in found[:top]]}, as_json=as_json)
 
 
 def _format_bound(bound: Bound) -> str:
     source = "measured" if bound.source == "measured" else "from a selection"
-    told = "2 or more, which says nothing" if (bound.share or 0.0) >= _NOTHING else f"{bound.share:.3g}"
-    return f"{' x '.join(bound.clique)}: {told} ({source})"
+    text = "2 or more, which says nothing" if (bound.share or 0.0) >= _LARGEST_DISTANCE else f"{bound.share:.3g}"
+    return f"{' x '.join(bound.clique)}: {text} ({source})"
 
 
 # -- `bundle`: the folder that analysts get.
@@ -216,9 +220,13 @@ def _format_bound(bound: Bound) -> str:
 def bundle(
     release: Annotated[Path, typer.Argument(help="A release file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make; must be new or empty.")],
-    rows: Annotated[int | None, typer.Option("--rows", "-n", help="How many; by default the release says.")] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", "-n", help="Number of rows; default: the release's own.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="The same release and seed give the same rows.")] = None,
-    formats: Annotated[str, typer.Option("--format", help="Of csv, parquet, dta (Stata), sav (SPSS).")] = "csv,parquet",
+    formats: Annotated[
+        str, typer.Option("--format", help="Any of csv, parquet, dta (Stata), sav (SPSS).")
+    ] = "csv,parquet",
     mark: Annotated[bool, typer.Option("--mark", help="Add a column `synthetic` that is 1 in every row.")] = False,
     replicates: Annotated[int, typer.Option(help="Replicate tables to add, for standard errors; 20 is usual.")] = 0,
     quiet: Quiet = False,
@@ -226,7 +234,7 @@ def bundle(
 ) -> None:
     """Make the folder that analysts get: rows, codebook, report.
 
-    With a page that says what is safe to compute. Costs no privacy. Example:
+    A README says what is safe to compute. Costs no privacy. Example:
 
     understudy bundle people.release -o people-for-analysts --format csv,parquet,sav
     """

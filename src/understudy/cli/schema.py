@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 _UNSAID = """\
-# Not said yet is who is protected. If nobody has two rows:
+# Still to be stated: who is protected. If nobody has two rows:
 #   privacy_unit: row
 # If people can have several, the column that tells them apart, and how many rows of each to use:
 #   privacy_unit: {column: patient_id, max_rows: 3}
@@ -40,7 +40,7 @@ def draft(
         str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K for at most K rows of each value.")
     ] = None,
     discover: Annotated[
-        bool, typer.Option("--discover", help="Take only names (and Parquet's types); the rest is bought later.")
+        bool, typer.Option("--discover", help="Use only names (and Parquet's types); a run discovers the rest.")
     ] = False,
     types: Annotated[
         list[str] | None,
@@ -48,7 +48,9 @@ def draft(
     ] = None,
     header: Annotated[
         bool | None,
-        typer.Option("--header/--no-header", help="Whether a text file's first line names the columns; else guessed."),
+        typer.Option(
+            "--header/--no-header", help="Whether a text file's first line names the columns; default: guessed."
+        ),
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -69,14 +71,14 @@ def draft(
     if types:
         raise SettingError("--type goes with --discover; without it types are proposed from the rows")
     if "://" in data or Path(data).is_dir():
-        raise SettingError("rows stay where they are: draft a database's or folder's schema with --discover")
+        raise SettingError("a draft does not read rows of a database or folder; use --discover")
     _draft_from_rows(Path(data), output, unit, header, quiet=quiet, as_json=as_json)
 
 
 def _draft_from_rows(
     data: Path, output: Path, unit: str | None, header: bool | None, *, quiet: bool, as_json: bool
 ) -> None:
-    """A proposal from the rows themselves: marked, because it shows values of theirs."""
+    """Draft from the rows themselves; marked custodian-only, because it shows their values."""
     from understudy.schema import Schema
     from understudy.schema.custodian import MARK, marked, unmarked
     from understudy.schema.drafting.draft import draft as propose
@@ -111,7 +113,7 @@ def _draft_from_rows(
 def _draft_from_names(
     data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool
 ) -> None:
-    """A schema of names and types alone; nothing in it is private, so it is not marked."""
+    """Draft from names and types alone; nothing in it is private, so it is not marked."""
     from understudy.schema import Dialect, Schema
     from understudy.schema.drafting.draft_open import header, open_schema, type_of, typed_names
     from understudy.source.sql.column_types import column_types
@@ -145,8 +147,8 @@ def _draft_from_names(
     lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
     lines += notes
     lines += ["Next: understudy synthesize, whose --discovery-share says what part of the budget buys them."]
-    told = {"schema": str(output), "columns": len(names), "to_be_bought": [column.name for column in opened]}
-    print_result("\n".join(lines), told, quiet=quiet, as_json=as_json)
+    result = {"schema": str(output), "columns": len(names), "to_be_bought": [column.name for column in opened]}
+    print_result("\n".join(lines), result, quiet=quiet, as_json=as_json)
 
 
 # -- `understudy schema review`: a person accepts each column of a draft, and says who is protected.
@@ -157,10 +159,10 @@ def review(
     schema: Annotated[Path, typer.Argument(help="The draft to review.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it; default: in place.")] = None,
     accept: Annotated[
-        list[str] | None, typer.Option(help="Accept this column as it stands, without a question (repeatable).")
+        list[str] | None, typer.Option(help="Accept this column as it is, without asking; repeatable.")
     ] = None,
     unit: Annotated[
-        str | None, typer.Option(help="Who is protected, without a question: `row`, or COLUMN:K (at most K rows).")
+        str | None, typer.Option(help="Who is protected, without asking: `row`, or COLUMN:K (at most K rows).")
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -196,7 +198,7 @@ def review(
 
 
 def refuse_existing(*paths: Path) -> None:
-    """Refuse to write a schema, or what is made of one, over a file that is there.
+    """Refuse to overwrite an existing file.
 
     Raises:
         OutputError: naming the file.
@@ -207,7 +209,7 @@ def refuse_existing(*paths: Path) -> None:
 
 
 def parse_unit(text: str, names: list[str] | None = None) -> Any:
-    """Who is protected, as a schema file writes it.
+    """Parse who is protected into what a schema file holds.
 
     Args:
         text: `row`, or COLUMN:K.
@@ -227,11 +229,11 @@ def parse_unit(text: str, names: list[str] | None = None) -> Any:
 
 
 def set_unit(content: dict[str, Any], unit: Any) -> dict[str, Any]:
-    """A draft whose privacy unit is this; a column that it names tells people apart, and is not synthesised."""
+    """Set the privacy unit of a draft; the column that it names identifies people and is not synthesised."""
     key = None if unit == "row" else unit["column"]
     fresh = {"name": key, "understudy": {"kind": "id", "status": "draft", "origin": "reviewed"}}
-    told = [fresh if field["name"] == key and not _keeps_out(field) else field for field in content["fields"]]
-    return content | {"fields": told, "understudy": content["understudy"] | {"privacy_unit": unit}}
+    fields = [fresh if field["name"] == key and not _keeps_out(field) else field for field in content["fields"]]
+    return content | {"fields": fields, "understudy": content["understudy"] | {"privacy_unit": unit}}
 
 
 def _keeps_out(field: dict[str, Any]) -> bool:
@@ -241,14 +243,14 @@ def _keeps_out(field: dict[str, Any]) -> bool:
 
 
 def format_page(content: Any, ending: str = ".yaml") -> str:
-    """A schema's content, or part of it, as its file writes it; YAML is loaded now and not to show help."""
+    """Format a schema's content, or part of it, as YAML or JSON; loads YAML only now, so that help is fast."""
     from understudy.notation import as_page as written
 
     return written(content, ending)
 
 
 def _ask_unit(content: dict[str, Any], names: list[str], given: str | None, *, stated: bool, asking: bool) -> Any:
-    """The privacy unit: the one given, else the answer to a question; never one that nobody stated."""
+    """The privacy unit: as given, else as answered; never a default that nobody stated."""
     if given is not None:
         return parse_unit(given, names)
     unit = content["understudy"]["privacy_unit"]
@@ -274,7 +276,7 @@ def _ask_unit(content: dict[str, Any], names: list[str], given: str | None, *, s
 
 
 def _ask_fields(fields: list[dict[str, Any]], accept: list[str] | None) -> tuple[list[dict[str, Any]], bool]:
-    """The fields after the person's answers, and whether they stopped before the last."""
+    """Ask about every field; returns the fields, and whether the person stopped early."""
     done: list[dict[str, Any]] = []
     try:
         for field in fields:
@@ -289,7 +291,7 @@ def _is_draft(field: dict[str, Any]) -> bool:
 
 
 def _ask_field(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]:
-    """The field after the person's answer."""
+    """Ask about one field and return it as answered."""
     if not _is_draft(field):
         return field
     ours = field["understudy"]
@@ -325,10 +327,10 @@ def check(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Tell how a table fits the schema, for your eyes only.
+    """Show how a table fits the schema. For the custodian only.
 
-    Unknown, clipped and missing values, and what the binning alone loses. For the custodian's eyes only: the numbers
-    are exact, made from the private rows without noise.
+    Counts unknown, clipped and missing values, and shows what the binning alone loses. The numbers are exact: they are
+    computed from the private rows without noise.
     """
     from understudy.schema.check import check as fit_of
     from understudy.schema.custodian import found, marked
@@ -349,15 +351,15 @@ def import_(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the schema (.yaml or .json).")],
     form: Annotated[
         Literal["dictionary", "sdv", "smartnoise"] | None,
-        typer.Option("--format", help="What the file is; by default told from its ending (.json is SDV)."),
+        typer.Option("--format", help="Format of the file; default: by its ending (.json is SDV)."),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Build a schema from public documents, without touching rows.
+    """Build a schema from public documents, without reading rows.
 
-    Says what is left for you to add.
+    Lists what is left for you to add.
     """
     refuse_existing(output)
     imported = _import_metadata(source, form)
@@ -369,8 +371,8 @@ def import_(
     write_page(format_page(content, output.suffix), output)
     lines = [f"Schema of {len(content['fields'])} columns: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
-    told = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
-    print_result("\n".join(lines), told, quiet=quiet, as_json=as_json)
+    result = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
+    print_result("\n".join(lines), result, quiet=quiet, as_json=as_json)
 
 
 @app.command()
@@ -383,7 +385,7 @@ def export(
 ) -> None:
     """Write a schema as metadata of SDV or SmartNoise.
 
-    As JSON or YAML, as far as those can say it.
+    Writes JSON (SDV) or YAML (SmartNoise); what these formats cannot express is left out.
     """
     from understudy.schema.format.exchange import to_sdv, to_smartnoise
 
@@ -397,7 +399,7 @@ def export(
 
 
 def _load_complete(path: Path) -> Schema:
-    """A schema with nothing left to be bought; the domain says what is."""
+    """Load a schema that leaves nothing to discovery; refuses others."""
     from understudy.schema import Schema
 
     loaded = Schema.load(path)
@@ -412,7 +414,7 @@ _HEADLESS = (
 
 
 def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
-    """Every column of a table, before there is a schema: a stand-in schema that names them all reads the file.
+    """Read every column of a table before there is a schema, by means of a provisional schema.
 
     Returns:
         The table, the columns' names, how it is written, and what its owner should know about that.
@@ -447,7 +449,7 @@ def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], 
 
 
 def _add_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """A draft with the labels of an SPSS or Stata file; their values are the file's dictionary, not what rows hold."""
+    """Add the labels of an SPSS or Stata file to a draft; they come from the file's dictionary, not from rows."""
     from understudy.source.labelled import labelled_field
     from understudy.source.office import is_office, office_variables
 
@@ -458,8 +460,8 @@ def _add_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> t
     said = {
         field["name"]: "values and labels of the file's own dictionary" for field in fields if "categories" in field
     }
-    told = {name: words for name, words in said.items() if known[name].values}
-    return content | {"fields": fields}, notes | told
+    labelled = {name: words for name, words in said.items() if known[name].values}
+    return content | {"fields": fields}, notes | labelled
 
 
 def _read_parquet_names(path: Path) -> list[str]:
@@ -497,7 +499,7 @@ def _import_metadata(source: Path, form: str | None) -> Any:
 
 
 def _annotate(content: dict[str, Any], notes: dict[str, str]) -> str:
-    """YAML with the mark on top and each note beside its column; comments go when the draft is reviewed."""
+    """Format a draft as YAML with a mark on top and a note above each column; the review removes these comments."""
     from understudy.schema.custodian import MARK
 
     lines = [f"# {MARK}", "fields:"]
@@ -517,7 +519,7 @@ _DAY = 86400
 
 
 def format_fit(fit: Fit) -> str:
-    """A table of the columns and what to look at, marked custodian-only."""
+    """Format the fit as a table of the columns and a list of what to look at, marked custodian-only."""
     from understudy.schema.custodian import MARK
 
     lines = [MARK, f"{fit.rows} rows, of which {fit.dropped} are not used (`on_unknown: drop_row`)."]
@@ -539,13 +541,13 @@ def format_fit(fit: Fit) -> str:
 
 
 def _shorten(name: str) -> str:
-    """A name that keeps its line of the table: the header of a survey may be a whole question."""
+    """Shorten a name to its cell of the table: a column of a survey may be named by a whole question."""
     line = " ".join(name.split())
     return line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"
 
 
 def _list_losses(column: ColumnFit) -> list[str]:
-    """What the binning alone changes by more than two percent."""
+    """List what the binning alone changes by more than two percent."""
     return [
         f"{column.name}: the bins alone move the {loss.statistic} from "
         f"{_format_value(column.kind, loss, loss.before)} to {_format_value(column.kind, loss, loss.after)}."
@@ -555,7 +557,7 @@ def _list_losses(column: ColumnFit) -> list[str]:
 
 
 def _format_value(kind: str, loss: Loss, value: float) -> str:
-    """A value in words: dates as dates, lengths of time with their unit."""
+    """Format a value: dates as dates, durations with their unit."""
     if loss.span is not None:
         import numpy as np
 

@@ -1,4 +1,4 @@
-"""Everything that may leave the building: open, sample, answer, bounds."""
+"""Releases: load, sample, answer queries, bound errors. Everything in a release is public."""
 
 from understudy.release.release import Release
 

@@ -1,4 +1,4 @@
-"""Answers to counting queries, each with an interval that holds with a stated confidence."""
+"""Counting queries: conditions on columns, the evidence in a release, and answers with confidence intervals."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """A count, or a share of the rows, by the model, and where the true one lies.
+    """The model's count, or share of the rows, with an interval for the true one.
 
     Attributes:
         value: the model's answer.
-        low: the true one is at least this, with the stated confidence.
-        high: and at most this; None where nothing is known.
+        low: the lower end of the interval.
+        high: the upper end; None where no bound is known.
         bound: how far the model's answer can be from the true one; None where nothing is known.
         source: where the interval comes from, in words.
         confidence: the probability with which it holds, over the mechanism's noise.
@@ -66,10 +66,10 @@ class Answer:
 
 
 def check_confidence(confidence: Any) -> None:
-    """Refuse what is no probability.
+    """Refuse a confidence that does not lie between 0 and 1.
 
     Raises:
-        SettingError: saying what is one.
+        SettingError: with an example.
     """
     if not isinstance(confidence, Real) or not 0 < cast(float, confidence) < 1:
         raise SettingError("confidence must lie between 0 and 1, such as 0.95")
@@ -83,7 +83,7 @@ def answer(
     share: bool = False,
     rows: Any = None,
 ) -> Answer:
-    """The answer to one query; see `Release.answer`."""
+    """Answer one query; see `Release.answer`."""
     check_confidence(confidence)
     found = read_conditions(release.schema, parse_query(query) if isinstance(query, str) else query)
     evidence = collect_evidence(release)
@@ -113,13 +113,13 @@ def answer(
 
 
 def bound_row_count(evidence: Evidence, confidence: float = 0.999) -> float | None:
-    """The most rows that the true table can have; None where nothing tells."""
+    """Bound the number of rows of the true table from above; None where no bound is known."""
     high = count_interval(evidence, {}, {}, confidence=confidence).high
     return high if math.isfinite(high) else None
 
 
 def _count_by_model(evidence: Evidence, found: list[Condition]) -> float:
-    """The model's expected number of rows; part of a merged code is taken to be spread evenly over what it holds."""
+    """Count by the model; rows of a merged code are assumed to be spread evenly over its values."""
     domain = evidence.model.domain
     clique = tuple(condition.column for condition in found)
     if domain.cells(clique) > _LARGEST:
@@ -177,22 +177,22 @@ class Condition:
 
     @property
     def inner(self) -> NDArray[np.bool_]:
-        """The codes that lie wholly inside."""
+        """The codes that lie entirely inside."""
         whole: NDArray[np.bool_] = self.part >= 1.0
         return whole
 
     @property
     def outer(self) -> NDArray[np.bool_]:
-        """The codes that are touched."""
+        """The codes that lie at least partly inside."""
         touched: NDArray[np.bool_] = self.part > 0.0
         return touched
 
 
 def parse_query(text: str) -> dict[str, Any]:
-    """A query as the command line writes it: conditions on columns, separated by commas, all of which must hold.
+    """Parse a query: conditions on columns, separated by commas, all of which must hold.
 
     `sex=F` is a value, `city=Bonn|Ulm` a set of values, `age=30..40` a range that includes both ends, `age=..40` one
-    that is open below, and `city=` an empty cell. In double quotes all signs are part of a name or value.
+    that is open below, and `city=` an empty cell. Inside double quotes every character is part of a name or value.
 
     Raises:
         SettingError: when a part is not of this form.
@@ -221,7 +221,7 @@ def parse_query(text: str) -> dict[str, Any]:
 
 
 def _split_unquoted(text: str, mark: str, times: int = 0) -> list[str]:
-    """The pieces between marks that are not in quotes: an even number of quotes follows those."""
+    """Split at marks outside quotes: those that an even number of quotes follows."""
     return re.split(rf'{re.escape(mark)}(?=(?:[^"]*"[^"]*")*[^"]*$)', text, maxsplit=times)
 
 
@@ -231,12 +231,12 @@ def _unquote(text: str) -> str:
 
 
 def _quote_name(name: str) -> str:
-    """A column's name as a query has to write it."""
+    """Quote a column's name where a query needs that."""
     return name if _split_unquoted(name, "=") == _split_unquoted(name, ",") == [_unquote(name)] else f'"{name}"'
 
 
 def read_conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
-    """The codes that each condition means: a value, a list or set of values, or a tuple of two ends, both included.
+    """Find the codes that each condition means: a value, a list or set of values, or a tuple of two included ends.
 
     Raises:
         SettingError: for an unknown column or a condition that its kind does not allow.
@@ -258,7 +258,7 @@ def read_conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]
 
 
 def _normalise(wanted: Any) -> Any:
-    """What frames call empty (NaN, NaT, NA) as None, and their moments as Python's."""
+    """Convert the empty values of frames (NaN, NaT, NA) to None, and their datetimes to Python's."""
     if isinstance(wanted, tuple):
         return tuple(_to_moment(end) for end in wanted)
     several = isinstance(wanted, Collection) and not isinstance(wanted, str)
@@ -285,10 +285,10 @@ def _find_part(column: Coded, wanted: Any) -> NDArray[np.float64]:
 
 
 def _find_value_part(column: Coded, value: Any) -> NDArray[np.float64]:
-    """A single value: a code of its own, or part of a bin."""
+    """Find the part of each code that a single value takes: a whole code, or part of a bin."""
     part = np.zeros(column.size)
     if isinstance(value, str) and column.missing.get(value, "") is None:
-        value = None  # a cell that the schema calls empty
+        value = None  # a token that the schema declares to mean empty
     if value is None:
         if column.null_code is None:
             raise SettingError(f"query: column {column.name!r} has no empty cells")
@@ -312,7 +312,7 @@ def _find_value_part(column: Coded, value: Any) -> NDArray[np.float64]:
 
 
 def _suggest_values(known: list[str], wanted: str) -> str:
-    """The values that were perhaps meant, else the first few: they are declared, and public with the release."""
+    """Suggest similar values, else the first few. They are declared, hence public with the release."""
     lower = {value.casefold(): value for value in known[:_COMPARED]}
     near = [lower[match] for match in get_close_matches(wanted.casefold(), lower, n=3)]
     shown = near if len(known) > _SHOWN else known
@@ -372,13 +372,13 @@ def _find_range_part(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
 
 
 def _check_order(column: Coded, first: Any, last: Any) -> None:
-    """Nothing lies in a range that ends before it begins: whoever writes one meant another."""
+    """Refuse a range that ends before it begins; it is a mistake."""
     if first > last:
         raise SettingError(f"query: the range of {column.name!r} ends before it begins; swap its ends")
 
 
 def _check_inside(column: Measured, first: Any, last: Any) -> None:
-    """Whether values lie beyond the bounds nobody can tell: they count as the nearest bound, or as unknown."""
+    """Refuse a range outside the declared bounds: values there count as the nearest bound, or as unknown."""
     if first > column.axis.last or last < column.axis.first:
         beyond = "unknown" if column.outside == "unknown" else "the nearest of these"
         low, high = column.from_units(np.array([column.axis.first, column.axis.last])).to_pylist()
@@ -408,7 +408,7 @@ def _to_unit(column: Measured, value: Any) -> Any:
 
 
 def collect_evidence(release: Release) -> Evidence:
-    """The evidence in a release.
+    """Collect the evidence in a release, from which bounds are computed.
 
     **Privacy.** Post-processing: it reads what was released.
     """
@@ -427,7 +427,7 @@ def collect_evidence(release: Release) -> Evidence:
 
 
 def workload_cliques(evidence: Evidence, workload: str | None, own: str | None) -> list[Clique]:
-    """The cliques of a workload, or of the mechanism's own; a file's are in the record, wherever the file is now."""
+    """The cliques of a workload, by default the mechanism's own; those of a workload file are read from the rounds."""
     if workload is None and own is not None and is_page(own):
         measured = [measurement.clique for stage in evidence.stages for measurement in stage.measurements]
         names = [clique for clique, _ in evidence.cliques] or measured
@@ -438,7 +438,7 @@ def workload_cliques(evidence: Evidence, workload: str | None, own: str | None) 
 
 
 def _stages_from_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]]) -> list[Stage]:
-    """Stages as the mechanism recorded them; none when its record does not cover every measurement."""
+    """The stages that the mechanism recorded; none when the rounds do not cover every measurement."""
     if sum(int(entry.get("measured", 0)) for entry in rounds) != len(measurements) or not rounds:
         return []
     stages, start = [], 0
@@ -450,7 +450,7 @@ def _stages_from_rounds(measurements: Sequence[Measurement], rounds: Sequence[Ma
 
 
 def _stages_from_receipt(measurements: Sequence[Measurement], receipt: Receipt) -> list[Stage]:
-    """Every measurement a stage of its own, with the share of the budget that the receipt says it cost."""
+    """One stage for every measurement, with its share of the budget according to the receipt."""
     capacity = receipt.budget.capacity
     paid: dict[Clique, list[float]] = {}
     for charge in receipt.charges:

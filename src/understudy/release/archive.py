@@ -1,11 +1,11 @@
-"""The release file: a zip of one JSON page and plain arrays. No pickle, and nothing runs by opening it.
+"""The release file: a zip of a JSON manifest and plain arrays. No pickle; opening a file runs no code from it.
 
-The same content always gives the same bytes: fixed member order, fixed dates, no wall-clock time. Every member's
-SHA-256 is in the manifest, the manifest's own beside it, and the whole file's in the zip comment at its end, so every
-flipped bit and every careless edit is noticed. (Someone who rewrites the digests too is not stopped: a digest is not a
+The same content always gives the same bytes: fixed member order, fixed dates, no wall-clock time. The manifest holds
+the SHA-256 of every member, a second member that of the manifest, and the zip comment that of the whole file, so that
+every flipped bit and careless edit is detected. (Whoever rewrites the digests too is not stopped: a digest is not a
 signature.)
 
-What a file holds is bounded by its own size, so that opening one from a stranger takes no more memory than it seems to.
+The unpacked size is limited in proportion to the file's size, so that a stranger's file cannot exhaust the memory.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from understudy.page import reason, written
 from understudy.query import Entries, Query, Scaling
 
 FORMAT = 1
-"""The format this version writes. A reader keeps reading every older one."""
+"""The format that this version writes. Older formats stay readable."""
 
 OLDEST = 1
-"""The oldest format this version reads."""
+"""The oldest format that this version reads."""
 
 _MANIFEST, _DIGEST = "release.json", "release.sha256"
 _DIGEST_BYTES = 64
@@ -53,7 +53,7 @@ _FEW_BYTES = 1 << 23
 def write_archive(
     path: Path, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, overwrite: bool = False
 ) -> None:
-    """Write a release file in one piece: it is complete or it is not there.
+    """Write a release file atomically: it is complete, or it does not exist.
 
     Raises:
         OutputError: when the file cannot be written, or is there already and may not be overwritten.
@@ -73,7 +73,7 @@ def write_archive(
 
 
 def _write(path: Path, members: Mapping[str, bytes]) -> None:
-    """Write members and the seal; not compressed where so little would be left that the reader takes it for a trap."""
+    """Write members and the file's digest; uncompressed where the reader would refuse so high a compression."""
     with written(path) as file:
         for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
             file.seek(0)
@@ -89,7 +89,7 @@ def _write(path: Path, members: Mapping[str, bytes]) -> None:
 
 
 def _fits_memory(size: int) -> bool:
-    """Whether so many bytes are free; a few are not worth looking, which takes longer than opening a small release."""
+    """Whether so many bytes of memory are free; small sizes are not checked, because the check is slow to start."""
     if size <= _FEW_BYTES:
         return True
     import psutil
@@ -98,12 +98,12 @@ def _fits_memory(size: int) -> bool:
 
 
 def _fits(page_bytes: int, all_bytes: int, size: int) -> bool:
-    """Whether a file of this size may hold so much; a file that compresses nothing always may."""
+    """Whether a file of this size may unpack to so much; an uncompressed file always may."""
     return page_bytes <= _PAGE_BYTES + _TIMES * size and all_bytes <= _ARRAY_BYTES + _TIMES * size
 
 
 def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The manifest and the arrays of a release file.
+    """Read the manifest and the arrays of a release file.
 
     Raises:
         ReleaseError: when it is missing, no release, damaged, altered, or of a newer format.
@@ -136,7 +136,7 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def _file_digest(file: BinaryIO) -> bytes:
-    """The SHA-256, in hexadecimal, of all but the last 64 bytes; leaves the file there."""
+    """Compute the SHA-256, in hexadecimal, of all but the last 64 bytes; leaves the file positioned there."""
     left = file.seek(0, os.SEEK_END) - _DIGEST_BYTES
     file.seek(0)
     digest = hashlib.sha256()
@@ -147,7 +147,7 @@ def _file_digest(file: BinaryIO) -> bytes:
 
 
 def _read_members(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The page and the other members; a file that a few bytes make enormous is refused before it is unpacked."""
+    """Read the manifest and the other members; a zip bomb is refused before it is unpacked."""
     size = file.seek(0, os.SEEK_END)
     with zipfile.ZipFile(file) as archive:
         infos = {info.filename: info for info in archive.infolist()}
@@ -173,7 +173,7 @@ def _read_members(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str,
 
 
 def _read_manifest(page: bytes, size: int, path: Path) -> dict[str, Any]:
-    """The page's content. Its format is looked at first: a newer one may seal its file in another way."""
+    """Parse the manifest. Its format number is checked first: newer formats may store digests differently."""
     try:
         manifest = read_json(page, most=_VALUES + size)
         number = manifest["format"]
@@ -197,7 +197,7 @@ def _array_bytes(array: NDArray[Any]) -> bytes:
 
 
 def _read_array(data: bytes, path: Path) -> NDArray[Any]:
-    """An array of plain numbers; the header must claim as many as there are, or a few bytes could take all memory."""
+    """Read an array of plain numbers; the header must state the true size, or a few bytes could claim all memory."""
     file = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(file)
@@ -231,7 +231,7 @@ _REFERENCE = "@array"
 
 
 def pack(value: Any, arrays: MutableMapping[str, NDArray[Any]], name: str) -> Any:
-    """The value with every array moved to `arrays` under a name that starts with `name`.
+    """Move every array inside a value to `arrays`, under a name that starts with `name`.
 
     >>> arrays = {}
     >>> pack({"a": [np.arange(2), 3]}, arrays, "x"), list(arrays)
@@ -250,7 +250,7 @@ def pack(value: Any, arrays: MutableMapping[str, NDArray[Any]], name: str) -> An
 
 
 def unpack(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """What `pack` was given, tuples as lists.
+    """Restore the value that `pack` was given; tuples become lists.
 
     Raises:
         ReleaseError: when an array is missing.
@@ -267,7 +267,7 @@ def unpack(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
 
 
 def measurement_to_dict(measurement: Measurement) -> dict[str, Any]:
-    """A measurement as plain data with arrays."""
+    """Convert a measurement to plain data with arrays."""
     return {
         "clique": list(measurement.clique),
         "values": measurement.values,
@@ -278,7 +278,7 @@ def measurement_to_dict(measurement: Measurement) -> dict[str, Any]:
 
 
 def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
-    """What `measurement_to_dict` wrote."""
+    """Restore the measurement that `measurement_to_dict` wrote."""
     query = None if data["query"] is None else _query_from_dict(data["query"])
     return Measurement(tuple(data["clique"]), data["values"], data["sigma"], query, data["noise"])
 
@@ -387,7 +387,7 @@ class _Model(_Part):
 
 
 class _Round(_Part):
-    """What bounds read of a round; a mechanism may tell more."""
+    """The keys of a round that bounds read; a mechanism may add others."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
 
@@ -437,7 +437,7 @@ class _Page(_Part):
 
 
 def check_page(page: Mapping[str, Any]) -> None:
-    """Refuse a page whose parts are not of the types that a release has; arrays are in their places already.
+    """Refuse a manifest whose parts do not have the types of a release; arrays are already in place.
 
     Raises:
         ValueError: for anything missing, unknown or of another type.
@@ -484,13 +484,13 @@ def _check_measurement(measurement: Measurement, declared: Domain, merged: Domai
 
 
 def _check_size(model: GraphicalModel) -> None:
-    """A model of small tables that all hang together takes more memory than there is; no run makes one."""
+    """Refuse a model whose junction tree does not fit in memory: small tables that overlap can have a huge one."""
     if not _fits_memory(4 * 8 * model.tree.cells):
         raise ValueError("a model that does not fit in memory")
 
 
 def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]], merged: Domain) -> None:
-    """Rounds whose selections bounds are made of name the cliques they chose among, by their places in the first."""
+    """Check the rounds that bounds use: they refer to candidate cliques by their positions in the first round."""
     first = rounds[0] if rounds else {}
     cliques: list[Clique] = [merged.check(clique) for clique in first.get("cliques", ())]
     weights = np.asarray(first.get("weights", ()))

@@ -1,8 +1,8 @@
-"""Rows that break an order: their values change places with those of other rows before anything is drawn again.
+"""Repair of rows that break an order: values are exchanged between rows before any are drawn again.
 
-Drawn again until they are in order, values inside a bin come out early in the first column and late in the second: two
-dates of one month are ten days apart then, however short the stays. So values stay as they were drawn, and the order
-decides only which row has which.
+Redrawing until the order holds would bias values inside a bin: early in the first column, late in the second, so that
+two dates of one month would be ten days apart on average even if all true stays are short. Exchanging keeps the drawn
+values and changes only which row has which.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _ROUNDS = 20  # with twice as many others every second time: in the last ones al
 def exchange_values(
     schema: Schema, merged: Mapping[str, NDArray[Any]], codes: Codes, table: Any, rng: np.random.Generator
 ) -> tuple[Codes, Any]:
-    """The same values in other rows, so that few rows break an order.
+    """Exchange values between rows, so that few rows break an order.
 
-    A value goes to a row of the same code in the model, where it was as likely to be drawn: tables of the model stay as
-    they are. Columns that other rules speak of are left alone.
+    A value goes to a row of the same code in the model, where it was equally likely: the model's marginals do not
+    change. Columns of other rules are not changed.
 
     **Guarantees.** Every column has the values it had. **Privacy.** Post-processing.
 

@@ -1,4 +1,4 @@
-"""The release: everything that may leave the building."""
+"""The release: schema, measurements, model and receipt. Everything in it may be published."""
 
 from __future__ import annotations
 
@@ -57,18 +57,17 @@ class Release:
         mechanism: the mechanism's name.
         settings: its settings.
         model: the distribution rows are drawn from.
-        measurements: the noisy marginals: all that was learned from the rows.
+        measurements: the noisy marginals; nothing else was learned from the rows.
         receipt: the account of the privacy spent.
         recoding: codes that were merged; undone when rows are made.
         rounds: what error bounds need of an adaptive mechanism.
-        default_rows: how many rows `sample` makes unless told.
-        frame: the kind of frame `sample` makes unless told: the kind that went in, arrow after loading.
-        layout: the column types of the frame that went in, where its owner chose other than the declared ones; not
-            saved.
+        default_rows: how many rows `sample` makes by default.
+        frame: the kind of frame `sample` makes by default: that of the input table, arrow after loading.
+        layout: the column types of the input frame, where they differ from the declared ones; not saved.
         quality: the workload error, where a share of the budget was kept to measure it.
-        generator: how the model was made of the measurements; None where the mechanism has a way of its own.
+        generator: how the model was made from the measurements; None where the mechanism has its own method.
 
-    **Privacy.** Made of declared facts and paid-for answers only; anything done with it is post-processing and free.
+    **Privacy.** Made of declared facts and charged measurements only; any use of it is post-processing and free.
     """
 
     schema: Schema
@@ -99,7 +98,7 @@ class Release:
         layout: Mapping[str, str] | None = None,
         quality: Quality | None = None,
     ) -> Release:
-        """The release of a mechanism's fit; rows default to the declared number, else to the noisy total."""
+        """Make the release of a mechanism's fit; rows default to the declared number, else to the noisy total."""
         default = rows or schema.rows or max(1, round(fit.model.total))
         return cls(
             schema=schema,
@@ -131,7 +130,7 @@ class Release:
         where: str | Mapping[str, Any] | None = None,
         as_written: bool = False,
     ) -> Any:
-        """Synthetic rows, as a frame of the kind that went in (arrow after loading).
+        """Make synthetic rows, as a frame of the kind of the input table (arrow after loading).
 
         No row breaks a rule of the schema.
 
@@ -139,13 +138,14 @@ class Release:
             rows: how many; by default the declared number of rows, else the noisy total.
             seed: the same release and seed give the same rows; without it they are fresh each time.
             as_: "arrow", "pandas", "polars" or "spark" (in the session that is running).
-            rare: what stands for values that were too rare to be told apart (`merged`): "spread" (in proportion to
-                what was measured), "other", "hierarchy" (by groups of the column's first level); one for all columns
-                or one by column. By default "other" where the column's values can say so, else "spread".
-            where: make rows that satisfy conditions, written as in `answer`: exact from the model given them, not by
-                throwing rows away. Without `rows` as many as are expected of the default number.
-            as_written: give columns as text where the table's files say what a typed column cannot: tokens for
-                reasons of being missing, date patterns, decimal marks.
+            rare: how values that were merged as too rare (`merged`) are written: "spread" (in proportion to what was
+                measured), "other", "hierarchy" (by groups of the column's first level); one rule for all columns or one
+                per column. By default "other" where the column has such a value, else "spread".
+            where: conditions that every row satisfies, written as in `answer`. Rows are drawn from the model given
+                the conditions; none are rejected. The default number of rows is then the expected number that
+                satisfies them.
+            as_written: return text for columns whose file format holds more than a typed column can: tokens for
+                missing values, date patterns, decimal marks.
 
         **Privacy.** Post-processing: costs nothing, however often it is called.
 
@@ -170,10 +170,10 @@ class Release:
         where: str | Mapping[str, Any] | None = None,
         as_written: bool = False,
     ) -> tuple[int, Iterator[Any]]:
-        """Synthetic rows without holding all of them: how many there will be, and arrow tables of about a million each.
+        """Make synthetic rows without holding all of them: their number, and arrow tables of about a million rows each.
 
         The arguments are those of `sample`. Up to 2^20 rows are the rows that `sample` makes with the same seed; more
-        are made in chunks, each drawn by itself from the same model, and are the same for the same seed.
+        rows are made in chunks, each drawn independently from the same model, and are the same for the same seed.
 
         **Privacy.** Post-processing: costs nothing.
 
@@ -182,7 +182,9 @@ class Release:
         """
         maker, rows, seed = self._prepare(rows, seed, where, rare, as_written)
         if rows > _MOST_ROWS:
-            raise SettingError(f"{rows} rows are too many to write; say how many are wanted (rows=, -n)")
+            raise SettingError(
+                f"{rows} rows are too many to write; give a smaller number (rows=, on the command line -n)"
+            )
         return rows, maker.chunks(rows, seed)
 
     def _prepare(
@@ -208,23 +210,23 @@ class Release:
 
     @property
     def merged(self) -> dict[str, list[Any]]:
-        """By column, the values that too few rows had to be told apart; see `rare` in `sample`."""
+        """By column, the values that were merged because too few rows had them; see `rare` in `sample`."""
         from understudy.release.rows import list_merged_values
 
         return list_merged_values(self.recoding, self.schema)
 
     @property
     def most_rows(self) -> float | None:
-        """The most rows that the true table can have (of those used), at 99.9 % confidence; None where nothing tells.
+        """The largest number of rows that the true table can have (of those used), at 99.9 % confidence, if known.
 
-        More synthetic rows than that look like more evidence than there is: standard errors from them are too small.
+        With more synthetic rows than that, standard errors computed from them are too small.
         """
         return self.schema.rows or bound_row_count(collect_evidence(self))
 
     def answer(
         self, query: str | Mapping[str, Any], *, confidence: float = 0.95, share: bool = False, rows: Any = None
     ) -> Answer:
-        """The number of rows that satisfy some conditions, by the model, and where the true number lies.
+        """Estimate how many rows satisfy conditions, with an interval for the true number.
 
         Args:
             query: conditions by column, all of which must hold: a value, a list of values, or a tuple of two ends, both
@@ -235,8 +237,8 @@ class Release:
 
         **Guarantees.** The interval holds with that probability over the mechanism's noise, whatever the rows. It is
         about the rows that the release uses (`left_out` says which it does not), as the schema codes them: a value
-        beyond a bound counts as the bound. Several answers each hold with it; for m of them together ask for
-        confidence 1 - (1 - c) / m.
+        beyond a bound counts as the bound. Each answer holds with that probability by itself; for m answers to hold
+        together with probability c, use confidence 1 - (1 - c) / m.
         **Privacy.** Post-processing: costs nothing.
 
         Raises:
@@ -247,13 +249,13 @@ class Release:
     def bounds(
         self, workload: str | None = None, *, confidence: float = 0.95, simultaneous: bool = False
     ) -> list[Bound]:
-        """How far the model's marginals can be from the true ones, in L1 distance; values merged as rare are one value.
+        """Bound the L1 distance of the model's marginals from the true ones; values merged as rare count as one value.
 
         Args:
             workload: which marginals: `all-2way`, `target:COLUMN`, a YAML file, ...; by default the mechanism's own
                 workload, else `all-2way`.
             confidence: the probability with which each bound holds.
-            simultaneous: make all of them hold together with that probability.
+            simultaneous: make all bounds hold together with that probability.
 
         **Guarantees.** The bounds hold with that probability over the mechanism's noise, whatever the rows; where none
         is known, `bound` is None. **Privacy.** Post-processing: costs nothing.
@@ -267,10 +269,10 @@ class Release:
         return marginal_bounds(evidence, wanted, confidence=confidence, simultaneous=simultaneous)
 
     def replicates(self, count: int = 20, *, rows: int | None = None, seed: int | None = None) -> list[Any]:
-        """Synthetic tables for standard errors: each made anew from the model, measured with as much noise again.
+        """Make synthetic tables for standard errors: each from rows of the model, measured again with new noise.
 
         The spread of an analyst's estimate over them shows what the noise and the drawing of rows do to it. It does not
-        show what the model left out: a relation that was never measured is missing in all of them alike.
+        show what the model lacks: a relation that was never measured is missing in all of them.
 
         Args:
             count: how many.
@@ -291,7 +293,7 @@ class Release:
 
         Args:
             path: the file.
-            overwrite: replace a file of that name. What was paid for a release that is lost is not given back.
+            overwrite: replace a file of that name. The budget of a release that is lost cannot be recovered.
 
         Raises:
             OutputError: when the file is there already, or cannot be written.
@@ -357,7 +359,7 @@ class Release:
 
 
 def summarize(release: Release) -> dict[str, Any]:
-    """Plain data about a release; public facts only."""
+    """Summarize a release as plain data, for scripts; public facts only."""
     receipt = release.receipt
     return {
         "mechanism": release.mechanism,

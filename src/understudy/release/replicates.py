@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 def make_replicates(release: Release, count: int, *, rows: int | None, seed: int | None) -> Iterator[Any]:
-    """Synthetic tables made the way the release was, from its own model; see `Release.replicates`."""
+    """Make synthetic tables as the release was made, from its own model; see `Release.replicates`."""
     count = as_whole("count", count, least=2)
     size = release.default_rows if rows is None else as_whole("rows", rows)
     seed = None if seed is None else as_whole("seed", seed)
     if release.generator is None:
-        raise SettingError(f"{release.mechanism} makes its model in a way of its own; there are no replicates of it")
+        raise SettingError(f"{release.mechanism} makes its model by its own method, so replicates cannot be made")
     finish = partial(generate, release.generator)
     schema = release.schema
     for generator in np.random.default_rng(seed).spawn(count):
@@ -43,7 +43,7 @@ def make_replicates(release: Release, count: int, *, rows: int | None, seed: int
 
 
 def _draw_rows(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """As many rows as the model stands for, each drawn by itself."""
+    """Draw as many independent rows as the model's total."""
     rows = max(1, round(release.model.total))
     check_size(rows, len(release.schema.columns))
     if isinstance(release.model, GraphicalModel):
@@ -58,7 +58,7 @@ def _measure_again(
     whole: dict[str, NDArray[Any]],
     rng: np.random.Generator,
 ) -> Measurement:
-    """The same clique of the drawn rows, measured with as much noise: made from a model, so it protects nobody."""
+    """Measure the same clique of the drawn rows with as much noise; rows of a model need no protection."""
     declared = release.schema.domain
     before = len(measurement.values) == declared.cells(measurement.clique)
     codes, domain = (whole, declared) if before else (merged, release.model.domain)

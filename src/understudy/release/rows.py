@@ -1,4 +1,4 @@
-"""Rows from a release: drawn from the model, given what was asked for, and held to the schema's rules."""
+"""Rows from a release: drawn from the model under conditions, and made to obey the schema's rules."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from understudy.release.release import Release
 
 CHUNK_ROWS = 1 << 20
-"""How many rows are made at a time where rows are streamed; part of what a seed means."""
+"""How many rows are made at a time when streaming; changing it changes the rows of a seed."""
 _TRIES = 40  # of drawing values inside bins and merged codes for rows that break a rule
 _ROUNDS = 100  # of drawing other rows instead of those that are left
 
@@ -38,7 +38,7 @@ Codes = dict[str, NDArray[Any]]
 
 
 def check_size(rows: int, columns: int) -> None:
-    """Refuse what cannot fit: under a tiny budget the noisy number of rows may be millions of millions.
+    """Refuse a number of rows that cannot fit in memory: under a tiny budget the noisy total may be enormous.
 
     Raises:
         SettingError: when so many rows do not fit in memory.
@@ -46,18 +46,18 @@ def check_size(rows: int, columns: int) -> None:
     import psutil
 
     if rows * columns * 8 > max(psutil.virtual_memory().available, 1 << 28):
-        raise SettingError(f"{rows} rows do not fit in memory; say how many are wanted (rows=, on the command line -n)")
+        raise SettingError(f"{rows} rows do not fit in memory; give a smaller number (rows=, on the command line -n)")
 
 
 class RowMaker:
-    """Makes rows of a release, again and again with the same settings.
+    """Makes rows of a release, repeatedly, with the same settings.
 
     A row is drawn from the model; merged codes become values, values are drawn inside bins. Values that then break an
-    order change places with those of other rows. What still breaks a rule or misses the condition is drawn again from
-    the same codes, and what cannot be mended is replaced by other rows.
+    order change places with those of other rows. Rows that still break a rule or miss the condition are drawn again
+    from the same codes, and those that cannot be repaired are replaced by other rows.
 
     **Guarantees.** No row breaks a rule of the schema; every row satisfies the condition. Rows have the model's
-    distribution given both: the condition is applied to the model by Bayes' rule, not by drawing and throwing away.
+    distribution given both: the condition is applied to the model by Bayes' rule, not by rejection.
     **Privacy.** Post-processing.
 
     Args:
@@ -92,11 +92,11 @@ class RowMaker:
         self._total = release.model.total
 
     def expected(self, rows: int) -> int:
-        """How many of so many unconditional rows would satisfy the condition; at least 1 of any."""
+        """The expected number of rows, of so many unconditional ones, that satisfy the condition; at least 1."""
         return max(min(rows, 1), round(rows * self._model.total / self._total)) if self._conditions else rows
 
     def rows(self, count: int, rng: np.random.Generator, *, first: int = 1, last: int | None = None) -> Any:
-        """An arrow table of so many rows; keys run from `first`, and are written as if the last were `last`."""
+        """Make an arrow table of so many rows; keys run from `first`, and are formatted for keys up to `last`."""
         import pyarrow as pa
 
         merged = self._model.sample(count, rng)
@@ -119,8 +119,8 @@ class RowMaker:
             made, bad = made + other.num_rows, bad[len(good) :]
         if len(bad):
             raise SettingError(
-                "hardly any row obeys the schema's rules and the conditions together; ask for less, correct the "
-                "rules, or use finer bins for the columns that they name"
+                "hardly any row obeys the schema's rules and the conditions together; use weaker conditions, correct "
+                "the rules, or use finer bins for the columns that they name"
             )
         whole = table if len(pieces) == 1 else pa.concat_tables(pieces).take(pa.array(place))
         return self._number_keys(whole, first, first + count - 1 if last is None else last)
@@ -142,7 +142,7 @@ class RowMaker:
             yield self.rows(size, np.random.default_rng(child), first=start + 1, last=count)
 
     def _attempt(self, merged: Codes, rng: np.random.Generator) -> tuple[Any, NDArray[np.int64]]:
-        """Rows of merged codes, and the places of those that break a rule or miss the condition."""
+        """Make rows of merged codes; returns them and the positions of those that must be drawn again."""
         codes = {
             column: self._members[column].draw(array, rng) if column in self._members else array
             for column, array in merged.items()
@@ -162,7 +162,7 @@ class RowMaker:
         return table, np.flatnonzero(bad)
 
     def _resolve_unknown(self, codes: Codes, rng: np.random.Generator) -> Codes:
-        """Unknown codes that a column cannot show become what stands for them now, so that rules see it."""
+        """Replace unknown codes by the values that will be written, so that rules see them."""
         names = {name for rule in self._schema.rules for name in rule.columns} | {c.column for c in self._conditions}
         for name in sorted(names):  # in one order, so that a seed means the same rows in every process
             column = self._schema.column(name)
@@ -196,8 +196,8 @@ def _condition_model(release: Release, asked: list[Condition], weights: Mapping[
         raise SettingError(f"where: no value of column {empty[0]!r} satisfies the condition; correct it")
     if empty:
         raise SettingError(
-            f"where: too few rows had what is asked of column {empty[0]!r} to tell it apart, so no row shows it; ask "
-            "for a wider range, or use rare='spread'"
+            f"where: the values asked of column {empty[0]!r} were merged as too rare, so no row shows them; use a "
+            "wider range, or rare='spread'"
         )
     try:
         return release.model.condition({column: np.minimum(chance, 1.0) for column, chance in weights.items()})
@@ -205,12 +205,13 @@ def _condition_model(release: Release, asked: list[Condition], weights: Mapping[
         if isinstance(error, SettingError):
             raise
         raise SettingError(
-            f"where: no row of this release can have what is asked of {', '.join(weights)} together; ask for less"
+            f"where: no row of this release can satisfy the conditions on {', '.join(weights)} "
+            "together; use weaker ones"
         ) from None
 
 
 class _StatedDependency:
-    """A dependency with stated values: of merged values, the stated one is what stands for them in a row."""
+    """A dependency with stated values: where the determined value was merged with others, rows show the stated one."""
 
     def __init__(self, release: Release, rule: Dependency) -> None:
         self._rule, self._codes = rule, rule.stated(release.schema)
@@ -218,7 +219,7 @@ class _StatedDependency:
         self._merged = release.recoding.apply(rule.determines, sizes)
 
     def apply(self, codes: Codes, merged: Codes) -> Codes:
-        """The codes, with the stated value wherever it is one of those that the determined code stands for."""
+        """Set the determined column to the stated value wherever that is among the values merged into its code."""
         if self._codes is None:
             return codes
         name = self._rule.determines
@@ -228,7 +229,7 @@ class _StatedDependency:
 
 
 class _LearnedDependency:
-    """A dependency that was learned: the value of every code of the given columns, the same in all rows and chunks."""
+    """A learned dependency: one value for each code of the given columns, the same in all rows and chunks."""
 
     def __init__(self, release: Release, rule: Any, members: Mapping[str, Any]) -> None:
         schema, name = release.schema, rule.determines
@@ -257,14 +258,14 @@ class _LearnedDependency:
         return place
 
     def apply(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
-        """The codes, with what is determined in its place."""
+        """Set the determined column to the value that the given columns determine."""
         name = self._rule.determines
         codes = self._fit_given(codes, merged, rng)
         wanted, own = self._codes[self._place(codes)], codes[name]
         return codes | {name: np.where(wanted >= 0, wanted, own).astype(own.dtype)}
 
     def _fit_given(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
-        """Of merged values of a given column, one that determines what the row has; where there is none, as it is."""
+        """Choose, among merged values of the given column, one that determines the row's value, if there is one."""
         if self._members is None:
             return codes
         given, (order, starts, counts) = self._rule.given[0], self._members
@@ -277,7 +278,7 @@ class _LearnedDependency:
         return codes | {given: own}
 
     def set_values(self, table: Any, codes: Codes, layout: Mapping[str, str]) -> Any:
-        """The table, with one value inside its bin for all rows that agree on what is given."""
+        """Set the determined column to one value inside its bin for all rows with the same given values."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -306,7 +307,7 @@ _DEFAULT = "groups"
 
 @dataclass(frozen=True, eq=False)
 class Members:
-    """What stands for each merged code of a column: original codes with their chances.
+    """The original codes of each merged code of a column, with their probabilities.
 
     Attributes:
         codes: original codes, merged code after merged code.
@@ -321,17 +322,17 @@ class Members:
     size: int
 
     def weights(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
-        """By merged code, the chance of what lies inside, where `part` says how much of each original code does."""
+        """By merged code, the probability of a condition, where `part` is the part of each original code inside it."""
         inside: NDArray[np.float64] = np.add.reduceat(self.chances * part[self.codes], self.starts)
         return inside
 
     def spread(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Counts by merged code, shared out among the original ones."""
+        """Distribute counts of merged codes over the original codes."""
         group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
         return np.bincount(self.codes, self.chances * counts[group], minlength=self.size).astype(np.float64)
 
     def given(self, part: NDArray[np.float64]) -> Members:
-        """The same, given that the original code lies inside; a merged code that never does keeps its chances."""
+        """Condition the probabilities on `part`; a merged code that is never inside keeps its probabilities."""
         inside = self.weights(part)
         group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
         possible = inside[group] > 0
@@ -339,7 +340,7 @@ class Members:
         return replace(self, chances=np.where(possible, shares, self.chances))
 
     def draw(self, merged: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
-        """Original codes with the expected counts, rounded at random, in random order among rows of a merged code."""
+        """Draw original codes: expected counts rounded at random, in random order among the rows of a merged code."""
         kind = np.min_scalar_type(self.size - 1)
         single = np.diff(self.starts, append=len(self.codes)) == 1
         out: NDArray[Any] = self.codes[self.starts].astype(kind)[merged]
@@ -387,16 +388,16 @@ def find_members(
     measurements: Sequence[Measurement],
     rare: str | Mapping[str, str] | None = None,
 ) -> dict[str, Members]:
-    """By column, what stands for its merged codes.
+    """Find, by column, the original codes that are written for its merged codes.
 
     * "spread": a value of the merged group, in proportion to the column's noisy counts shrunk towards equal shares as
-      far as the noise demands (James and Stein); equal shares where nothing can be told apart.
+      far as the noise demands (James and Stein); equal shares where the noise hides all differences.
     * "other": the column's code for unknown values: rare values do not look like data. Neighbours that were joined to
       intervals of an axis are not rare, and spread.
     * "hierarchy": a group of the column's first declared level in proportion to the noisy counts of its rare values,
       then any of these values.
 
-    By default "other" where the column's values can say so, else "spread": a number cannot. Values that were merged
+    By default "other" where the column has such a value, else "spread": a number has none. Values that were merged
     because they are one group of the column's hierarchy are spread: the group is known, and refined here.
 
     **Privacy.** Post-processing of released measurements.
@@ -424,9 +425,9 @@ def undo_merging(
 
 
 def list_merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any]]:
-    """For each column the values that were merged because too few rows had them; codes where a value has no name.
+    """List by column the values that were merged because too few rows had them; codes where a value has no name.
 
-    Not the neighbours that became intervals of an axis: a column on its own tells those apart.
+    Neighbours that became intervals of an axis are not listed: the column's own marginal distinguishes them.
     """
     found = {}
     for name in recoding.columns:
@@ -548,10 +549,10 @@ def _shrink(counts: NDArray[np.float64], sigma: float, sizes: NDArray[np.float64
 
 
 def narrow_bins(schema: Schema, asked: Sequence[Condition]) -> Schema:
-    """The schema for decoding rows that satisfy conditions; codes keep their meaning, bins hold fewer values.
+    """Make the schema that decodes rows under conditions; codes keep their meaning, bins are cut to the conditions.
 
-    Columns with several ranges, with declared points or with a rule for the top bin are left alone: their values are
-    drawn as always and looked at afterwards.
+    Columns with several ranges, with declared points or with a rule for the top bin are not changed: their values are
+    drawn as usual and checked afterwards.
     """
     spans = {condition.column: condition.spans[0] for condition in asked if len(condition.spans) == 1}
     columns = [_narrow_column(column, spans.get(column.name)) for column in schema.columns]

@@ -1,6 +1,6 @@
-"""Rows written back to PostgreSQL: a typed table, filled by COPY in one transaction.
+"""Synthetic rows written to PostgreSQL: a typed table, filled by COPY in one transaction.
 
-**Privacy.** Rows are synthetic; the address may hold a password, so it is never quoted, nor are the server's messages.
+**Privacy.** Rows are synthetic. The address may hold a password: neither it nor the server's messages are quoted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from understudy.source.sql.place import database
 
 @contextmanager
 def open_table(url: str, *, force: bool = False) -> Iterator[OpenSink]:
-    """A new table of a PostgreSQL database that others see once all rows are in it.
+    """Open a new table of a PostgreSQL database that becomes visible to others once all rows are in it.
 
     Args:
         url: ``postgresql://host/db?table=people``; user and password come from the environment, ``~/.pgpass`` or a
@@ -49,7 +49,7 @@ def open_table(url: str, *, force: bool = False) -> Iterator[OpenSink]:
 
 
 def describe_table(url: str) -> str:
-    """The address without anything secret: the database's table alone."""
+    """Describe the address without secrets: database and table."""
     parts = urlsplit(url)
     return f"{parts.path.lstrip('/') or 'the database'}, table {dict(parse_qsl(parts.query)).get('table', '')}"
 
@@ -81,7 +81,7 @@ class _Table:
             copy.write(text.getbuffer())
 
     def close(self) -> None:
-        """The transaction is ended by whoever opened it."""
+        """Nothing to do: `open_table` commits."""
 
 
 def _refuse_existing(connection: Any, psycopg: Any, name: str, *, force: bool) -> None:
@@ -116,7 +116,7 @@ def _postgres_type(kind: Any) -> str:
 
 
 def _to_csv_types(table: Any) -> Any:
-    """Columns in types that CSV can write: lengths of time in words."""
+    """Convert columns to types that CSV can write: durations to text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

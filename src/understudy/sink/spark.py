@@ -49,10 +49,10 @@ def write_spark(
 
 
 def write_table(session: Any, name: str, chunks: Iterable[Any], *, overwrite: bool = False) -> None:
-    """Fill a new table, which gets its name once all rows are in it.
+    """Write chunks to a new table, which gets its name once all rows are in it.
 
-    Until then it has another name beside it, and an error or an interrupt removes it. A table that is replaced is
-    moved aside first and dropped last: it is back under its name if the new one cannot take it.
+    Until then it has a temporary name, and an error or an interrupt removes it. A table that is replaced is renamed
+    first and dropped last: it gets its name back if the new table cannot take it.
 
     Raises:
         OutputError: when the table is there already, is a view, or cannot be written.

@@ -64,7 +64,7 @@ class TestRows:
     def test_many_rows_are_written_by_two_processes_or_by_one_that_has_to(
         self, made, survey, tmp_path, monkeypatch, program
     ):
-        monkeypatch.setattr("understudy.bundle.make.WORTH", 1)
+        monkeypatch.setattr("understudy.bundle.make.PROCESS_ROWS", 1)
         monkeypatch.setattr(sys, "executable", program)
         again = make_bundle(survey, tmp_path / "a", seed=7, rows=500, formats=FORMATS, mark=True)
         assert (again.files, again.renamed) == (made.files, made.renamed)

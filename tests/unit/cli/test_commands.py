@@ -179,7 +179,7 @@ def test_sample_prints_csv_and_answers_scripts(folder, call, release):
         (("--seed", "-3"), 3, "whole number of at least 0"),
         (("-n", "many"), 2, "Invalid value"),
         (("-o", "no/rows.csv"), 8, "make it first"),
-        (("-n", "999999999999999"), 3, "too many to write; say how many"),
+        (("-n", "999999999999999"), 3, "too many to write; give a smaller number"),
     ],
 )
 def test_sample_refuses(folder, call, release, monkeypatch, extra, code, words):

@@ -138,7 +138,7 @@ def test_zero_rows_and_numpy_numbers_are_fine():
 
 
 def test_rows_that_cannot_fit_are_refused_with_the_remedy():
-    with pytest.raises(SettingError, match="say how many are wanted"):
+    with pytest.raises(SettingError, match="give a smaller number"):
         of(total=1e15).sample()
     assert of(total=1e15).sample(3).num_rows == 3
 
