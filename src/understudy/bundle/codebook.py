@@ -1,4 +1,4 @@
-"""The codebook: each column's values, what was merged or bought, and how noisy it is. Public facts only."""
+"""The codebook and `datapackage.json`: each column's values, labels, merged values and noise. Public facts only."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _COLUMNS = ("column", "title", "type", "value", "label", "missing", "estimate", 
 
 @dataclass(frozen=True)
 class CodebookLine:
-    """One value of a column.
+    """One value of a column in the codebook.
 
     Attributes:
-        value: what the files hold: a value, or the range that values are drawn from.
-        label: what it means.
+        value: the value in the files, or the range that values are drawn from.
+        label: its meaning.
         missing: the reason, for a code that means "missing".
         estimate: how many rows have it, by the model; None where it was merged with others.
-        remark: what to be careful about.
+        remark: a warning, if any.
     """
 
     value: str
@@ -54,15 +54,15 @@ class CodebookLine:
 
 @dataclass(frozen=True)
 class DescribedColumn:
-    """A column as the codebook describes it.
+    """A column in the codebook.
 
     Attributes:
         name: its name in the files.
-        title: what it means, in a few words.
-        type: what kind of column it is.
-        origin: what its declared facts rest on.
+        title: its meaning, in a few words.
+        type: its type.
+        origin: the source of its declared facts.
         noise: the standard deviation of the noise on each count, in rows; None where it was not measured alone.
-        notes: what else is worth knowing.
+        notes: further remarks.
         lines: its values.
     """
 
@@ -76,7 +76,7 @@ class DescribedColumn:
 
 
 def describe_columns(release: Release) -> list[DescribedColumn]:
-    """Every column of the rows, in order."""
+    """Describe every column of the rows, in order."""
     noise = {table.clique[0]: table.sigma for table in measured_tables(release) if len(table.clique) == 1}
     coded = {column.name for column in release.schema.coded}
     return [
@@ -89,7 +89,7 @@ def describe_columns(release: Release) -> list[DescribedColumn]:
 
 
 def codebook_csv(columns: Sequence[DescribedColumn]) -> str:
-    """One line a value, with headings that `understudy schema import` understands."""
+    """Format the codebook as CSV, one line per value, with headings that `understudy schema import` reads."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
@@ -102,7 +102,7 @@ def codebook_csv(columns: Sequence[DescribedColumn]) -> str:
 
 
 def codebook_html(release: Release, columns: Sequence[DescribedColumn], rows: int) -> str:
-    """The same as one HTML page that works offline and on paper.
+    """Format the codebook as one HTML page that works offline and on paper.
 
     Raises:
         InputError: when jinja2 is not installed.
@@ -127,7 +127,9 @@ def _describe_coded(release: Release, column: Coded, noise: float | None) -> Des
         for group in merged
     ]
     notes += (
-        [] if joined is None else ["beside other columns, neighbouring ranges with few rows are told apart less well"]
+        []
+        if joined is None
+        else ["together with other columns, neighbouring ranges with few rows are distinguished less well"]
     )
     notes += ["values are drawn evenly inside each range"] * (isinstance(column, Measured) and _has_ranges(column))
     notes += [] if noise is not None else ["not measured by itself: its counts follow from tables with other columns"]
@@ -176,7 +178,7 @@ def _make_line(column: Coded, code: int, label: str, estimate: float | None, noi
 
 
 def _describe_value(column: Coded, code: int, label: str) -> tuple[str, str]:
-    """What the files hold for an ordinary code, and what it means."""
+    """The value in the files for an ordinary code, and its meaning."""
     if isinstance(column, Categorical):
         value = str(column.values[code])
         return value, "" if label == value else label
@@ -186,7 +188,7 @@ def _describe_value(column: Coded, code: int, label: str) -> tuple[str, str]:
 
 
 def _is_unseen(column: Coded, code: int, line: CodebookLine) -> bool:
-    """The code of unknown values is left out where the model has next to none of them."""
+    """Whether to leave out the code of unknown values, because the model has next to none of them."""
     return code >= column.ordinary and line.estimate is not None and line.estimate < 0.5 and line.missing == ""
 
 
@@ -215,7 +217,7 @@ _MEDIA = {
 
 
 def data_package(release: Release, files: Sequence[Path], rows: int, *, mark: bool) -> dict[str, Any]:
-    """The package's content; `files` are the rows in each format, the CSV first where there is one."""
+    """Make the content of the data package; `files` are the rows in each format, the CSV first if there is one."""
     title = release.schema.title or "A stand-in"
     return {
         "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
@@ -253,10 +255,10 @@ def _describe_resource(release: Release, path: Path, rows: int, *, mark: bool) -
 
 
 def table_schema(release: Release, *, mark: bool) -> dict[str, Any]:
-    """The Table Schema of the CSV file: standard keys only, missing codes field by field."""
+    """Make the Table Schema of the CSV file: standard keys only, missing codes per field."""
     fields = [_describe_field(field) for field in release.schema.to_dict()["fields"] if _is_written(release, field)]
     if mark:
-        fields.append({"name": MARK, "type": "integer", "title": "1: a made-up row", "constraints": {"enum": [1]}})
+        fields.append({"name": MARK, "type": "integer", "title": "1: a synthetic row", "constraints": {"enum": [1]}})
     return {"fields": fields, "missingValues": [""]}
 
 
@@ -288,7 +290,7 @@ def _guard_category(entry: Any) -> Any:
 
 
 def _list_other(ours: dict[str, Any], field: dict[str, Any]) -> list[str]:
-    """What unknown and rare values are called in text, where that is a value of its own."""
+    """The text of unknown and rare values, unless it is a listed value."""
     values = [entry["value"] if isinstance(entry, dict) else entry for entry in field["categories"]]
     name = guard_cell(ours.get("other", "other"))
     wanted = field.get("type") == "string" and ours.get("on_unknown", "other") == "other" and name not in values
@@ -308,7 +310,7 @@ def _slug(title: str) -> str:
 
 
 def render(template: str, *, html: bool, **facts: Any) -> str:
-    """A template of ours with these facts in it; in HTML the report's style is `style`.
+    """Render a template; in HTML the report's style is available as `style`.
 
     Raises:
         InputError: when jinja2 is not installed.

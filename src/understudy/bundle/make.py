@@ -1,4 +1,4 @@
-"""The bundle: everything an analyst gets, written into a folder of its own, completely or not at all."""
+"""The bundle: everything that an analyst gets, written to a new folder, completely or not at all."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from understudy.report import public_report
 from understudy.report.public import CAUTION, measured_tables
 
 FORMATS = ("csv", "parquet", "dta", "sav")
-"""What rows can be written as; the last two need the extra `[office]`."""
+"""The formats of rows; the last two need the extra `[office]`."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """What was written.
+    """A bundle that was written.
 
     Attributes:
-        folder: where.
+        folder: its folder.
         files: the files in it, by name.
         rows: how many rows.
         seed: with which they were made.
         quoted: by column, values of the CSV that got an apostrophe because a spreadsheet would run them.
-        renamed: by file, columns that go by another name there.
+        renamed: by file, columns that have another name there.
     """
 
     folder: Path
@@ -67,22 +67,22 @@ def make_bundle(
     replicates: int = 0,
     progress: Progress = silent,
 ) -> Bundle:
-    """Write what analysts get: rows, `datapackage.json`, a codebook, the public report, a README and the release.
+    """Write a bundle: rows, `datapackage.json`, a codebook, the public report, a README and the release.
 
-    **Privacy.** Made of the release alone: post-processing, free however often it is done.
+    **Privacy.** Post-processing of the release: costs nothing.
 
     Args:
         release: the release.
         folder: a folder that does not exist yet, or is empty.
         rows: how many rows; by default as `Release.sample`.
-        seed: for the rows; drawn and told in the README when not given.
+        seed: for the rows; drawn at random by default. The README states it.
         formats: of `FORMATS`.
         mark: add a column `synthetic` that is 1 in every row.
         replicates: how many replicate tables to add for standard errors; none, or at least 2.
-        progress: told about each step.
+        progress: called at each step.
 
     Raises:
-        SettingError: for an unknown format, or a column called `synthetic` where a mark is wanted.
+        SettingError: for an unknown format, or a column `synthetic` that exists already.
         OutputError: when the folder is not empty or cannot be written; nothing is left behind then.
         InputError: when something has to be installed first.
     """
@@ -105,7 +105,7 @@ def make_bundle(
 
 @dataclass(frozen=True)
 class _Options:
-    """What was asked for, checked."""
+    """The checked arguments of `make_bundle`."""
 
     formats: Sequence[str]
     rows: int | None
@@ -117,13 +117,13 @@ class _Options:
     def sampled(self, release: Release, *, as_text: bool) -> Any:
         return sample_table(release, self.rows, self.seed, mark=self.mark, as_text=as_text)
 
-    def tell(self, fraction: float, words: str) -> None:
+    def report(self, fraction: float, words: str) -> None:
         self.progress(Step("write", fraction, words))
 
 
 @dataclass(frozen=True)
 class _RowFiles:
-    """What the rows' files are, and what a reader of them has to know."""
+    """The files of rows, and what the README says about them."""
 
     files: Sequence[Path]
     rows: int
@@ -146,7 +146,7 @@ def _check_formats(formats: Sequence[str], replicates: int) -> list[str]:
 
 def _fill_folder(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
     made = _write_rows(folder, release, wanted)
-    wanted.tell(0.7, "codebook and report")
+    wanted.report(0.7, "codebook and report")
     columns = describe_columns(release)
     _write_text(folder / "codebook.csv", codebook_csv(columns))
     _write_text(folder / "codebook.html", codebook_html(release, columns, made.rows))
@@ -170,13 +170,13 @@ def _fill_folder(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
 
 
 def _write_rows(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
-    """The rows in each format, one table at a time in memory."""
+    """Write the rows in each format, with one table at a time in memory."""
     files = {kind: folder / f"rows.{kind}" for kind in wanted.formats}
     quoted: Mapping[str, Sequence[str]] = {}
     others: Mapping[str, Mapping[str, str]] = {}
     count = 0
     if "csv" in files:
-        wanted.tell(0.1, "rows.csv")
+        wanted.report(0.1, "rows.csv")
         text = wanted.sampled(release, as_text=True)
         count, quoted = text.num_rows, write_csv(text, files["csv"])
         del text
@@ -188,14 +188,14 @@ def _write_rows(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
 
 
 def _write_typed(table: Any, paths: Sequence[Path], release: Release, wanted: _Options) -> dict[str, dict[str, str]]:
-    """Write a typed table to each file; returns the columns that go by another name, by file."""
+    """Write a typed table to each file; returns by file the columns that have another name there."""
     here = list(paths)
-    beside: AbstractContextManager[None] = nullcontext()
+    elsewhere: AbstractContextManager[None] = nullcontext()
     if {".dta", ".sav"} <= {path.suffix for path in paths} and table.num_rows >= PROCESS_ROWS:
-        beside = write_in_process(table, here.pop(), release)
-    with beside:
+        elsewhere = write_in_process(table, here.pop(), release)
+    with elsewhere:
         for path in here:
-            wanted.tell(0.4, path.name)
+            wanted.report(0.4, path.name)
             if path.suffix == ".parquet":
                 write_parquet(table, path, release)
             else:
@@ -210,7 +210,7 @@ def _write_replicates(folder: Path, release: Release, rows: int, wanted: _Option
     folder.mkdir()
     count = wanted.replicates
     for number, table in enumerate(make_replicates(release, count, rows=rows, seed=wanted.seed), 1):
-        wanted.tell(0.8 + 0.2 * number / count, f"replicate {number} of {count}")
+        wanted.report(0.8 + 0.2 * number / count, f"replicate {number} of {count}")
         write_parquet(_to_arrow(table), folder / f"rows-{number:03}.parquet", release)
 
 
@@ -227,7 +227,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _choose_seed(seed: int | None) -> int:
-    """The seed, or a fresh one: it is told in the bundle, so that the same rows can be made again."""
+    """The given seed, or a random one; the README states it, so that the same rows can be made again."""
     if seed is not None and seed < 0:
         raise SettingError("--seed must be a whole number of at least 0")
     return secrets.randbelow(1 << 32) if seed is None else seed
@@ -255,7 +255,7 @@ def _check_folder(folder: Path) -> None:
 
 _SHOWN = 12
 _CLEAR = 0.1
-"""A table of which noise alone would misplace a larger share of the rows is not called safe: it relates what is not."""
+"""A table in which noise alone would misplace a larger share of the rows is not called safe."""
 _PANDAS = {
     "rows.parquet": 'pd.read_parquet("rows.parquet")',
     "rows.csv": 'pd.read_csv("rows.csv")',
@@ -287,7 +287,7 @@ def render_readme(
     renamed: Mapping[str, Mapping[str, str]],
     replicates: int,
 ) -> str:
-    """The text of README.md.
+    """Render README.md.
 
     Args:
         release: the release.
@@ -295,7 +295,7 @@ def render_readme(
         rows: how many rows they have.
         seed: with which they were made.
         quoted: by column, values of the CSV that got an apostrophe.
-        renamed: by file, columns that go by another name there.
+        renamed: by file, columns that have another name there.
         replicates: how many replicate tables are in the folder `replicates`.
     """
     tables, receipt = measured_tables(release), release.receipt

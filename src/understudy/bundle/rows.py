@@ -1,4 +1,4 @@
-"""The rows of a bundle: the same ones as text for CSV and as typed columns for everything else."""
+"""The rows of a bundle, written as CSV, Parquet, Stata and SPSS files: text for CSV, typed columns for the others."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from understudy.schema.kinds.categorical import Categorical
 from understudy.schema.kinds.coded import Coded
 
 MARK = "synthetic"
-"""The column that says of every row that nobody stands behind it."""
+"""The column that marks every row as synthetic."""
 
 
 def use_plain_dialect(release: Release) -> Release:
-    """The same release, whose text is written in the one dialect that every tool reads: commas, points, UTF-8."""
+    """The release with the default dialect, which every tool reads: commas, decimal points, UTF-8."""
     return replace(release, schema=replace(release.schema, dialect=Dialect()))
 
 
 def sample_table(release: Release, rows: int | None, seed: int, *, mark: bool, as_text: bool) -> Any:
-    """Rows as an arrow table; the same release, number and seed give the same rows, as text or typed.
+    """Make rows as an arrow table; the same release, number and seed give the same rows, as text or typed.
 
     **Privacy.** Post-processing.
 
     Raises:
-        SettingError: when there is a column called `synthetic` already.
+        SettingError: when a column `synthetic` exists already.
     """
     import pyarrow as pa
 
@@ -65,7 +65,7 @@ def write_parquet(table: Any, path: Path, release: Release) -> None:
 
 
 def list_value_labels(release: Release) -> dict[str, dict[Any, str]]:
-    """By column, what people call its values, where the schema says so."""
+    """List by column the labels of its values, where the schema has some."""
     return {
         column.name: {value: column.labels[str(value)] for value in column.values if str(value) in column.labels}
         for column in release.schema.columns
@@ -74,11 +74,9 @@ def list_value_labels(release: Release) -> dict[str, dict[Any, str]]:
 
 
 def list_titles(release: Release) -> dict[str, str]:
-    """By column, a short name for people, where the schema has one."""
+    """List by column its title, where the schema has one."""
     titles = {column.name: column.title or column.description for column in release.schema.columns}
-    return {name: title for name, title in titles.items() if title} | {
-        MARK: "1: a made-up row; nobody stands behind it"
-    }
+    return {name: title for name, title in titles.items() if title} | {MARK: "1: a synthetic row"}
 
 
 def _add_metadata(schema: Any, release: Release) -> Any:
@@ -121,12 +119,12 @@ def is_formula(text: str) -> bool:
 
 
 def guard_cell(text: str) -> str:
-    """The text, with an apostrophe in front where a spreadsheet may run it."""
+    """Put an apostrophe in front of a text that a spreadsheet may run."""
     return f"'{text}" if is_formula(text) else text
 
 
 def guard_table(table: Any) -> tuple[Any, dict[str, list[str]]]:
-    """An arrow table whose text can be opened in a spreadsheet, and by column the values that got an apostrophe."""
+    """Make an arrow table safe for spreadsheets; returns it, and by column the values that got an apostrophe."""
     import pyarrow as pa
 
     changed: dict[str, list[str]] = {}
@@ -152,7 +150,7 @@ _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 def check_office() -> None:
-    """Make sure that what these files need is installed.
+    """Check that the libraries for Stata and SPSS files are installed.
 
     Raises:
         InputError: saying what to install.
@@ -164,10 +162,10 @@ def check_office() -> None:
 
 
 def write_office(table: Any, path: Path, release: Release) -> None:
-    """Write a typed table; `find_renamed` tells what its columns are called in the file.
+    """Write a typed table; `find_renamed` lists the columns that have another name in the file.
 
-    Whole numbers with gaps, and dates, become what the format has for them; true and false become 1 and 0 with labels;
-    lengths of time become seconds.
+    Integers with missing values, and dates, become the format's own types; true and false become 1 and 0 with labels;
+    durations become seconds.
 
     Raises:
         OutputError: when the file cannot be written.
@@ -207,7 +205,7 @@ def write_office(table: Any, path: Path, release: Release) -> None:
 
 
 def find_renamed(table: Any, path: Path) -> dict[str, str]:
-    """The columns whose name the format does not allow, with their names in the file."""
+    """Find the columns whose names the format does not allow, with their names in the file."""
     names = safe_names(table.column_names, _LONGEST[path.suffix])
     return {name: safe for name, safe in names.items() if name != safe}
 
@@ -233,7 +231,7 @@ def safe_names(names: Sequence[str], longest: int) -> dict[str, str]:
 
 
 def _to_pandas(table: Any) -> tuple[Any, list[str]]:
-    """A pandas frame that pyreadstat can write, and the columns of true and false in it."""
+    """Convert to a pandas frame that pyreadstat can write; returns it and its boolean columns."""
     import pandas as pd
     import pyarrow as pa
 
@@ -243,7 +241,7 @@ def _to_pandas(table: Any) -> tuple[Any, list[str]]:
 
 
 def _to_series(column: Any) -> Any:
-    """One column as pyreadstat likes it best: text as objects that share their text, which it writes fastest."""
+    """Convert one column for pyreadstat; equal texts share one object, which is written fastest."""
     import pandas as pd
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -260,13 +258,13 @@ def _to_series(column: Any) -> Any:
 
 
 def _make_label(name: str, title: str, safe: str, longest: int) -> str:
-    """The title; a column that was renamed says what it was called."""
+    """The title, with the original name of a renamed column."""
     text = title if safe == name else f"{name}: {title}" if title else name
     return text[:longest]
 
 
 def _list_missing_codes(release: Release) -> Mapping[str, list[Any]]:
-    """Numbers that mean "missing", as SPSS knows them: at most three a column."""
+    """List the numbers that mean "missing", as SPSS supports them: at most three per column."""
     found: dict[str, list[Any]] = {}
     for column in release.schema.columns:
         if not isinstance(column, Coded) or (isinstance(column, Categorical) and column.type == "string"):
@@ -290,16 +288,16 @@ def _parse_number(token: str) -> float | None:
 
 
 PROCESS_ROWS = 200_000
-"""Rows from which on starting a process takes less time than it saves."""
+"""From this many rows, a second process saves more time than starting it takes."""
 
 
 @contextmanager
 def write_in_process(table: Any, path: Path, release: Release) -> Iterator[None]:
-    """Write a typed table to a Stata or SPSS file while the body runs; complete when the body is left.
+    """Write a typed table to a Stata or SPSS file in a second process while the body runs; complete when the body ends.
 
-    Where the process cannot be started or fails, the file is written here instead, with errors in our own words.
+    If the process cannot be started or fails, the file is written here instead, with our own error messages.
 
-    **Privacy.** Synthetic rows and the release alone go to the process, through files beside the output.
+    **Privacy.** Only synthetic rows and the release go to the process, through files in the output folder.
     """
     rows, model = path.with_suffix(".arrow"), path.with_suffix(".release")
     try:
@@ -337,7 +335,7 @@ def _start_process(rows: Path, model: Path, path: Path) -> subprocess.Popen[byte
 
 
 def main() -> None:
-    """Write the file that the parent asked for."""
+    """Write the file that the command line names, as the parent process asked."""
     import pyarrow as pa
 
     rows, model, path = (Path(argument) for argument in sys.argv[1:])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _WORDS = {
     "made": "Made from the table",
-    "resumed": "Finished an interrupted run; it is counted once",
+    "resumed": "Finished an interrupted run; the run is counted once",
     "completed": "The run was finished; what was missing is made again; nothing was spent",
     "unchanged": "Already finished; nothing was done or spent",
 }

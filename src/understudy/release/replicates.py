@@ -30,7 +30,7 @@ def make_replicates(release: Release, count: int, *, rows: int | None, seed: int
     size = release.default_rows if rows is None else as_whole("rows", rows)
     seed = None if seed is None else as_whole("seed", seed)
     if release.generator is None:
-        raise SettingError(f"{release.mechanism} makes its model by its own method, so replicates cannot be made")
+        raise SettingError(f"{release.mechanism} makes its model by its own method; there are no replicates of it")
     finish = partial(generate, release.generator)
     schema = release.schema
     for generator in np.random.default_rng(seed).spawn(count):

@@ -419,7 +419,7 @@ def undo_merging(
     rng: np.random.Generator,
     rare: str | Mapping[str, str] | None = None,
 ) -> dict[str, NDArray[Any]]:
-    """Original codes for merged ones, by the rules of `find_members`."""
+    """Replace merged codes by original ones, by the rules of `find_members`."""
     members = find_members(recoding, schema, measurements, rare)
     return {column: members[column].draw(array, rng) if column in members else array for column, array in codes.items()}
 

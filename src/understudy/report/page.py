@@ -1,4 +1,4 @@
-"""The page: facts gathered into plain values, then one template with its style inside."""
+"""The HTML report: collects its content as plain values, then renders one template with its style inside."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _SHOWN = 24
 
 
 def public_report(release: Release) -> str:
-    """The report of a release as one HTML page: public facts only, and the same bytes every time.
+    """Render the report of a release as one HTML page: public facts only, always the same bytes.
 
     **Privacy.** Made of the release alone: post-processing.
 
@@ -64,15 +64,15 @@ def custodian_report(
     seed: int = 0,
     progress: Progress = silent,
 ) -> str:
-    """The report with the real table beside the stand-in.
+    """Render the report that compares the stand-in with the real table.
 
     Args:
         release: the release.
         real: a frame of the real rows.
         weight: a numeric column; weighted totals and shares are compared as well.
         settings: settings by metric.
-        seed: for everything that is drawn.
-        progress: told about each step.
+        seed: for all random draws.
+        progress: called at each step.
 
     **Privacy.** Not differentially private: for the custodian only. Every printed page says so.
 
@@ -108,7 +108,7 @@ def custodian_report(
 
 
 def _sample_standin(release: Release) -> Rows:
-    """Rows of the release, always the same ones; as text, for a column of numbers cannot hold a word for missing."""
+    """Sample the release, always the same rows; as text, because numeric columns cannot hold tokens for missing."""
     rows = min(max(release.default_rows, 1), _SAMPLE)
     return Rows.of(release.sample(rows, seed=0, as_="arrow", as_written=True), release.schema, what="stand-in")
 
@@ -180,7 +180,7 @@ def _describe_column(
 
 
 def _select_largest(bars: list[svg.Bar]) -> list[svg.Bar]:
-    """All bars, or the largest ones and the rest taken together."""
+    """All bars, or the largest ones and one bar for the others."""
     bars = [bar for bar in bars if bar.share > 0 or bar.real]
     if len(bars) <= _SHOWN:
         return bars or [svg.Bar("nothing", 0.0)]
@@ -279,15 +279,15 @@ _DAY = 86_400_000_000
 
 @dataclass(frozen=True)
 class Statistic:
-    """One statistic of a column, in words.
+    """One statistic of a column, formatted.
 
     Attributes:
         name: which statistic.
         standin: its value in the stand-in.
         real: its value in the real table, else "".
         binned: its value in the real table after binning, else "".
-        binning: what binning changed, else "".
-        privacy: what noise and model changed on top, else "".
+        binning: the change due to binning, else "".
+        privacy: the further change due to noise and model, else "".
     """
 
     name: str
@@ -299,14 +299,14 @@ class Statistic:
 
 
 def bin_rows(real: Rows, schema: Schema, seed: int = 0) -> Rows:
-    """The real rows after coding and decoding: what a stand-in without any noise or model would say."""
+    """Code and decode the real rows: a stand-in without any noise or model."""
     return Rows.of(schema.decode(real.codes, np.random.default_rng(seed)), schema)
 
 
 def summarize_columns(
     schema: Schema, standin: Rows, real: Rows | None = None, binned: Rows | None = None
 ) -> list[tuple[Measured, list[Statistic]]]:
-    """The lines of every numeric column."""
+    """Compute the statistics of every numeric column."""
     found = []
     for column in schema.coded:
         if isinstance(column, Measured):
@@ -369,7 +369,7 @@ def _format_change(column: Measured, name: str, before: float | None, after: flo
 
 
 def _format_figures(value: float, *, sign: bool = False, figures: int = 4) -> str:
-    """So many figures, thousands apart.
+    """Format a number with so many significant figures and thousands separators.
 
     >>> _format_figures(12345.678), _format_figures(0.012345), _format_figures(0.0, sign=True), _format_figures(3.0)
     ('12,346', '0.01235', '0', '3')
@@ -385,12 +385,12 @@ def _format_figures(value: float, *, sign: bool = False, figures: int = 4) -> st
 
 
 MOST = 24
-"""More columns than this do not fit on a page; the first ones are shown."""
+"""The most columns that fit on a page; the first ones are shown."""
 _CELLS = 1 << 22
 
 
 def measure_associations(table: Counted, columns: list[str]) -> NDArray[np.float64]:
-    """A symmetric matrix of values between 0 (independent) and 1 (one tells the other)."""
+    """Compute a symmetric matrix of values between 0 (independent) and 1 (one column determines the other)."""
     matrix = np.eye(len(columns))
     cliques = [(a, b) for a, b in combinations(columns, 2) if table.domain.cells((a, b)) <= _CELLS]
     for (a, b), counts in table.counts(cliques):
@@ -433,7 +433,7 @@ REPORTED: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class ScaledScore:
-    """A score with its references.
+    """A score with its reference values.
 
     Attributes:
         metric: the metric.
@@ -457,7 +457,7 @@ def score_on_scale(
     seed: int = 0,
     progress: Progress = silent,
 ) -> list[ScaledScore]:
-    """All metrics that can run, each three times.
+    """Compute every metric that can run three times: for the stand-in and for both references.
 
     **Privacy.** Scores are made of real rows: for the custodian only.
     """
@@ -471,15 +471,15 @@ def score_on_scale(
     columns = []
     for place, (word, (left, right)) in enumerate(tables.items()):
 
-        def told(step: Step, place: int = place, word: str = word) -> None:
+        def report_step(step: Step, place: int = place, word: str = word) -> None:
             progress(replace(step, fraction=(place + (step.fraction or 0)) / 3, detail=f"{step.detail} ({word})"))
 
-        columns.append(measure(left, right, schema, names, given, seed=seed, progress=told))
+        columns.append(measure(left, right, schema, names, given, seed=seed, progress=report_step))
     return [ScaledScore(metric_named(name), *row) for name, *row in zip(names, *columns, strict=True)]
 
 
 def shuffle_columns(real: Rows, rng: np.random.Generator) -> Rows:
-    """The real table with every column shuffled by itself: exact one-way tables and no association."""
+    """Shuffle every column of the real table independently: exact one-way marginals and no association."""
     codes: dict[str, NDArray[Any]] = {}
     units = dict(real.units)
     for column in real.schema.coded:

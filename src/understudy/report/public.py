@@ -1,4 +1,4 @@
-"""What a release says about itself: estimates, their noise, and what they are too weak for. Public facts only."""
+"""Estimates in a release, their noise, and the values that are too weak to analyse. Public facts only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BOUNDED_COLUMNS = 60
 
 @dataclass(frozen=True, eq=False)
 class MeasuredTable:
-    """One measured table, all its measurements taken together.
+    """One measured marginal, with all its measurements combined.
 
     Attributes:
         clique: the columns.
@@ -82,7 +82,7 @@ def measured_tables(release: Release) -> list[MeasuredTable]:
 
 
 def estimate_shares(release: Release, column: Coded, standin: Rows) -> NDArray[np.float64]:
-    """The model's share of each code of a column; of one with merged codes, the share in rows drawn from it."""
+    """Estimate the share of each code of a column by the model; with merged codes, by rows drawn from it."""
     if column.name in release.recoding.columns:
         return np.bincount(standin.codes[column.name], minlength=column.size) / standin.rows
     counts = np.maximum(np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1), 0.0)
@@ -90,9 +90,9 @@ def estimate_shares(release: Release, column: Coded, standin: Rows) -> NDArray[n
 
 
 def spread_on_axis(release: Release, column: Coded) -> NDArray[np.float64] | None:
-    """How many rows have each code, where neighbours on an axis were joined for tables of several columns; else None.
+    """Estimate the rows of each code where neighbours on an axis were merged for larger marginals; else None.
 
-    The column's own noisy counts tell its codes apart.
+    The column's own noisy counts distinguish its codes.
     """
     if not release.recoding.intervals(column.name, release.schema.code_groups.axis(column.name)):
         return None
@@ -101,7 +101,7 @@ def spread_on_axis(release: Release, column: Coded) -> NDArray[np.float64] | Non
 
 
 def bound_tables(release: Release) -> tuple[dict[Clique, float | None], int, int]:
-    """By table of one or two columns, the share of rows that can be misplaced (95 %); and pairs with, without a bound.
+    """Bound the share of misplaced rows (95 %) of every marginal of one or two columns; count pairs with and without.
 
     The bounds are the release's own, half their L1 distance; a table without one was not measured.
     """
@@ -115,14 +115,14 @@ def bound_tables(release: Release) -> tuple[dict[Clique, float | None], int, int
 
 
 def find_noise(release: Release, column: Coded, tables: list[MeasuredTable]) -> float:
-    """The standard deviation of a count of this column, where it was measured one by one; else 0."""
+    """The standard deviation of the noise on a count of this column; 0 where its codes were merged or not measured."""
     if column.name in release.recoding.columns:
         return 0.0
     return next((table.sigma for table in tables if table.clique == (column.name,)), 0.0)
 
 
 def weak_values(release: Release, tables: list[MeasuredTable]) -> list[Weak]:
-    """By column, the values that were too rare to tell apart or whose estimate is weak; others are left out."""
+    """List by column the values that were merged as too rare or whose estimate is weak."""
     measured = {table.clique[0]: table for table in tables if len(table.clique) == 1}
     found = []
     for column in release.schema.coded:
@@ -137,7 +137,7 @@ def weak_values(release: Release, tables: list[MeasuredTable]) -> list[Weak]:
 
 
 def _list_weak_labels(release: Release, column: Coded, table: MeasuredTable) -> list[str]:
-    """Values with a weak estimate, the largest first; merged ones and the code of unknown values are not repeated."""
+    """List values with a weak estimate, the largest first; without merged values and the code of unknown values."""
     joined = spread_on_axis(release, column)
     table = table if joined is None else replace(table, estimate=joined)
     if table.estimate is None:
@@ -153,7 +153,7 @@ def _list_weak_labels(release: Release, column: Coded, table: MeasuredTable) -> 
 
 
 def count_weak_cells(tables: list[MeasuredTable]) -> list[tuple[Clique, int, int, float]]:
-    """By measured table of several columns: the clique, its weak cells, all its cells, and the limit."""
+    """Count the weak cells of every measured marginal of several columns: clique, weak cells, all cells, limit."""
     return [
         (table.clique, int(table.weak.sum()), table.cells, CAUTION * table.sigma)
         for table in tables
@@ -162,7 +162,7 @@ def count_weak_cells(tables: list[MeasuredTable]) -> list[tuple[Clique, int, int
 
 
 def list_measured_pairs(release: Release) -> list[tuple[str, str]]:
-    """Pairs of columns that were measured together."""
+    """List the pairs of columns that were measured together."""
     cliques = [measurement.clique for measurement in release.measurements]
     found = {(a, b) for clique in cliques for a in clique for b in clique if a < b}
     return sorted(found)
