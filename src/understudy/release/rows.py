@@ -85,7 +85,7 @@ class RowMaker:
         self._schema, self._layout, self._conditions = schema, layout or {}, asked
         self._model = release.model if not asked else _condition_model(release, asked, weights)
         parts = {c.column: c.part for c in asked}
-        self._members = {name: m.given(parts[name]) if name in parts else m for name, m in members.items()}
+        self._members = {name: m.condition(parts[name]) if name in parts else m for name, m in members.items()}
         self._decoder = narrow_bins(schema, asked)
         self._stated = [_StatedDependency(release, rule) for rule in schema.rules if isinstance(rule, Dependency)]
         self._determined = [_LearnedDependency(release, rule, members) for rule in unstated_dependencies(schema)]
@@ -331,7 +331,7 @@ class Members:
         group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
         return np.bincount(self.codes, self.chances * counts[group], minlength=self.size).astype(np.float64)
 
-    def given(self, part: NDArray[np.float64]) -> Members:
+    def condition(self, part: NDArray[np.float64]) -> Members:
         """Condition the probabilities on `part`; a merged code that is never inside keeps its probabilities."""
         inside = self.weights(part)
         group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
