@@ -158,7 +158,7 @@ def report() -> None:
 def epsilon_curves(mechanisms: list[str]) -> None:
     from understudy.metric import Rows
     from understudy.metric.registry import measure
-    from understudy.report.scores import REPORTED
+    from understudy.report.page import REPORTED
 
     schema, table = adult()
     real = Rows.of(table, schema)

@@ -42,7 +42,7 @@ from understudy.mechanism.base import one_way
 from understudy.mechanism.mst import MST, paper_settings
 from understudy.mechanism.nist_mst import NistMST, equation_5_1, maximum_spanning_tree, pair_information
 from understudy.mechanism.spanning_tree import independent_pairs, spanning_tree
-from understudy.release.rare import undo_merging
+from understudy.release.rows import undo_merging
 from understudy.schema import Recoding, Schema
 from understudy.source import MemorySource
 from understudy.tabulate import SparseCounts, marginals

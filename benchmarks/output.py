@@ -18,8 +18,8 @@ import pandas as pd
 os.environ.setdefault("UNDERSTUDY_LEDGER", str(Path(tempfile.mkdtemp()) / "ledger.db"))
 
 import understudy as us
-from understudy.release.write import write_chunks, written_file
 from understudy.schema import Schema
+from understudy.sink.files import open_file, write_chunks
 
 COLUMNS, CODES = 16, 17
 
@@ -49,7 +49,7 @@ def main() -> None:
     before = peak_mib()
     start = time.perf_counter()
     count, chunks = made.stream(rows, seed=1)
-    with written_file(path, made.schema.dialect) as opened:
+    with open_file(path, made.schema.dialect) as opened:
         write_chunks(chunks, opened, count)
     seconds = time.perf_counter() - start
     size = path.stat().st_size / 2**20

@@ -30,7 +30,7 @@ from understudy.accounting import Budget
 from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
 from understudy.mechanism import mechanism_named
-from understudy.release.rare import undo_merging
+from understudy.release.rows import undo_merging
 from understudy.schema import PrivacyUnit, Schema
 from understudy.tabulate import Counts, SparseCounts, marginals
 

@@ -28,6 +28,7 @@ if _typing.TYPE_CHECKING:
     from understudy.release import Release
     from understudy.run.road import resume, synthesize
     from understudy.schema import Schema
+    from understudy.sink.spark import write_spark
     from understudy.source import Source
 
 _HOMES = {
@@ -41,6 +42,7 @@ _HOMES = {
     "progress": ("Step",),
     "release": ("Release",),
     "schema": ("Schema",),
+    "sink.spark": ("write_spark",),
     "source": ("Source",),
     "run.road": ("resume", "synthesize"),
 }
@@ -68,6 +70,7 @@ __all__ = [
     "resume",
     "synthesize",
     "testing",
+    "write_spark",
 ]
 
 

@@ -27,9 +27,10 @@ from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.ledger import Ledger
 from understudy.mechanism.independent import Independent
-from understudy.release import archive, write
+from understudy.release import archive
 from understudy.run import record, road
 from understudy.schema import Schema
+from understudy.sink import files as write
 from understudy.source import MemorySource, unit
 from understudy.testing.canary import Canary
 from understudy.testing.twin import collect_outcome

@@ -15,8 +15,8 @@ import os, signal, sys
 import numpy as np
 import understudy.files
 import understudy.release.archive as archive
-import understudy.release.artefact as artefact
-import understudy.release.write as write
+import understudy.release.release as artefact
+import understudy.sink.files as write
 import understudy.report.page
 import understudy.run.folder as folder
 from understudy.cli import main

@@ -11,9 +11,9 @@ import pytest
 import understudy as us
 from understudy.errors import OutputError, SettingError
 from understudy.gate.randomness import insecure
-from understudy.release.write import write_chunks
-from understudy.release.write_postgres import written_table
 from understudy.schema import Schema
+from understudy.sink.files import write_chunks
+from understudy.sink.postgres import open_table
 
 PASSWORD = "zq-secret-4417"
 SCHEMA = Schema.from_dict(
@@ -119,7 +119,7 @@ def test_what_is_interrupted_leaves_no_table_and_keeps_the_old_one(postgres, pas
         raise KeyboardInterrupt
 
     for name in ("old", "new"):
-        with pytest.raises(KeyboardInterrupt), written_table(f"{postgres.url}?table={name}", force=True) as opened:
+        with pytest.raises(KeyboardInterrupt), open_table(f"{postgres.url}?table={name}", force=True) as opened:
             write_chunks(stopped(), opened, 10)
     with postgres.connect() as connection:
         assert connection.execute("select to_regclass('new')").fetchone() == (None,)
@@ -129,15 +129,15 @@ def test_what_is_interrupted_leaves_no_table_and_keeps_the_old_one(postgres, pas
 def test_no_credential_in_any_message(postgres, release_file, monkeypatch, run):
     wrong = postgres.url.replace("owner@", f"owner:{PASSWORD}x@")
     for url in (f"{wrong}?table=t", f"postgresql://owner:{PASSWORD}@127.0.0.1:1/shop?table=t"):
-        with pytest.raises(OutputError) as caught, written_table(url):
+        with pytest.raises(OutputError) as caught, open_table(url):
             pass
         assert PASSWORD not in str(caught.value)
         assert caught.value.__cause__ is None
         code, _, err = run("sample", release_file, "-n", 5, "-o", url)
         assert code == 3
         assert "process list" in err or "command line" in err
-    with pytest.raises(SettingError, match="say which table to write"), written_table(postgres.url):
+    with pytest.raises(SettingError, match="say which table to write"), open_table(postgres.url):
         pass
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    with pytest.raises(OutputError, match=r"could not be made"), written_table(f"{postgres.url}?table=no.t") as opened:
+    with pytest.raises(OutputError, match=r"could not be made"), open_table(f"{postgres.url}?table=no.t") as opened:
         write_chunks(us.Release.load(release_file).stream(3)[1], opened, 3)

@@ -10,7 +10,8 @@ import pytest
 
 import understudy as us
 from understudy.errors import OutputError
-from understudy.release.spark import framed, write_table
+from understudy.release.frames import convert_rows
+from understudy.sink.spark import write_spark, write_table
 
 # Python's pools of sockets to Spark are closed when they are collected, not before.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
@@ -69,11 +70,11 @@ def test_every_type_comes_back_as_it_went(spark: Any, rows: pa.Table) -> None:
 
 
 def test_a_table_that_is_there_stays_unless_told(spark: Any, release: us.Release) -> None:
-    assert release.write_spark(spark, "kept", rows=3, seed=1) == 3
+    assert write_spark(release, spark, "kept", rows=3, seed=1) == 3
     with pytest.raises(OutputError, match="table kept is there already"):
-        release.write_spark(spark, "kept", rows=4)
+        write_spark(release, spark, "kept", rows=4)
     assert spark.table("kept").count() == 3
-    release.write_spark(spark, "kept", rows=4, seed=2, where="a=1", overwrite=True)
+    write_spark(release, spark, "kept", rows=4, seed=2, where="a=1", overwrite=True)
     assert spark.table("kept").toArrow().to_pylist() == release.sample(4, seed=2, where="a=1").to_pylist()
     assert tables(spark) == ["kept"]
     spark.sql("drop table kept")
@@ -96,7 +97,7 @@ def test_what_fails_leaves_nothing_and_what_was_there(spark: Any, rows: pa.Table
 
 
 def test_views_and_names_that_are_none_are_refused(spark: Any, rows: pa.Table) -> None:
-    framed(rows, "spark").createOrReplaceTempView("seen_here")
+    convert_rows(rows, "spark").createOrReplaceTempView("seen_here")
     with pytest.raises(OutputError, match="is a view"):
         write_table(spark, "seen_here", [rows], overwrite=True)
     spark.catalog.dropTempView("seen_here")

@@ -186,13 +186,13 @@ def _rows(count=400):
 
 
 def _fitted(rho, seed=0, **settings):
-    from understudy.release.evidence import _told
+    from understudy.release.answer import _stages_from_rounds
 
     table = PrivateTable(CodedSource(SIZES, _rows().tolist()), Budget.of(rho=rho))
     with insecure(seed):  # which marginals are measured, and so have which bound, is a matter of noise
         fit = AIM(threshold=0.0, rounds=2.0, **settings).fit(table, rho=rho)
     cliques = [(tuple(c), float(w)) for c, w in zip(fit.rounds[0]["cliques"], fit.rounds[0]["weights"], strict=True)]
-    return Evidence(fit.model, table.domain, stages=_told(fit.measurements, fit.rounds), cliques=cliques)
+    return Evidence(fit.model, table.domain, stages=_stages_from_rounds(fit.measurements, fit.rounds), cliques=cliques)
 
 
 def _true(clique):

@@ -1,4 +1,4 @@
-"""What analysts get: rows in files that their tools open, a codebook, the report, and a page that says what is safe."""
+"""Bundles for analysts: rows in several formats, a codebook, the report, and a README on what is safe to compute."""
 
 from understudy.bundle.make import FORMATS, Bundle, make_bundle
 

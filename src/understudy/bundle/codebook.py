@@ -1,20 +1,24 @@
-"""The codebook: each column's values, what was merged or bought, and how noisy it is. Public facts only."""
+"""The codebook and `datapackage.json`: each column's values, labels, merged values and noise. Public facts only."""
 
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.bundle.formulas import guarded
-from understudy.bundle.pages import rendered
+from understudy.bundle.rows import MARK, guard_cell
+from understudy.errors import InputError
 from understudy.release import Release
-from understudy.report.public import CAUTION, measured_tables, on_axis
+from understudy.report.public import CAUTION, measured_tables, spread_on_axis
 from understudy.schema.kinds.categorical import Boolean, Categorical
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.column import Column, Constant, Identifier
@@ -30,15 +34,15 @@ _COLUMNS = ("column", "title", "type", "value", "label", "missing", "estimate", 
 
 
 @dataclass(frozen=True)
-class Line:
-    """One value of a column.
+class CodebookLine:
+    """One value of a column in the codebook.
 
     Attributes:
-        value: what the files hold: a value, or the range that values are drawn from.
-        label: what it means.
+        value: the value in the files, or the range that values are drawn from.
+        label: its meaning.
         missing: the reason, for a code that means "missing".
         estimate: how many rows have it, by the model; None where it was merged with others.
-        remark: what to be careful about.
+        remark: a warning, if any.
     """
 
     value: str
@@ -49,16 +53,16 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Described:
-    """A column as the codebook describes it.
+class DescribedColumn:
+    """A column in the codebook.
 
     Attributes:
         name: its name in the files.
-        title: what it means, in a few words.
-        type: what kind of column it is.
-        origin: what its declared facts rest on.
+        title: its meaning, in a few words.
+        type: its type.
+        origin: the source of its declared facts.
         noise: the standard deviation of the noise on each count, in rows; None where it was not measured alone.
-        notes: what else is worth knowing.
+        notes: further remarks.
         lines: its values.
     """
 
@@ -68,65 +72,69 @@ class Described:
     origin: str
     noise: float | None
     notes: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[CodebookLine, ...]
 
 
-def described(release: Release) -> list[Described]:
-    """Every column of the rows, in order."""
+def describe_columns(release: Release) -> list[DescribedColumn]:
+    """Describe every column of the rows, in order."""
     noise = {table.clique[0]: table.sigma for table in measured_tables(release) if len(table.clique) == 1}
     coded = {column.name for column in release.schema.coded}
     return [
-        _coded(release, column, noise.get(column.name)) if isinstance(column, Coded) else _made(column)
+        _describe_coded(release, column, noise.get(column.name))
+        if isinstance(column, Coded)
+        else _describe_made(column)
         for column in release.schema.columns
         if column.name in coded or isinstance(column, Identifier | Constant)
     ]
 
 
-def codebook_csv(columns: Sequence[Described]) -> str:
-    """One line a value, with headings that `understudy schema import` understands."""
+def codebook_csv(columns: Sequence[DescribedColumn]) -> str:
+    """Format the codebook as CSV, one line per value, with headings that `understudy schema import` reads."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(_COLUMNS)
     for column in columns:
-        for line in column.lines or (Line("", "", "", None, "; ".join(column.notes)),):
+        for line in column.lines or (CodebookLine("", "", "", None, "; ".join(column.notes)),):
             cells = (column.name, column.title, column.type, line.value, line.label, line.missing)
-            numbers = (_rounded(line.estimate), "" if column.noise is None else f"{column.noise:.3g}")
-            writer.writerow([guarded(cell) for cell in (*cells, *numbers, line.remark, column.origin)])
+            numbers = (_round(line.estimate), "" if column.noise is None else f"{column.noise:.3g}")
+            writer.writerow([guard_cell(cell) for cell in (*cells, *numbers, line.remark, column.origin)])
     return text.getvalue()
 
 
-def codebook_html(release: Release, columns: Sequence[Described], rows: int) -> str:
-    """The same as one HTML page that works offline and on paper.
+def codebook_html(release: Release, columns: Sequence[DescribedColumn], rows: int) -> str:
+    """Format the codebook as one HTML page that works offline and on paper.
 
     Raises:
         InputError: when jinja2 is not installed.
     """
-    return rendered("codebook.html.j2", html=True, release=release, columns=columns, rows=rows, caution=CAUTION)
+    return render("codebook.html.j2", html=True, release=release, columns=columns, rows=rows, caution=CAUTION)
 
 
-def _coded(release: Release, column: Coded, noise: float | None) -> Described:
-    labels, groups = code_labels(column), _groups(release, column)
+def _describe_coded(release: Release, column: Coded, noise: float | None) -> DescribedColumn:
+    labels, groups = code_labels(column), _list_groups(release, column)
     counts = np.maximum(np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1), 0.0)
-    joined = on_axis(release, column)
+    joined = spread_on_axis(release, column)
     places = 0 if joined is None else column.ordinary
-    lines: dict[int, Line] = {}
+    lines: dict[int, CodebookLine] = {}
     for place, group in enumerate(groups):
         for code in group:
             estimate = float(counts[place]) if len(group) == 1 else None
             estimate = float(joined[code]) if joined is not None and code < places else estimate
-            lines[code] = _line(column, code, labels[code], estimate, noise)
+            lines[code] = _make_line(column, code, labels[code], estimate, noise)
     merged = [group for group in groups if len(group) > 1 and group[0] >= places]
     notes = [
         f"{len(group)} values were too rare to tell apart: together about {counts[groups.index(group)]:,.0f} rows"
         for group in merged
     ]
     notes += (
-        [] if joined is None else ["beside other columns, neighbouring ranges with few rows are told apart less well"]
+        []
+        if joined is None
+        else ["together with other columns, neighbouring ranges with few rows are distinguished less well"]
     )
-    notes += ["values are drawn evenly inside each range"] * (isinstance(column, Measured) and _binned(column))
+    notes += ["values are drawn evenly inside each range"] * (isinstance(column, Measured) and _has_ranges(column))
     notes += [] if noise is not None else ["not measured by itself: its counts follow from tables with other columns"]
-    kept = [lines[code] for code in sorted(lines) if not _unseen(column, code, lines[code])]
-    return Described(
+    kept = [lines[code] for code in sorted(lines) if not _is_unseen(column, code, lines[code])]
+    return DescribedColumn(
         column.name,
         column.title or column.description or "",
         _type(column),
@@ -137,40 +145,40 @@ def _coded(release: Release, column: Coded, noise: float | None) -> Described:
     )
 
 
-def _made(column: Column) -> Described:
+def _describe_made(column: Column) -> DescribedColumn:
     words = "fresh keys, one for each row; they mean nothing" if isinstance(column, Identifier) else "a constant"
-    return Described(
+    return DescribedColumn(
         column.name, column.title or column.description or "", column.kind, ORIGINS[column.origin], None, (words,), ()
     )
 
 
-def _groups(release: Release, column: Coded) -> list[list[int]]:
+def _list_groups(release: Release, column: Coded) -> list[list[int]]:
     if column.name in release.recoding.columns:
         return [[int(code) for code in group] for group in release.recoding.merged(column.name)]
     return [[code] for code in range(column.size)]
 
 
-def _line(column: Coded, code: int, label: str, estimate: float | None, noise: float | None) -> Line:
+def _make_line(column: Coded, code: int, label: str, estimate: float | None, noise: float | None) -> CodebookLine:
     remark = ""
     if estimate is None:
         remark = "too rare to tell apart"
     elif noise is not None and estimate < CAUTION * noise:
         remark = "mostly noise: do not analyse alone"
     if code < column.ordinary:
-        value, meaning = _value(column, code, label)
-        return Line(value, meaning, "", estimate, remark)
+        value, meaning = _describe_value(column, code, label)
+        return CodebookLine(value, meaning, "", estimate, remark)
     if code < column.ordinary + len(column.reasons):
         reason = column.reasons[code - column.ordinary]
         tokens = [token for token, why in column.missing.items() if why == reason]
-        return Line(tokens[0], "", reason, estimate, remark)
+        return CodebookLine(tokens[0], "", reason, estimate, remark)
     if code == column.null_code:
-        return Line("", "", "missing", estimate, remark)
+        return CodebookLine("", "", "missing", estimate, remark)
     other = column.other if isinstance(column, Categorical) and column.type == "string" else ""
-    return Line(other, "any value that is not listed", "", estimate, remark)
+    return CodebookLine(other, "any value that is not listed", "", estimate, remark)
 
 
-def _value(column: Coded, code: int, label: str) -> tuple[str, str]:
-    """What the files hold for an ordinary code, and what it means."""
+def _describe_value(column: Coded, code: int, label: str) -> tuple[str, str]:
+    """The value in the files for an ordinary code, and its meaning."""
     if isinstance(column, Categorical):
         value = str(column.values[code])
         return value, "" if label == value else label
@@ -179,12 +187,12 @@ def _value(column: Coded, code: int, label: str) -> tuple[str, str]:
     return label.replace(",", "") if " to " in label else label, ""
 
 
-def _unseen(column: Coded, code: int, line: Line) -> bool:
-    """The code of unknown values is left out where the model has next to none of them."""
+def _is_unseen(column: Coded, code: int, line: CodebookLine) -> bool:
+    """Whether to leave out the code of unknown values, because the model has next to none of them."""
     return code >= column.ordinary and line.estimate is not None and line.estimate < 0.5 and line.missing == ""
 
 
-def _binned(column: Measured) -> bool:
+def _has_ranges(column: Measured) -> bool:
     sizes: NDArray[Any] = np.asarray(column.axis.upper) - np.asarray(column.axis.lower)
     return bool((sizes > (column.axis.grain or 0)).any())
 
@@ -193,5 +201,131 @@ def _type(column: Coded) -> str:
     return getattr(column, "type", column.kind) if column.kind == "categorical" else column.kind
 
 
-def _rounded(estimate: float | None) -> str:
+def _round(estimate: float | None) -> str:
     return "" if estimate is None else f"{estimate:.0f}"
+
+
+# -- `datapackage.json`: a Frictionless Data Package that describes each file and column.
+
+
+_MEDIA = {
+    ".csv": "text/csv",
+    ".parquet": "application/vnd.apache.parquet",
+    ".dta": "application/x-stata",
+    ".sav": "application/x-spss-sav",
+}
+
+
+def data_package(release: Release, files: Sequence[Path], rows: int, *, mark: bool) -> dict[str, Any]:
+    """Make the content of the data package; `files` are the rows in each format, the CSV first if there is one."""
+    title = release.schema.title or "A stand-in"
+    return {
+        "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
+        "name": _slug(title),
+        "title": title,
+        "description": "Synthetic rows, made with differential privacy. No row is a person. "
+        + _state_guarantee(release),
+        "resources": [_describe_resource(release, path, rows, mark=mark) for path in files],
+        "understudy": {"guarantee": release.receipt.guarantee(), "mechanism": release.mechanism},
+    }
+
+
+def _state_guarantee(release: Release) -> str:
+    return f"Guarantee: {release.receipt.guarantee()}."
+
+
+def _describe_resource(release: Release, path: Path, rows: int, *, mark: bool) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "name": "rows" if path.suffix == ".csv" else f"rows-{path.suffix[1:]}",
+        "path": path.name,
+        "format": path.suffix[1:],
+        "mediatype": _MEDIA[path.suffix],
+        "bytes": path.stat().st_size,
+        "hash": f"sha256:{_digest(path)}",
+    }
+    if path.suffix != ".csv":
+        return facts
+    return facts | {
+        "type": "table",
+        "rows": rows,
+        "encoding": "utf-8",
+        "dialect": {"delimiter": ",", "quoteChar": '"', "header": True},
+        "schema": table_schema(release, mark=mark),
+    }
+
+
+def table_schema(release: Release, *, mark: bool) -> dict[str, Any]:
+    """Make the Table Schema of the CSV file: standard keys only, missing codes per field."""
+    fields = [_describe_field(field) for field in release.schema.to_dict()["fields"] if _is_written(release, field)]
+    if mark:
+        fields.append({"name": MARK, "type": "integer", "title": "1: a synthetic row", "constraints": {"enum": [1]}})
+    return {"fields": fields, "missingValues": [""]}
+
+
+def _is_written(release: Release, field: dict[str, Any]) -> bool:
+    kind = field.get("understudy", {}).get("kind")
+    unit = release.schema.privacy_unit.column
+    return bool(kind != "drop" and (field["name"] != unit or kind == "id"))
+
+
+def _describe_field(field: dict[str, Any]) -> dict[str, Any]:
+    ours = field.get("understudy", {})
+    written = {key: value for key, value in field.items() if key != "understudy"} | {"name": guard_cell(field["name"])}
+    if written.get("type") == "duration":  # the standard's durations are written P1DT2H, the file's are seconds
+        written["type"] = "integer"
+        written["title"] = f"{written.get('title', field['name'])} (seconds)"
+        written.pop("constraints", None)
+    if tokens := list(ours.get("missing", {})):
+        written["missingValues"] = ["", *tokens]
+    if "categories" in written:
+        written["categories"] = [_guard_category(entry) for entry in written["categories"]]
+        written["categories"] += _list_other(ours, written)
+    return written
+
+
+def _guard_category(entry: Any) -> Any:
+    if isinstance(entry, dict):
+        return entry | {"value": _guard_category(entry["value"])}
+    return guard_cell(entry) if isinstance(entry, str) else entry
+
+
+def _list_other(ours: dict[str, Any], field: dict[str, Any]) -> list[str]:
+    """The text of unknown and rare values, unless it is a listed value."""
+    values = [entry["value"] if isinstance(entry, dict) else entry for entry in field["categories"]]
+    name = guard_cell(ours.get("other", "other"))
+    wanted = field.get("type") == "string" and ours.get("on_unknown", "other") == "other" and name not in values
+    return [name] if wanted else []
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _slug(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "stand-in"
+
+
+# -- Templates.
+
+
+def render(template: str, *, html: bool, **facts: Any) -> str:
+    """Render a template; in HTML the report's style is available as `style`.
+
+    Raises:
+        InputError: when jinja2 is not installed.
+    """
+    try:
+        import jinja2
+    except ImportError:
+        raise InputError("a bundle needs jinja2: pip install 'understudy[eval]'") from None
+    folder, style = resources.files("understudy.bundle"), resources.files("understudy.report")
+    environment = jinja2.Environment(autoescape=html, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
+    environment.filters["rows"] = lambda value: f"{round(value):,}"
+    # viewers of Markdown show HTML: titles and names are somebody's text, and stay text
+    environment.filters["plain"] = lambda value: " ".join(str(value).replace("&", "&amp;").replace("<", "&lt;").split())
+    text = (folder / "templates" / template).read_text("utf-8")
+    if html:
+        facts["style"] = (style / "templates" / "style.css").read_text("utf-8")
+    page: str = environment.from_string(text).render(**facts)
+    return page.rstrip() + "\n"

@@ -1,4 +1,4 @@
-"""The bundle: everything an analyst gets, written into a folder of its own, completely or not at all."""
+"""The bundle: everything that an analyst gets, written to a new folder, completely or not at all."""
 
 from __future__ import annotations
 
@@ -7,37 +7,45 @@ import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from understudy.bundle.beside import WORTH, written_beside
-from understudy.bundle.codebook import codebook_csv, codebook_html, described
-from understudy.bundle.office import check_office, renamed, write_office
-from understudy.bundle.package import data_package
-from understudy.bundle.readme import readme
-from understudy.bundle.rows import plain, sampled, write_csv, write_parquet
+from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, describe_columns, render
+from understudy.bundle.rows import (
+    PROCESS_ROWS,
+    check_office,
+    find_renamed,
+    sample_table,
+    use_plain_dialect,
+    write_csv,
+    write_in_process,
+    write_office,
+    write_parquet,
+)
 from understudy.errors import OutputError, SettingError
 from understudy.files import describe_os_error, draft_path
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report import public_report
+from understudy.report.public import CAUTION, measured_tables
 from understudy.yaml_json import dump_text
 
 FORMATS = ("csv", "parquet", "dta", "sav")
-"""What rows can be written as; the last two need the extra `[office]`."""
+"""The formats of rows; the last two need the extra `[office]`."""
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """What was written.
+    """A bundle that was written.
 
     Attributes:
-        folder: where.
+        folder: its folder.
         files: the files in it, by name.
         rows: how many rows.
         seed: with which they were made.
         quoted: by column, values of the CSV that got an apostrophe because a spreadsheet would run them.
-        renamed: by file, columns that go by another name there.
+        renamed: by file, columns that have another name there.
     """
 
     folder: Path
@@ -59,31 +67,31 @@ def make_bundle(
     replicates: int = 0,
     progress: Progress = silent,
 ) -> Bundle:
-    """Write what analysts get: rows, `datapackage.json`, a codebook, the public report, a README and the release.
+    """Write a bundle: rows, `datapackage.json`, a codebook, the public report, a README and the release.
 
-    **Privacy.** Made of the release alone: post-processing, free however often it is done.
+    **Privacy.** Post-processing of the release: costs nothing.
 
     Args:
         release: the release.
         folder: a folder that does not exist yet, or is empty.
         rows: how many rows; by default as `Release.sample`.
-        seed: for the rows; drawn and told in the README when not given.
+        seed: for the rows; drawn at random by default. The README states it.
         formats: of `FORMATS`.
         mark: add a column `synthetic` that is 1 in every row.
         replicates: how many replicate tables to add for standard errors; none, or at least 2.
-        progress: told about each step.
+        progress: called at each step.
 
     Raises:
-        SettingError: for an unknown format, or a column called `synthetic` where a mark is wanted.
+        SettingError: for an unknown format, or a column `synthetic` that exists already.
         OutputError: when the folder is not empty or cannot be written; nothing is left behind then.
         InputError: when something has to be installed first.
     """
-    wanted = _Wanted(_checked(formats, replicates), rows, _checked_seed(seed), mark, replicates, progress)
+    wanted = _Options(_check_formats(formats, replicates), rows, _choose_seed(seed), mark, replicates, progress)
     _check_folder(folder)
     draft = draft_path(folder)
     try:
         draft.mkdir()
-        made = _filled(draft, plain(release), wanted)
+        made = _fill_folder(draft, use_plain_dialect(release), wanted)
         if folder.is_dir():
             folder.rmdir()
         draft.replace(folder)
@@ -96,8 +104,8 @@ def make_bundle(
 
 
 @dataclass(frozen=True)
-class _Wanted:
-    """What was asked for, checked."""
+class _Options:
+    """The checked arguments of `make_bundle`."""
 
     formats: Sequence[str]
     rows: int | None
@@ -107,15 +115,15 @@ class _Wanted:
     progress: Progress
 
     def sampled(self, release: Release, *, as_text: bool) -> Any:
-        return sampled(release, self.rows, self.seed, mark=self.mark, as_text=as_text)
+        return sample_table(release, self.rows, self.seed, mark=self.mark, as_text=as_text)
 
-    def tell(self, fraction: float, words: str) -> None:
+    def report(self, fraction: float, words: str) -> None:
         self.progress(Step("write", fraction, words))
 
 
 @dataclass(frozen=True)
-class _Made:
-    """What the rows' files are, and what a reader of them has to know."""
+class _RowFiles:
+    """The files of rows, and what the README says about them."""
 
     files: Sequence[Path]
     rows: int
@@ -123,7 +131,7 @@ class _Made:
     renamed: Mapping[str, Mapping[str, str]]
 
 
-def _checked(formats: Sequence[str], replicates: int) -> list[str]:
+def _check_formats(formats: Sequence[str], replicates: int) -> list[str]:
     wanted = [name for name in FORMATS if name in formats]
     if unknown := [name for name in formats if name not in FORMATS]:
         raise SettingError(f"--format: {unknown[0]!r} is unknown; the choices are {', '.join(FORMATS)}")
@@ -136,19 +144,19 @@ def _checked(formats: Sequence[str], replicates: int) -> list[str]:
     return wanted
 
 
-def _filled(folder: Path, release: Release, wanted: _Wanted) -> _Made:
-    made = _rows(folder, release, wanted)
-    wanted.tell(0.7, "codebook and report")
-    columns = described(release)
-    _text(folder / "codebook.csv", codebook_csv(columns))
-    _text(folder / "codebook.html", codebook_html(release, columns, made.rows))
-    _text(folder / "report.html", public_report(release))
+def _fill_folder(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
+    made = _write_rows(folder, release, wanted)
+    wanted.report(0.7, "codebook and report")
+    columns = describe_columns(release)
+    _write_text(folder / "codebook.csv", codebook_csv(columns))
+    _write_text(folder / "codebook.html", codebook_html(release, columns, made.rows))
+    _write_text(folder / "report.html", public_report(release))
     package = data_package(release, made.files, made.rows, mark=wanted.mark)
-    _text(folder / "datapackage.json", dump_text(package, ".json"))
+    _write_text(folder / "datapackage.json", dump_text(package, ".json"))
     release.save(folder / "stand-in.release")
     if wanted.replicates:
-        _replicates(folder / "replicates", release, made.rows, wanted)
-    page = readme(
+        _write_replicates(folder / "replicates", release, made.rows, wanted)
+    page = render_readme(
         release,
         files=[path.name for path in made.files],
         rows=made.rows,
@@ -157,56 +165,56 @@ def _filled(folder: Path, release: Release, wanted: _Wanted) -> _Made:
         renamed=made.renamed,
         replicates=wanted.replicates,
     )
-    _text(folder / "README.md", page)
+    _write_text(folder / "README.md", page)
     return made
 
 
-def _rows(folder: Path, release: Release, wanted: _Wanted) -> _Made:
-    """The rows in each format, one table at a time in memory."""
+def _write_rows(folder: Path, release: Release, wanted: _Options) -> _RowFiles:
+    """Write the rows in each format, with one table at a time in memory."""
     files = {kind: folder / f"rows.{kind}" for kind in wanted.formats}
     quoted: Mapping[str, Sequence[str]] = {}
     others: Mapping[str, Mapping[str, str]] = {}
     count = 0
     if "csv" in files:
-        wanted.tell(0.1, "rows.csv")
+        wanted.report(0.1, "rows.csv")
         text = wanted.sampled(release, as_text=True)
         count, quoted = text.num_rows, write_csv(text, files["csv"])
         del text
     typed_files = [path for kind, path in files.items() if kind != "csv"]
     if typed_files:
         typed = wanted.sampled(release, as_text=False)
-        count, others = typed.num_rows, _typed(typed, typed_files, release, wanted)
-    return _Made(list(files.values()), count, quoted, others)
+        count, others = typed.num_rows, _write_typed(typed, typed_files, release, wanted)
+    return _RowFiles(list(files.values()), count, quoted, others)
 
 
-def _typed(table: Any, paths: Sequence[Path], release: Release, wanted: _Wanted) -> dict[str, dict[str, str]]:
-    """Write a typed table to each file; returns the columns that go by another name, by file."""
+def _write_typed(table: Any, paths: Sequence[Path], release: Release, wanted: _Options) -> dict[str, dict[str, str]]:
+    """Write a typed table to each file; returns by file the columns that have another name there."""
     here = list(paths)
-    beside: AbstractContextManager[None] = nullcontext()
-    if {".dta", ".sav"} <= {path.suffix for path in paths} and table.num_rows >= WORTH:
-        beside = written_beside(table, here.pop(), release)
-    with beside:
+    elsewhere: AbstractContextManager[None] = nullcontext()
+    if {".dta", ".sav"} <= {path.suffix for path in paths} and table.num_rows >= PROCESS_ROWS:
+        elsewhere = write_in_process(table, here.pop(), release)
+    with elsewhere:
         for path in here:
-            wanted.tell(0.4, path.name)
+            wanted.report(0.4, path.name)
             if path.suffix == ".parquet":
                 write_parquet(table, path, release)
             else:
                 write_office(table, path, release)
-    names = {path.name: renamed(table, path) for path in paths if path.suffix != ".parquet"}
+    names = {path.name: find_renamed(table, path) for path in paths if path.suffix != ".parquet"}
     return {name: found for name, found in names.items() if found}
 
 
-def _replicates(folder: Path, release: Release, rows: int, wanted: _Wanted) -> None:
-    from understudy.release.replicates import replicates
+def _write_replicates(folder: Path, release: Release, rows: int, wanted: _Options) -> None:
+    from understudy.release.replicates import make_replicates
 
     folder.mkdir()
     count = wanted.replicates
-    for number, table in enumerate(replicates(release, count, rows=rows, seed=wanted.seed), 1):
-        wanted.tell(0.8 + 0.2 * number / count, f"replicate {number} of {count}")
-        write_parquet(_arrow(table), folder / f"rows-{number:03}.parquet", release)
+    for number, table in enumerate(make_replicates(release, count, rows=rows, seed=wanted.seed), 1):
+        wanted.report(0.8 + 0.2 * number / count, f"replicate {number} of {count}")
+        write_parquet(_to_arrow(table), folder / f"rows-{number:03}.parquet", release)
 
 
-def _arrow(table: Any) -> Any:
+def _to_arrow(table: Any) -> Any:
     import pyarrow as pa
 
     if isinstance(table, pa.Table):
@@ -214,12 +222,12 @@ def _arrow(table: Any) -> Any:
     return table.to_arrow() if hasattr(table, "to_arrow") else pa.Table.from_pandas(table, preserve_index=False)
 
 
-def _text(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _checked_seed(seed: int | None) -> int:
-    """The seed, or a fresh one: it is told in the bundle, so that the same rows can be made again."""
+def _choose_seed(seed: int | None) -> int:
+    """The given seed, or a random one; the README states it, so that the same rows can be made again."""
     if seed is not None and seed < 0:
         raise SettingError("--seed must be a whole number of at least 0")
     return secrets.randbelow(1 << 32) if seed is None else seed
@@ -240,3 +248,82 @@ def _check_folder(folder: Path) -> None:
             raise OutputError(f"the folder {folder.parent} does not exist; make it first")
     except (OSError, ValueError):
         raise OutputError(f"{folder} cannot be written; choose another output") from None
+
+
+# -- README.md: what is safe to compute, what is not, how to load the rows and how to cite them.
+
+
+_SHOWN = 12
+_CLEAR = 0.1
+"""A table in which noise alone would misplace a larger share of the rows is not called safe."""
+_PANDAS = {
+    "rows.parquet": 'pd.read_parquet("rows.parquet")',
+    "rows.csv": 'pd.read_csv("rows.csv")',
+    "rows.dta": 'pd.read_stata("rows.dta")',
+    "rows.sav": 'pd.read_spss("rows.sav")',
+}
+_LOADERS: dict[str, tuple[tuple[str, str], ...]] = {
+    "Python": (
+        ("rows.parquet", 'rows = pandas.read_parquet("rows.parquet")'),
+        ("rows.csv", 'rows = pandas.read_csv("rows.csv", dtype=str, keep_default_na=False)  # every cell as written'),
+    ),
+    "R": (
+        ("rows.parquet", 'rows <- arrow::read_parquet("rows.parquet")'),
+        ("rows.csv", 'rows <- readr::read_csv("rows.csv")'),
+        ("rows.sav", 'rows <- haven::read_sav("rows.sav", user_na = TRUE)'),
+    ),
+    "Stata": (("rows.dta", "use rows.dta"), ("rows.csv", "import delimited rows.csv, encoding(utf-8) varnames(1)")),
+    "SPSS": (("rows.sav", "GET FILE='rows.sav'."),),
+}
+
+
+def render_readme(
+    release: Release,
+    *,
+    files: Sequence[str],
+    rows: int,
+    seed: int,
+    quoted: Mapping[str, Sequence[str]],
+    renamed: Mapping[str, Mapping[str, str]],
+    replicates: int,
+) -> str:
+    """Render README.md.
+
+    Args:
+        release: the release.
+        files: the names of the files with rows.
+        rows: how many rows they have.
+        seed: with which they were made.
+        quoted: by column, values of the CSV that got an apostrophe.
+        renamed: by file, columns that have another name there.
+        replicates: how many replicate tables are in the folder `replicates`.
+    """
+    tables, receipt = measured_tables(release), release.receipt
+    joint = [table for table in tables if len(table.clique) > 1]
+    clear = {table.clique: table.relative(release.model.total) <= _CLEAR for table in joint}
+    return render(
+        "readme.md.j2",
+        html=False,
+        release=release,
+        receipt=receipt,
+        title=release.schema.title or "A stand-in",
+        warning=receipt.guarantee() if receipt.insecure or receipt.rehearsal else "",
+        joint=[" x ".join(clique) for clique, good in clear.items() if good],
+        noisy=[" x ".join(clique) for clique, good in clear.items() if not good],
+        limit=CAUTION * max((table.sigma for table in tables), default=0.0),
+        shown=_SHOWN,
+        loaders={name: found for name, lines in _LOADERS.items() if (found := _select_loaders(lines, files))},
+        loading=next(code for file, code in _PANDAS.items() if file in files),
+        version=version("understudy"),
+        files=files,
+        rows=rows,
+        seed=seed,
+        quoted=list(quoted),
+        renamed=renamed,
+        replicates=replicates,
+        example=next(iter(release.schema.domain)),
+    )
+
+
+def _select_loaders(lines: Sequence[tuple[str, str]], files: Sequence[str]) -> list[str]:
+    return [line for file, line in lines if file in files]

@@ -1,4 +1,4 @@
-"""The command line: thin faces over the same functions that the Python API has. The commands are in `commands`."""
+"""The command line: thin wrappers around the Python API. The commands are listed in `commands`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def __getattr__(name: str) -> Any:
 
 
 def main() -> None:
-    """Run the command line; little is imported before this, so that whoever stops it early sees no traceback."""
-    if isinstance(sys.stdout, TextIOWrapper):  # a sign that the terminal cannot show is written as its number
+    """Run the command line; little is imported before this, so that an early interrupt shows no traceback."""
+    if isinstance(sys.stdout, TextIOWrapper):  # a character that the terminal cannot show is written as its number
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         from understudy.cli.commands import app

@@ -5,28 +5,18 @@ Commands import what they work with when they run, so that help, wrong usage and
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import typer
 
-from understudy.cli import (
-    answer,
-    bundle,
-    demo,
-    evaluate,
-    ledger,
-    plan,
-    reference,
-    release,
-    report,
-    run,
-    schema,
-)
-from understudy.cli.guard import Guarded
+from understudy.cli import demo, evaluate, ledger, plan, release, run, schema
+from understudy.cli.console import CommandGroup
 
 app = typer.Typer(
     name="understudy",
-    cls=Guarded,
+    cls=CommandGroup,
     help="Make differentially private stand-ins for sensitive tables.",
     epilog="Exit codes: 0 done, 2 wrong usage, 3 unusable input or setting, 4 schema, 5 release file, 6 budget, "
     "7 interrupted after spending (resume it), 8 output cannot be written, 9 ledger, 70 our fault, "
@@ -38,7 +28,7 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
+def _print_version(wanted: bool) -> None:
     if wanted:
         from understudy import __version__
 
@@ -49,7 +39,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _every(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say which version this is.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Make differentially private stand-ins for sensitive tables."""
@@ -61,15 +51,39 @@ app.command()(run.run)
 app.command()(run.rehearse)
 app.command()(release.sample)
 app.command()(release.inspect)
-app.command()(answer.answer)
-app.command()(answer.bounds)
+app.command()(release.answer)
+app.command()(release.bounds)
 app.command()(run.resume)
 app.command()(run.runs)
 app.command()(run.mechanisms)
 app.command()(evaluate.evaluate)
-app.command()(report.report)
-app.command()(bundle.bundle)
+app.command()(evaluate.report)
+app.command()(release.bundle)
 app.command()(demo.demo)
-app.command(hidden=True)(reference.reference)
 app.add_typer(schema.app, name="schema")
 app.add_typer(ledger.app, name="ledger")
+
+
+# -- `reference`: one page of all commands and options, written from the help itself.
+
+
+@app.command(hidden=True)
+def reference(ctx: typer.Context) -> None:
+    """Print the reference page of the command line."""
+    root: Any = ctx.find_root()
+    sys.stdout.write("\n".join(_format_reference(root.command, root)).rstrip() + "\n")
+
+
+def _format_reference(command: Any, ctx: Any) -> Iterator[str]:
+    yield "# The command line"
+    yield ""
+    yield "Written by `make docs` from the commands' own help."
+    yield from _format_section(command, ctx, "understudy")
+
+
+def _format_section(command: Any, parent: Any, name: str) -> Iterator[str]:
+    ctx = type(parent)(command, info_name=name, terminal_width=100, max_content_width=100)
+    yield from ("", f"## `{name}`", "", "```", command.get_help(ctx).strip(), "```")
+    for child in getattr(command, "commands", {}).values():
+        if not child.hidden:
+            yield from _format_section(child, ctx, f"{name} {child.name}")

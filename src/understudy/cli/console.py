@@ -1,28 +1,35 @@
-"""What commands share: words for people, JSON for scripts, progress in a terminal, values of settings, new outputs.
+"""Code shared by all commands: output as text or JSON, progress, values of settings, error handling.
 
-Whatever a command prints passes `escaped_output`: a column of a stranger's release may be called like the signs that
-clear a terminal, retype its title or turn the order of letters around.
+Everything that a command prints passes through `escape_output`: a column name in a stranger's release may hold control
+characters that clear a terminal, change its title or reverse the order of letters.
 """
 
 from __future__ import annotations
 
 import codecs
+import errno
 import json
+import os
 import re
+import secrets
 import sys
+import traceback
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
-from understudy.errors import OutputError, SettingError
+from understudy.errors import Notice, OutputError, SettingError, UnderstudyError
 from understudy.files import describe_os_error
 from understudy.progress import Progress, Step, silent
 
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")]
-Json = Annotated[bool, typer.Option("--json", help="Answer with one JSON object.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 LedgerAddress = Annotated[
     str | None, typer.Option("--ledger", metavar="FILE|URL", help="The ledger; default: UNDERSTUDY_LEDGER, else yours.")
 ]
@@ -35,17 +42,17 @@ _UNPRINTABLE = re.compile(
 )
 
 
-def printable(text: str) -> str:
-    r"""The text with signs that steer a terminal or reorder letters written as numbers; tabs and new lines stay.
+def escape_controls(text: str) -> str:
+    r"""Escape control characters and changes of writing direction; tabs and line ends stay.
 
-    >>> printable("a\x1b[2Jb\u202e\tc")
+    >>> escape_controls("a\x1b[2Jb\u202e\tc")
     'a\\x1b[2Jb\\u202e\tc'
     """
     return _UNPRINTABLE.sub(lambda found: found.group().encode("unicode-escape").decode(), text)
 
 
 class _Escaped:
-    """A text stream that writes what is printable; its `buffer` does the same, everything else is the stream's own."""
+    """A text stream that escapes what is written to it or to its `buffer`; everything else is the stream's own."""
 
     def __init__(self, stream: Any) -> None:
         self.unescaped = stream
@@ -58,7 +65,7 @@ class _Escaped:
         return _EscapedBytes(self.unescaped.buffer)
 
     def write(self, text: str) -> int:
-        self.unescaped.write(printable(text))
+        self.unescaped.write(escape_controls(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -67,7 +74,7 @@ class _Escaped:
 
 
 class _EscapedBytes:
-    """The same for UTF-8."""
+    """A binary stream that escapes the UTF-8 text written to it."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -77,13 +84,13 @@ class _EscapedBytes:
         return getattr(self._stream, name)
 
     def write(self, data: Any) -> int:
-        self._stream.write(printable(self._decoder.decode(bytes(data))).encode())
+        self._stream.write(escape_controls(self._decoder.decode(bytes(data))).encode())
         return len(data)
 
 
 @contextmanager
-def escaped_output() -> Iterator[None]:
-    """Within the block, everything that is written to the standard streams is made printable."""
+def escape_output() -> Iterator[None]:
+    """Escape everything that is written to the standard streams inside the block."""
     before = sys.stdout, sys.stderr
     out, err = (None if stream is None else _Escaped(stream) for stream in before)
     sys.stdout, sys.stderr = out, err
@@ -94,7 +101,7 @@ def escaped_output() -> Iterator[None]:
 
 
 def rows_output() -> Any:
-    """The standard output for rows: exact where a file or a program takes them, printable on a terminal."""
+    """The standard output for rows: unchanged for files and programs, escaped on a terminal."""
     return sys.stdout.buffer if sys.stdout.isatty() else _unescaped(sys.stdout).buffer
 
 
@@ -102,8 +109,8 @@ def _unescaped(stream: Any) -> Any:
     return getattr(stream, "unescaped", stream)
 
 
-def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: bool = False) -> None:
-    """Say what a command did: `data` as one JSON object, or `words`, or nothing.
+def print_result(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: bool = False) -> None:
+    """Print the result of a command: `data` as one JSON object, or `words`, or nothing.
 
     Raises:
         OutputError: when it cannot be written, as into a file on a full disk.
@@ -120,8 +127,8 @@ def tell(words: str, data: Mapping[str, Any], *, quiet: bool = False, as_json: b
         raise OutputError(f"the answer could not be written ({describe_os_error(error)})") from None
 
 
-def set_value(name: str, text: str) -> Any:
-    """What `--set NAME=TEXT` means: a value as YAML writes it.
+def parse_value(name: str, text: str) -> Any:
+    """Parse the value of `--set NAME=TEXT`, written as YAML.
 
     Raises:
         SettingError: when it is no YAML.
@@ -149,8 +156,8 @@ def check_new_file(path: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def progress_shown(*, quiet: bool) -> Iterator[Progress]:
-    """A progress callback that draws on a terminal's error stream and says nothing elsewhere."""
+def show_progress(*, quiet: bool) -> Iterator[Progress]:
+    """Show progress on the error stream if it is a terminal; yields the callback."""
     if quiet or not sys.stderr.isatty():
         yield silent
         return
@@ -160,13 +167,108 @@ def progress_shown(*, quiet: bool) -> Iterator[Progress]:
 
     clocks = (TimeElapsedColumn(), TimeRemainingColumn())
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), *clocks)
-    console = Console(file=_unescaped(sys.stderr))  # its own signs steer the terminal; what it says is made printable
+    # The bar's own control characters must reach the terminal; texts in it are escaped below.
+    console = Console(file=_unescaped(sys.stderr))
     with Bar(*columns, console=console, transient=True) as bar:
         task = bar.add_task("starting", total=None)
 
         def show(step: Step) -> None:
             words = " ".join(f"{step.stage}: {step.detail}".split())
-            bar.update(task, description=printable(words)[:100], completed=step.fraction or 0)
+            bar.update(task, description=escape_controls(words)[:100], completed=step.fraction or 0)
             bar.update(task, total=None if step.fraction is None else 1.0)
 
         yield show
+
+
+# -- Errors: every one becomes one clear sentence and an exit code, never a traceback or a value.
+
+
+INTERRUPTED, OUR_FAULT, USAGE = 130, 70, 2
+_NAMING = {
+    errno.ENAMETOOLONG: "the name of a file is too long; choose a shorter one",
+    errno.EACCES: "a file or folder that the command names cannot be reached: this user may not enter a folder of its "
+    "path; choose another, or change who may",
+}
+"""What the system says of a path that was given, where nothing before found it out."""
+
+
+class CommandGroup(TyperGroup):
+    """A command group that turns every error into one line and an exit code, never a traceback.
+
+    **Privacy.** An unexpected error is shown as an id, its type and a place in the code: its message, its cause and the
+    variables around it may hold values of the table and are never printed. Printed text cannot control the terminal.
+    """
+
+    def main(self, *args: Any, **options: Any) -> Any:
+        """Run the command line with all output escaped, help and usage errors included."""
+        with escape_output():
+            return super().main(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command and explain what went wrong."""
+        try:
+            with warnings.catch_warnings():
+                warnings.showwarning = partial(_print_notice, set())
+                warnings.simplefilter("always", Notice)
+                return super().invoke(ctx)
+        except UnderstudyError as error:
+            _explain(type(error).__name__, str(error))
+            raise typer.Exit(error.exit_code) from None
+        except (KeyboardInterrupt, typer.Abort) as interrupt:  # the second: at a question
+            _explain("Interrupted", " ".join(["interrupted.", *getattr(interrupt, "__notes__", [])]))
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            raise typer.Exit(0) from None
+        except Exception as error:
+            if type(error).__module__.startswith(("typer", "click")):
+                if "--json" in sys.argv and getattr(error, "exit_code", None) == USAGE:
+                    _explain("UsageError", error.format_message())  # type: ignore[attr-defined]
+                    raise typer.Exit(USAGE) from None
+                raise
+            if isinstance(error, OSError) and error.errno in _NAMING:
+                _explain("SettingError", _NAMING[error.errno])
+                raise typer.Exit(SettingError.exit_code) from None
+            _explain("InternalError", _describe_unexpected(error))
+            raise typer.Exit(OUR_FAULT) from None
+        finally:
+            _drop_output()
+
+
+def _print_notice(said: set[str], message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
+    """Print a warning of ours as one line, once per command.
+
+    **Privacy.** Those of other libraries are not shown: they may quote a cell, and some appear for some tables only.
+    """
+    if not issubclass(category, Notice):
+        return
+    if str(message) not in said and "--quiet" not in sys.argv and "-q" not in sys.argv:
+        said.add(str(message))
+        sys.stderr.write(json.dumps({"note": str(message)}) + "\n" if "--json" in sys.argv else f"note: {message}\n")
+
+
+def _drop_output() -> None:
+    """Drop output that cannot be written: Python would try again at exit, and fail with its own message."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _describe_unexpected(error: Exception) -> str:
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if "understudy" in Path(frame.filename).parts
+    ]
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+    return (
+        f"unexpected error (error {secrets.token_hex(4)}: {type(error).__name__} at "
+        f"{place}). Please report this line; it contains nothing from your table"
+    )
+
+
+def _explain(kind: str, message: str) -> None:
+    if "--json" in sys.argv:
+        sys.stderr.write(json.dumps({"error": kind, "message": message}) + "\n")
+    else:
+        line = message.replace("\n", "\\n")  # a name that contains a line end cannot imitate a line of ours
+        sys.stderr.write(f"error: {line}\n")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, progress_shown, tell
-from understudy.cli.run import summary
+from understudy.cli.console import Json, Quiet, print_result, show_progress
+from understudy.cli.run import summarize_file
 from understudy.errors import InputError, OutputError
 from understudy.files import write_text
 from understudy.progress import Progress
@@ -22,7 +22,7 @@ DATASET = "demo-randhie"
 def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill; must be new.")] = Path("demo-out"),
     epsilon: Annotated[float, typer.Option(help="Privacy budget.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Beside epsilon.")] = 1e-9,
+    delta: Annotated[float, typer.Option(help="Privacy budget, together with epsilon.")] = 1e-9,
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
     reports: Annotated[bool, typer.Option("--reports/--no-reports", help="Whether to write the reports.")] = True,
     quiet: Quiet = False,
@@ -32,16 +32,16 @@ def demo(
 
     The table has 20,190 rows of the RAND health insurance experiment.
     """
-    from understudy.release.write import write_rows
     from understudy.run.road import synthesize
     from understudy.schema import Schema
+    from understudy.sink.files import write_rows
 
-    table = _real_table()
+    table = _load_real_table()
     schema = Schema.load(Path(__file__).with_name("randhie.schema.yaml"))
-    folder = _new_folder(output)
+    folder = _make_folder(output)
     path, rows = folder / "randhie.release", folder / "synthetic.csv"
     schema.save(folder / "randhie.schema.yaml")
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         release = synthesize(
             table,
             schema,
@@ -59,14 +59,14 @@ def demo(
         f"  synthetic rows  {rows}\n"
         f"  release         {path}      (understudy inspect {path})\n"
         f"  schema          {folder / 'randhie.schema.yaml'}\n"
-        f"Spent now: {release.receipt.guarantee()}\n{_added_up()}"
+        f"Spent now: {release.receipt.guarantee()}\n{_describe_spent()}"
     )
     words += "".join(f"\n{name:<38} {page}" for name, page in pages.items())
-    data = summary(release, path) | {"synthetic": str(rows), "reports": [str(page) for page in pages.values()]}
-    tell(words, data, quiet=quiet, as_json=as_json)
+    data = summarize_file(release, path) | {"synthetic": str(rows), "reports": [str(page) for page in pages.values()]}
+    print_result(words, data, quiet=quiet, as_json=as_json)
 
 
-def _added_up() -> str:
+def _describe_spent() -> str:
     """What was spent so far. On a machine where others tried the demo, it says why there are more runs."""
     from understudy.ledger import Ledger
 
@@ -89,7 +89,7 @@ def _write_reports(folder: Path, release: Release, table: Any, progress: Progres
     return {"Open the report in a browser:": public, "For the custodian, with the real rows:": private}
 
 
-def _real_table() -> Any:
+def _load_real_table() -> Any:
     try:
         from statsmodels.datasets import randhie
     except ImportError:
@@ -97,7 +97,7 @@ def _real_table() -> Any:
     return randhie.load_pandas().data
 
 
-def _new_folder(folder: Path) -> Path:
+def _make_folder(folder: Path) -> Path:
     """The folder itself when it is new or empty, else the first free name beside it: earlier demos are kept."""
     for number in range(1, 1000):
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")

@@ -1,4 +1,4 @@
-"""`evaluate`: how good is the stand-in? For the custodian's eyes only."""
+"""`evaluate` and `report`: how good a stand-in is. What is computed from real rows is for the custodian only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, set_value, tell
+from understudy.cli.console import Json, Quiet, check_new_file, parse_value, print_result, show_progress
 from understudy.errors import SettingError
 from understudy.files import write_text
 
@@ -23,13 +23,13 @@ def evaluate(
     synthetic: Annotated[Path, typer.Argument(help="The synthetic table, with the same columns.")],
     schema: Annotated[Path, typer.Option("--schema", "-s", help="What is public about the columns.")],
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", "-m", help="A metric; repeatable. Default all.")
+        list[str] | None, typer.Option("--metric", "-m", help="A metric; repeatable. Default: all.")
     ] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
     ] = None,
     weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
-    seed: Annotated[int, typer.Option(help="For everything that is drawn.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws.")] = 0,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the scores as JSON, marked custodian-only.")
     ] = None,
@@ -46,7 +46,7 @@ def evaluate(
     path = None if output is None else marked(output)
     if path is not None:
         check_new_file(path, force=True)
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         frame = score(
             real,
             synthetic,
@@ -55,16 +55,16 @@ def evaluate(
             weight=weight,
             seed=seed,
             progress=progress,
-            **parsed_settings(setting or []),
+            **parse_settings(setting or []),
         )
-    data = {"custodian_only": WARNING, "seed": seed, "scores": _nested(frame.to_pylist())}
+    data = {"custodian_only": WARNING, "seed": seed, "scores": _nest_scores(frame.to_pylist())}
     if path is not None:
         write_text(json.dumps(data, indent=2) + "\n", path, private=True)
-    words = _words(data) + ("" if path is None else f"\n\nScores: {path}")
-    tell(words, data, quiet=quiet, as_json=as_json)
+    words = _format_scores(data) + ("" if path is None else f"\n\nScores: {path}")
+    print_result(words, data, quiet=quiet, as_json=as_json)
 
 
-def parsed_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
+def parse_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
     """``METRIC.NAME=VALUE`` options as settings by metric; values are YAML.
 
     Raises:
@@ -76,11 +76,11 @@ def parsed_settings(settings: list[str]) -> dict[str, dict[str, Any]]:
         metric, dot, name = key.partition(".")
         if not mark or not dot or not metric.isidentifier() or not name.isidentifier():
             raise SettingError("--set takes METRIC.NAME=VALUE, for example --set mgd.tolerance=5")
-        parsed.setdefault(metric, {})[name] = set_value(key, value)
+        parsed.setdefault(metric, {})[name] = parse_value(key, value)
     return parsed
 
 
-def _nested(lines: list[dict[str, Any]]) -> dict[str, Any]:
+def _nest_scores(lines: list[dict[str, Any]]) -> dict[str, Any]:
     scores: dict[str, Any] = {}
     for line in lines:
         if line["kind"] == "score":
@@ -91,9 +91,69 @@ def _nested(lines: list[dict[str, Any]]) -> dict[str, Any]:
     return scores
 
 
-def _words(data: dict[str, Any]) -> str:
+def _format_scores(data: dict[str, Any]) -> str:
     width = max(len(name) for name in data["scores"])
     lines = [data["custodian_only"], ""]
     for name, score in data["scores"].items():
         lines.append(f"{name:<{width}}  {score['value']:>12.6g}   {score['better']} is better, best {score['best']:g}")
     return "\n".join(lines)
+
+
+# -- `report`: one HTML file about a release; with the real rows, for the custodian only.
+
+
+def report(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .html file to make.")] = Path("report.html"),
+    real: Annotated[
+        Path | None,
+        typer.Option("--real", help="The real table to compare with; the report becomes *.custodian-only.html."),
+    ] = None,
+    weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of all random draws in a comparison.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Write a report about a release, as one HTML file.
+
+    It works offline, on paper and on a phone. Without --real it holds public information only. With --real it is for
+    the custodian only.
+    """
+    from understudy.release import Release
+    from understudy.report import custodian_report, public_report
+    from understudy.schema.custodian import marked
+    from understudy.source import read_table
+
+    if real is None and (weight is not None or setting):
+        raise SettingError("--weight and --set compare with the real table; add --real TABLE")
+    path = marked(output) if real is not None else _check_public_path(output)
+    _check_report_path(path, force=force)
+    loaded = Release.load(release)
+    with show_progress(quiet=quiet or as_json) as progress:
+        if real is None:
+            page = public_report(loaded)
+        else:
+            table = read_table(real, loaded.schema)
+            given = parse_settings(setting or [])
+            page = custodian_report(loaded, table, weight=weight, settings=given, seed=seed, progress=progress)
+    write_text(page, path, private=real is not None)
+    words = f"Report: {path}" + ("" if real is None else f"\n{WARNING}")
+    print_result(words, {"report": str(path), "custodian_only": real is not None}, quiet=quiet, as_json=as_json)
+
+
+def _check_public_path(path: Path) -> Path:
+    from understudy.schema.custodian import marked
+
+    if marked(path) == path:
+        raise SettingError("--output: *.custodian-only.html is for reports with --real; choose another name")
+    return path
+
+
+def _check_report_path(path: Path, *, force: bool) -> None:
+    if path.suffix != ".html":
+        raise SettingError("--output: a report is an .html file; give it that ending")
+    check_new_file(path, force=force)

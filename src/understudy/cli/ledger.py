@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, LedgerAddress, tell
+from understudy.cli.console import Json, LedgerAddress, print_result
 from understudy.errors import LedgerError, OutputError, SettingError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Key = Annotated[Path | None, typer.Option(help="The signing key's file; made when it is not there.")]
+Key = Annotated[Path | None, typer.Option(help="File of the signing key; created if it does not exist.")]
 
 
 @app.command()
@@ -40,9 +40,9 @@ def show(
     known = book.datasets()
     if dataset is not None and dataset not in known:
         raise SettingError(f"dataset {dataset!r} is not in the ledger; it has {', '.join(known) or 'none yet'}")
-    pages = [_page(book, name) for name in ([dataset] if dataset is not None else sorted(known))]
-    words = "\n".join(_words(page) for page in pages) or "The ledger is empty."
-    tell(words, pages[0] if dataset is not None else {"datasets": pages}, as_json=as_json)
+    pages = [_describe_dataset(book, name) for name in ([dataset] if dataset is not None else sorted(known))]
+    words = "\n".join(_format_dataset(page) for page in pages) or "The ledger is empty."
+    print_result(words, pages[0] if dataset is not None else {"datasets": pages}, as_json=as_json)
 
 
 @app.command()
@@ -68,7 +68,9 @@ def grant(
     entered = Ledger(ledger).grant(given)
     words = f"Grant {entered.number} for {dataset}: {entered}"
     words += "" if token is None else f"\nToken (shown once; its holder sets UNDERSTUDY_TOKEN): {token}"
-    tell(words, {"grant": entered.number, "dataset": dataset, "text": str(entered), "token": token}, as_json=as_json)
+    print_result(
+        words, {"grant": entered.number, "dataset": dataset, "text": str(entered), "token": token}, as_json=as_json
+    )
 
 
 @app.command()
@@ -81,7 +83,7 @@ def revoke(
     from understudy.ledger import Ledger
 
     Ledger(ledger).revoke(number)
-    tell(f"Grant {number} is revoked.", {"grant": number}, as_json=as_json)
+    print_result(f"Grant {number} is revoked.", {"grant": number}, as_json=as_json)
 
 
 @app.command("add")
@@ -97,7 +99,7 @@ def add_dataset(
     from understudy.ledger import Ledger
 
     Ledger(ledger).add_dataset(dataset, parents=parent or [])
-    tell(f"Dataset {dataset} is entered.", {"dataset": dataset, "parents": parent or []}, as_json=as_json)
+    print_result(f"Dataset {dataset} is entered.", {"dataset": dataset, "parents": parent or []}, as_json=as_json)
 
 
 @app.command()
@@ -106,11 +108,11 @@ def cancel(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Give back the budget of a run that was answered nothing. A run that was answered stays paid."""
+    """Give back the budget of a run that measured nothing. A run that measured anything stays charged."""
     from understudy.ledger import Ledger
 
     Ledger(ledger).cancel(run)
-    tell(f"Run {run} is cancelled; nothing was spent.", {"run": run}, as_json=as_json)
+    print_result(f"Run {run} is cancelled; nothing was spent.", {"run": run}, as_json=as_json)
 
 
 @app.command()
@@ -124,12 +126,12 @@ def checkpoint(
     from understudy.ledger import Ledger
     from understudy.ledger.log import verifier_line
 
-    signing, book = _key(key), Ledger(ledger)
+    signing, book = _load_key(key), Ledger(ledger)
     made = book.checkpoint(signing)
     verifier = verifier_line(made.origin, signing.public_key())
-    _write(made.note, output)
+    _write_output(made.note, output)
     words = f"{made.note}\nVerifier key: {verifier}" if output is None else f"{output}\nVerifier key: {verifier}"
-    tell(words, {"size": made.size, "checkpoint": made.note, "verifier": verifier}, as_json=as_json)
+    print_result(words, {"size": made.size, "checkpoint": made.note, "verifier": verifier}, as_json=as_json)
 
 
 @app.command()
@@ -144,38 +146,38 @@ def cosign(
 
     if not name or any(sign.isspace() or sign == "+" for sign in name):
         raise SettingError("--name: give a name without blanks and plus signs, such as auditor.example.org")
-    signing = _key(key)
-    made = Checkpoint.parse(_read(file)).cosign(name, signing)
-    _write(made.note, file)
+    signing = _load_key(key)
+    made = Checkpoint.parse(_read_file(file)).cosign(name, signing)
+    _write_output(made.note, file)
     verifier = verifier_line(name, signing.public_key(), cosigner=True)
-    tell(f"{file}\nVerifier key: {verifier}", {"checkpoint": made.note, "verifier": verifier}, as_json=as_json)
+    print_result(f"{file}\nVerifier key: {verifier}", {"checkpoint": made.note, "verifier": verifier}, as_json=as_json)
 
 
 @app.command()
 def verify(
     file: Annotated[list[Path] | None, typer.Argument(help="Checkpoints that were kept elsewhere.")] = None,
     verifier: Annotated[
-        list[str] | None, typer.Option(help="A key, one of which must have signed each checkpoint; repeatable.")
+        list[str] | None, typer.Option(help="A verifier key; one of them must have signed each checkpoint; repeatable.")
     ] = None,
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
     """Prove that no entry was changed, or say what was.
 
-    Checked is that no entry before a checkpoint was altered, removed or reordered.
+    Checks that no entry before a checkpoint was altered, removed or reordered.
     """
     from understudy.ledger import Ledger
     from understudy.ledger.log import Checkpoint
 
-    book, given = Ledger(ledger), [Checkpoint.parse(_read(path)) for path in file or []]
+    book, given = Ledger(ledger), [Checkpoint.parse(_read_file(path)) for path in file or []]
     wrong = book.verify(given, verifiers=verifier or [])
     kept = book.kept_checkpoints()
     newest = max([*(point.size for point in [*given, *kept]), 0])
     if wrong:
-        raise LedgerError(f"the ledger {book.address} is not as it was: {'; '.join(wrong)}")
+        raise LedgerError(f"the ledger {book.address} was changed: {'; '.join(wrong)}")
     words = f"Every entry is intact; checkpoints cover the first {newest}." if newest else "Every entry is intact; no "
     words += "" if newest else "checkpoint covers them yet (`understudy ledger checkpoint`)."
-    tell(words, {"intact": True, "covered": newest}, as_json=as_json)
+    print_result(words, {"intact": True, "covered": newest}, as_json=as_json)
 
 
 @app.command()
@@ -184,29 +186,29 @@ def export(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Write every entry as a line of JSON, for an auditor. Answers are told by their digest."""
+    """Write every entry as a line of JSON, for an auditor. Measurements appear by their digest."""
     from understudy.ledger import Ledger
 
     lines = list(Ledger(ledger).export())
-    _write("".join(f"{line}\n" for line in lines), output)
-    tell(f"{len(lines)} entries: {output}", {"entries": len(lines), "file": str(output)}, as_json=as_json)
+    _write_output("".join(f"{line}\n" for line in lines), output)
+    print_result(f"{len(lines)} entries: {output}", {"entries": len(lines), "file": str(output)}, as_json=as_json)
 
 
-def _page(book: Ledger, dataset: str) -> dict[str, Any]:
+def _describe_dataset(book: Ledger, dataset: str) -> dict[str, Any]:
     total = book.total(dataset)
     page: dict[str, Any] = {"dataset": dataset, "runs": total.runs, "rho": total.rho, "epsilon": total.epsilon}
     page |= {"delta": total.delta, "mixed_units": total.mixed, "text": str(total)}
-    page["grants"] = [_terms(grant, book.used(grant)) for grant in book.grants(dataset)]
+    page["grants"] = [_describe_grant(grant, book.used(grant)) for grant in book.grants(dataset)]
     return page
 
 
-def _terms(grant: Grant, used: float) -> dict[str, Any]:
-    told = used if math.isfinite(used) else None  # JSON has no infinity
-    terms = {"grant": grant.number, "amount": grant.amount, "used": told, "text": str(grant), "to": grant.to}
+def _describe_grant(grant: Grant, used: float) -> dict[str, Any]:
+    shown = used if math.isfinite(used) else None  # JSON has no infinity
+    terms = {"grant": grant.number, "amount": grant.amount, "used": shown, "text": str(grant), "to": grant.to}
     return terms | {"unit": "rho" if grant.rho is not None else "epsilon", "revoked": grant.revoked}
 
 
-def _words(page: dict[str, Any]) -> str:
+def _format_dataset(page: dict[str, Any]) -> str:
     lines = [f"{page['dataset']}: {page['text']}"]
     for grant in page["grants"]:
         used = "more than can be stated" if grant["used"] is None else f"{grant['used']:.4g}"
@@ -215,8 +217,8 @@ def _words(page: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _key(path: Path | None) -> Ed25519PrivateKey:
-    """The signing key in a file, for its owner alone; a new one where there is none."""
+def _load_key(path: Path | None) -> Ed25519PrivateKey:
+    """Load the signing key from a file that only its owner can read; create it if it does not exist."""
     from cryptography.hazmat.primitives import serialization as form
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from platformdirs import user_config_path
@@ -242,14 +244,14 @@ def _key(path: Path | None) -> Ed25519PrivateKey:
         raise SettingError(f"{file} is not an Ed25519 key without a password; give another with --key") from None
 
 
-def _read(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeError):
         raise LedgerError(f"{path}: there is no such checkpoint, or it cannot be read") from None
 
 
-def _write(text: str, path: Path | None) -> None:
+def _write_output(text: str, path: Path | None) -> None:
     from understudy.files import write_text
 
     if path is not None:

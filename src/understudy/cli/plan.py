@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from understudy.cli.console import Json, tell
+from understudy.cli.console import Json, print_result
 from understudy.errors import SettingError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def plan(
         mechanisms=[name.strip() for name in mechanism.split(",") if name.strip()],
         accuracy=None if accuracy is None else Accuracy.parse(accuracy),
     )
-    tell(_words(made), made.to_dict(), as_json=as_json)
+    print_result(_words(made), made.to_dict(), as_json=as_json)
 
 
 def _people(text: str) -> int:

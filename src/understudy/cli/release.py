@@ -1,27 +1,32 @@
-"""`sample` and `inspect`: what can be done with a release; all of it free."""
+"""Commands on a release: `sample`, `inspect`, `answer`, `bounds` and `bundle`. None of them costs privacy."""
 
 from __future__ import annotations
 
+import math
 import sys
 import warnings
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, check_new_file, progress_shown, rows_output, tell
-from understudy.cli.run import summary
+from understudy.cli.console import Json, Quiet, check_new_file, print_result, rows_output, show_progress
+from understudy.cli.run import summarize_file
 from understudy.errors import ManyRows, OutputError, SettingError
 from understudy.files import describe_os_error
 
 if TYPE_CHECKING:
+    from understudy.bounds import Bound
     from understudy.schema import Dialect
 
 
 def sample(
     release: Annotated[Path, typer.Argument(help="A release file.")],
-    rows: Annotated[int | None, typer.Option("--rows", "-n", help="How many; by default the release says.")] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", "-n", help="Number of rows; default: the release's own.")
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="The same release and seed give the same rows.")] = None,
     output: Annotated[
         str,
@@ -35,23 +40,23 @@ def sample(
     ] = None,
     rare: Annotated[
         str | None,
-        typer.Option(help="What stands for values too rare to tell apart: spread, other or hierarchy."),
+        typer.Option(help="How values that were merged as rare are written: spread, other or hierarchy."),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the output if it is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make synthetic rows from a release. Costs no privacy, however often it is done.
+    """Make synthetic rows from a release. Costs no privacy, no matter how often.
 
-    Any number of rows is written in bounded memory; the file or table appears when all of them are in it.
+    Any number of rows is written in bounded memory; the file or table appears once all of them are written.
 
     understudy sample people.release --where "sex=F, age=30..40" -n 1000 -o women.csv
     """
     from understudy.files import check_space
     from understudy.release import Release
-    from understudy.release.write import write_chunks, written_file
-    from understudy.release.write_postgres import shown_place, written_table
     from understudy.schema.kinds.column import Dropped
+    from understudy.sink.files import open_file, write_chunks
+    from understudy.sink.postgres import describe_table, open_table
     from understudy.source.sql.place import refuse_password
 
     loaded = Release.load(release)
@@ -67,24 +72,24 @@ def sample(
         warnings.simplefilter("ignore", ManyRows)
     count, chunks = loaded.stream(rows, seed=seed, rare=rare, where=where, as_written=as_text)
     if output == "-":
-        _to_terminal(chunks, count, loaded.schema.dialect)
+        _write_to_terminal(chunks, count, loaded.schema.dialect)
         return
     if not to_database:
         check_space(Path(output).parent, count * len(loaded.schema.coded) // 8)
-    place = written_table(output, force=force) if to_database else written_file(Path(output), loaded.schema.dialect)
-    with progress_shown(quiet=quiet or as_json) as progress, place as opened:
+    place = open_table(output, force=force) if to_database else open_file(Path(output), loaded.schema.dialect)
+    with show_progress(quiet=quiet or as_json) as progress, place as opened:
         write_chunks(chunks, opened, count, progress=progress)
-    named = shown_place(output) if to_database else output
+    named = describe_table(output) if to_database else output
     columns = sum(not isinstance(column, Dropped) for column in loaded.schema.columns)
     words = f"Rows: {named} ({count} synthetic rows of {columns} columns)"
-    tell(words, {"rows": count, "output": named, "seed": seed}, quiet=quiet, as_json=as_json)
+    print_result(words, {"rows": count, "output": named, "seed": seed}, quiet=quiet, as_json=as_json)
 
 
 def inspect(
     release: Annotated[Path, typer.Argument(help="A release file.")],
     as_json: Json = False,
 ) -> None:
-    """Show a release: its receipt, and what was measured how well."""
+    """Show a release: its receipt, its measurements and their noise."""
     from understudy.release import Release
 
     loaded = Release.load(release)
@@ -98,25 +103,25 @@ def inspect(
         loaded.receipt.text(),
         "",
         *([] if loaded.quality is None else [f"Workload error: {loaded.quality.text()}."]),
-        *(f"Too rare to tell apart in {column}: {_some(values)}." for column, values in merged.items()),
+        *(f"Merged as too rare in {column}: {_list_some(values)}." for column, values in merged.items()),
         "Measured:",
         *(f"  {' x '.join(m['clique'])}: {m['cells']} cells, sigma {m['sigma']:.4g}" for m in measured),
     ]
-    data = summary(loaded, release) | {"receipt": loaded.receipt.to_dict(), "measured": measured}
+    data = summarize_file(loaded, release) | {"receipt": loaded.receipt.to_dict(), "measured": measured}
     data["merged"] = merged
-    tell("\n".join(lines), data, as_json=as_json)
+    print_result("\n".join(lines), data, as_json=as_json)
 
 
-def _some(values: list[Any]) -> str:
+def _list_some(values: list[Any]) -> str:
     more = f" and {len(values) - 8} more" if len(values) > 8 else ""
     return ", ".join(str(value) for value in values[:8]) + more
 
 
-def _to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> None:
-    from understudy.release.write import write_chunks, written_stream
+def _write_to_terminal(chunks: Iterable[Any], count: int, dialect: Dialect) -> None:
+    from understudy.sink.files import open_stream, write_chunks
 
     try:
-        write_chunks(chunks, written_stream(rows_output(), dialect), count)
+        write_chunks(chunks, open_stream(rows_output(), dialect), count)
         sys.stdout.flush()
     except BrokenPipeError:
         raise
@@ -131,3 +136,126 @@ def _check_rows_output(output: str, *, force: bool) -> None:
     if path.suffix not in (".csv", ".parquet"):
         raise SettingError("--output: rows are written as .csv or .parquet; give the file one of these endings")
     check_new_file(path, force=force)
+
+
+# -- `answer` and `bounds`: how far to trust a release.
+
+
+_LARGEST_DISTANCE = 2.0
+"""The largest possible distance of two tables, as a share of the rows; a bound may exceed it."""
+
+Confidence = Annotated[float, typer.Option(help="Probability with which the result holds.")]
+
+
+def answer(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    query: Annotated[str, typer.Argument(help='Conditions that must all hold: "sex=F, age=30..40, city=Bonn|Ulm".')],
+    confidence: Confidence = 0.95,
+    share: Annotated[bool, typer.Option("--share", help="Answer with a share of the rows instead of a count.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Count the rows that satisfy conditions, with an interval.
+
+    The count is the model's; the interval contains the true count with the stated confidence. Costs no privacy. A range
+    includes both ends and may be open (`age=65..`); an empty condition (`city=`) means an empty cell; double quotes
+    keep special characters in a value (`dose="2,5 mg"`). Example:
+
+    understudy answer people.release "sex=F, age=30..40"
+    """
+    from understudy.release import Release
+
+    found = Release.load(release).answer(query, confidence=confidence, share=share)
+    number = "{:.4g}" if share else "{:.0f}"
+    lines = [f"{number.format(found.value)} by the model"]
+    if found.high is None:
+        lines.append("No bound is known for this query.")
+    else:
+        ends = f"{number.format(found.low)} to {number.format(found.high)}"
+        without = "" if found.left_out is None else f" (without {found.left_out})"
+        lines.append(f"{ends} in the true table{without}, with confidence {confidence:g} (from {found.source})")
+    print_result("\n".join(lines), asdict(found), as_json=as_json)
+
+
+def bounds(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    workload: Annotated[
+        str | None,
+        typer.Option(help="Which marginals: all-2way, target:COLUMN or a .yaml file; default: the release's own."),
+    ] = None,
+    confidence: Confidence = 0.95,
+    simultaneous: Annotated[
+        bool, typer.Option("--simultaneous", help="Make all bounds hold together with that probability.")
+    ] = False,
+    top: Annotated[int | None, typer.Option(min=1, help="Show only this many, the widest bounds first.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show how far each marginal can be from the true one.
+
+    Costs no privacy. The bound is on the sum of absolute differences over the cells, as a share of the rows: 0 means an
+    exact marginal, 2 a marginal that has nothing in common with the true one. Marginals without a bound are counted;
+    `--json` lists them last.
+    """
+    from understudy.release import Release
+
+    found = Release.load(release).bounds(workload, confidence=confidence, simultaneous=simultaneous)
+    found = sorted(found, key=lambda bound: math.inf if bound.share is None else -bound.share)
+    known = [bound for bound in found if bound.share is not None]
+    lines = [_format_bound(bound) for bound in known[:top]]
+    lines.append(f"{len(known)} of {len(found)} marginals have a bound (confidence {confidence:g}).")
+    if len(known) < len(found):
+        lines.append("Nothing is known about the others; --json lists them.")
+    print_result("\n".join(lines), {"bounds": [asdict(bound) for bound in found[:top]]}, as_json=as_json)
+
+
+def _format_bound(bound: Bound) -> str:
+    source = "measured" if bound.source == "measured" else "from a selection"
+    text = "2 or more, which says nothing" if (bound.share or 0.0) >= _LARGEST_DISTANCE else f"{bound.share:.3g}"
+    return f"{' x '.join(bound.clique)}: {text} ({source})"
+
+
+# -- `bundle`: the folder that analysts get.
+
+
+def bundle(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The folder to make; must be new or empty.")],
+    rows: Annotated[
+        int | None, typer.Option("--rows", "-n", help="Number of rows; default: the release's own.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The same release and seed give the same rows.")] = None,
+    formats: Annotated[
+        str, typer.Option("--format", help="Any of csv, parquet, dta (Stata), sav (SPSS).")
+    ] = "csv,parquet",
+    mark: Annotated[bool, typer.Option("--mark", help="Add a column `synthetic` that is 1 in every row.")] = False,
+    replicates: Annotated[int, typer.Option(help="Replicate tables to add, for standard errors; 20 is usual.")] = 0,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Make the folder that analysts get: rows, codebook, report.
+
+    A README says what is safe to compute. Costs no privacy. Example:
+
+    understudy bundle people.release -o people-for-analysts --format csv,parquet,sav
+    """
+    from understudy.bundle import make_bundle
+    from understudy.release import Release
+
+    loaded = Release.load(release)
+    with show_progress(quiet=quiet or as_json) as progress:
+        made = make_bundle(
+            loaded,
+            output,
+            rows=rows,
+            seed=seed,
+            formats=[name.strip() for name in formats.split(",") if name.strip()],
+            mark=mark,
+            replicates=replicates,
+            progress=progress,
+        )
+    words = [f"Bundle: {made.folder} ({made.rows} synthetic rows)", *(f"  {name}" for name in made.files)]
+    if made.quoted:
+        words.append(f"Values a spreadsheet would run got an apostrophe in rows.csv: columns {', '.join(made.quoted)}.")
+    data = {"bundle": str(made.folder), "files": list(made.files), "rows": made.rows, "seed": made.seed}
+    data |= {"quoted": {name: list(values) for name, values in made.quoted.items()}}
+    data |= {"renamed": {name: dict(found) for name, found in made.renamed.items()}}
+    print_result("\n".join(words), data, quiet=quiet, as_json=as_json)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, LedgerAddress, Quiet, progress_shown, set_value, tell
+from understudy.cli.console import Json, LedgerAddress, Quiet, parse_value, print_result, show_progress
 from understudy.errors import SettingError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _WORDS = {
     "made": "Made from the table",
-    "resumed": "Finished what an interrupted attempt had begun; the run is counted once",
+    "resumed": "Finished an interrupted run; the run is counted once",
     "completed": "The run was finished; what was missing is made again; nothing was spent",
     "unchanged": "Already finished; nothing was done or spent",
 }
@@ -36,7 +36,7 @@ def synthesize(
     schema: Annotated[Path, typer.Option("--schema", "-s", help="What is public about its columns.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The release file to make; never overwritten.")],
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; smaller protects more.")] = None,
-    delta: Annotated[float | None, typer.Option(help="Beside epsilon, e.g. 1e-9; 0 is pure DP.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Together with epsilon, e.g. 1e-9; 0 is pure DP.")] = None,
     rho: Annotated[float | None, typer.Option(help="Budget in zCDP, instead of epsilon.")] = None,
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
     setting: Annotated[
@@ -51,7 +51,7 @@ def synthesize(
         str | None, typer.Option(help="Which marginals matter (aim): all-3way, target:COLUMN, or a .yaml file.")
     ] = None,
     generator: Annotated[
-        str | None, typer.Option(help="What makes rows of the measurements: pgm, a graphical model; or gum.")
+        str | None, typer.Option(help="How rows are made from the measurements: pgm (a graphical model) or gum.")
     ] = None,
     rows: Annotated[
         int | None, typer.Option(help="Rows that `sample` makes by default; published, so not the table's own count.")
@@ -60,7 +60,7 @@ def synthesize(
         str | None, typer.Option(metavar="SHARE", help="Keep this part of the budget, e.g. 5%, to measure the error.")
     ] = None,
     discovery_share: Annotated[
-        float, typer.Option(help="Part of the budget that buys what the schema wants discovered.")
+        float, typer.Option(help="Share of the budget for facts that the schema leaves to discovery.")
     ] = 0.1,
     dataset: Annotated[str | None, typer.Option(help="Name in the ledger; by default the file's name.")] = None,
     noise: Annotated[str, typer.Option(help="Noise sampler: exact or opendp.")] = "exact",
@@ -68,7 +68,7 @@ def synthesize(
         Path | None, typer.Option(metavar="FILE.sql", help="A SELECT to read instead of a table; files are `data`.")
     ] = None,
     temp_dir: Annotated[
-        Path | None, typer.Option(help="Where engines may put files while they work; removed in the end.")
+        Path | None, typer.Option(help="Folder for temporary files of database engines; they are removed at the end.")
     ] = None,
     ledger: LedgerAddress = None,
     quiet: Quiet = False,
@@ -87,7 +87,7 @@ def synthesize(
     from understudy.source.sql.place import read_query, refuse_password
 
     refuse_password(data)
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         release = make_release(
             data,
             schema,
@@ -105,9 +105,10 @@ def synthesize(
             query=None if query is None else read_query(query),
             temp_dir=temp_dir,
             ledger=ledger,
-            **_parsed(setting or []) | _given(keep or [], public=public, workload=workload, generator=generator),
+            **_parse_settings(setting or [])
+            | _collect_settings(keep or [], public=public, workload=workload, generator=generator),
         )
-    _report(release, output, dataset or dataset_name(data), ledger, quiet=quiet, as_json=as_json)
+    _print_release(release, output, dataset or dataset_name(data), ledger, quiet=quiet, as_json=as_json)
 
 
 def run(
@@ -117,7 +118,7 @@ def run(
         str | None, typer.Option(metavar="SHARE", help="Keep this part of the budget, e.g. 5%, to measure the error.")
     ] = None,
     rehearse: Annotated[
-        bool, typer.Option("--rehearse", help="Practise on rows made from the schema; costs nothing.")
+        bool, typer.Option("--rehearse", help="Rehearse on rows made from the schema; costs nothing.")
     ] = False,
     ledger: LedgerAddress = None,
     quiet: Quiet = False,
@@ -125,20 +126,20 @@ def run(
 ) -> None:
     """Make release, rows and report in one step, from one file.
 
-    Run again, it does only what is missing: a finished run costs nothing, an interrupted one is never paid twice.
+    A second call makes only what is missing: a finished run costs nothing, an interrupted run is never charged twice.
     """
     from understudy.run import run as run_file
 
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         outcome = run_file(file, output, quality=quality, rehearse=rehearse, progress=progress, ledger=ledger)
-    tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+    print_result(_format_outcome(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
 
 
 def rehearse(
     schema: Annotated[Path, typer.Argument(help="What is public about a table; the table itself is not needed.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")] = Path("rehearsal-out"),
     epsilon: Annotated[float, typer.Option(help="The budget that the real run would have.")] = 1.0,
-    delta: Annotated[float, typer.Option(help="Beside epsilon.")] = 1e-9,
+    delta: Annotated[float, typer.Option(help="Together with epsilon.")] = 1e-9,
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
     rows: Annotated[
         int | None,
@@ -148,30 +149,30 @@ def rehearse(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Practise a whole run on rows made from a schema alone. Costs nothing; all it makes is marked."""
+    """Rehearse a whole run on rows made from a schema alone. Costs nothing; all output is marked."""
     from understudy.run import rehearse as rehearse_run
 
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         outcome = rehearse_run(
             schema, output, epsilon=epsilon, delta=delta, mechanism=mechanism, rows=rows, seed=seed, progress=progress
         )
-    tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+    print_result(_format_outcome(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
 
 
 def resume(
     run: Annotated[str, typer.Argument(help="The run, or the beginning of its identifier; see `understudy runs`.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The release file; default: the place it was meant for.")
+        Path | None, typer.Option("--output", "-o", help="The release file; default: the output of the run.")
     ] = None,
-    data: Annotated[str | None, typer.Option(help="The table, where it was moved since.")] = None,
+    data: Annotated[str | None, typer.Option(help="The table, if it was moved since.")] = None,
     ledger: LedgerAddress = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with an interrupted run, counted once.
+    """Continue an interrupted run; it is counted once.
 
-    It keeps its answers and asks only what is missing. Where the table is gone, the release is made from what was
-    measured. Costs nothing more.
+    The run keeps its measurements and makes only those that are missing. If the table is gone, the release is made
+    from what was measured. Costs nothing more.
     """
     from understudy.ledger import Ledger
     from understudy.run import run as run_file
@@ -181,27 +182,31 @@ def resume(
     book = Ledger(ledger)
     known = book.find(run)
     place = known.spec.get("place", {})
-    with progress_shown(quiet=quiet or as_json) as progress:
+    with show_progress(quiet=quiet or as_json) as progress:
         file = find_run_file(known, book) if output is None and data is None else None
         if file is not None:
             quality = place.get("quality")
             outcome = run_file(file, place["folder"], quality=quality, progress=progress, ledger=ledger)
-            tell(_words(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+            print_result(
+                _format_outcome(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json
+            )
             return
         if output is None and "release" not in place:
-            raise SettingError("--output: say where the release goes; its run file is gone, was changed, or never was")
+            raise SettingError(
+                "--output: name the release file; the run file is missing or was changed, or the run had none"
+            )
         target = output or Path(place["release"])
         release = resume_run(run, data=data, output=target, progress=progress, ledger=ledger)
     words = f"Release: {target}\nGuarantee: {release.receipt.guarantee()}\nThe run is counted once."
-    tell(words, summary(release, target), quiet=quiet, as_json=as_json)
+    print_result(words, summarize_file(release, target), quiet=quiet, as_json=as_json)
 
 
 def runs(
-    dataset: Annotated[str | None, typer.Argument(help="Of one dataset; default: of all.")] = None,
+    dataset: Annotated[str | None, typer.Argument(help="One dataset; default: all.")] = None,
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """List the runs in the ledger. Unfinished ones go on with `understudy resume`."""
+    """List the runs in the ledger. Continue an unfinished run with `understudy resume`."""
     from understudy.accounting.exact import float_above
     from understudy.ledger import Ledger
 
@@ -215,23 +220,23 @@ def runs(
         )
         row = {"run": one.run, "dataset": one.dataset, "state": one.state, "answers": one.answers, "time": time}
         found.append(row | {"epsilon": epsilon, "rho": rho, "who": one.who})
-    tell("\n".join(lines) or "No run is in the ledger.", {"runs": found}, as_json=as_json)
+    print_result("\n".join(lines) or "No run is in the ledger.", {"runs": found}, as_json=as_json)
 
 
 def mechanisms(as_json: Json = False) -> None:
     """List the mechanisms and their settings."""
     from understudy.mechanism.registry import mechanism_classes
 
-    rows = {name: _described(chosen) for name, chosen in sorted(mechanism_classes().items())}
+    rows = {name: _describe_mechanism(chosen) for name, chosen in sorted(mechanism_classes().items())}
     lines = [
         f"{name}: {row['summary']}\n"
         f"    pure DP: {'yes' if row['pure'] else 'no'}; settings: {', '.join(row['settings']) or 'none'}"
         for name, row in rows.items()
     ]
-    tell("\n".join(lines), rows, as_json=as_json)
+    print_result("\n".join(lines), rows, as_json=as_json)
 
 
-def _words(outcome: Outcome) -> str:
+def _format_outcome(outcome: Outcome) -> str:
     facts: Any = outcome.summary
     done = "Made from the schema alone" if facts["rehearsal"] and outcome.status == "made" else _WORDS[outcome.status]
     lines = [f"{done}.", f"Release: {facts['release']}"]
@@ -243,17 +248,19 @@ def _words(outcome: Outcome) -> str:
     return "\n".join([*lines, f"Guarantee: {facts['guarantee']}"])
 
 
-def summary(release: Release, path: Path) -> dict[str, Any]:
-    """What a script wants to know about a release and where it is."""
-    from understudy.release.facts import facts
+def summarize_file(release: Release, path: Path) -> dict[str, Any]:
+    """Summarize a release and the file it is in, for scripts."""
+    from understudy.release.release import summarize
 
-    return {"release": str(path), **facts(release)}
+    return {"release": str(path), **summarize(release)}
 
 
-def _report(release: Release, path: Path, dataset: str, ledger: str | None, *, quiet: bool, as_json: bool) -> None:
+def _print_release(
+    release: Release, path: Path, dataset: str, ledger: str | None, *, quiet: bool, as_json: bool
+) -> None:
     from understudy.ledger import Ledger
 
-    data = summary(release, path)
+    data = summarize_file(release, path)
     words = [f"Release: {path}", f"Guarantee: {release.receipt.guarantee()}"]
     if not release.receipt.insecure:
         spent = Ledger(ledger).total(dataset)
@@ -261,27 +268,27 @@ def _report(release: Release, path: Path, dataset: str, ledger: str | None, *, q
         data |= {"dataset": dataset, "spent": {"runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon}}
     words += [] if release.quality is None else [f"Workload error: {release.quality.text()}"]
     words.append(f"Rows: understudy sample {path} -o rows.csv")
-    tell("\n".join(words), data, quiet=quiet, as_json=as_json)
+    print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
 
 
-def _parsed(settings: list[str]) -> dict[str, Any]:
+def _parse_settings(settings: list[str]) -> dict[str, Any]:
     parsed = {}
     for setting in settings:
         name, mark, value = setting.partition("=")
         if not mark or not name.isidentifier():
             raise SettingError("--set takes NAME=VALUE, for example --set rounds=10")
-        parsed[name] = set_value(name, value)
+        parsed[name] = parse_value(name, value)
     return parsed
 
 
-def _given(keep: list[str], **options: Any) -> dict[str, Any]:
-    """The settings that have options of their own."""
+def _collect_settings(keep: list[str], **options: Any) -> dict[str, Any]:
+    """Collect the settings that have options of their own."""
     given = {name: value for name, value in options.items() if value is not None}
-    return given | ({"keep": [_kept(text) for text in keep]} if keep else {})
+    return given | ({"keep": [_parse_keep(text) for text in keep]} if keep else {})
 
 
-def _kept(text: str) -> tuple[list[str], float]:
-    """`sex,city:6` as a clique and its weight; a colon that no number follows belongs to the column."""
+def _parse_keep(text: str) -> tuple[list[str], float]:
+    """Parse `sex,city:6` into a clique and its weight; a colon without a number after it belongs to the column."""
     names, mark, weight = text.rpartition(":")
     try:
         number = float(weight) if mark else 1.0
@@ -293,7 +300,7 @@ def _kept(text: str) -> tuple[list[str], float]:
     return columns, number
 
 
-def _described(chosen: Any) -> dict[str, Any]:
+def _describe_mechanism(chosen: Any) -> dict[str, Any]:
     from understudy.mechanism.registry import setting_names
 
     summary = (chosen.__doc__ or "").strip().splitlines()[0]

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from understudy.cli.console import Json, Quiet, tell
-from understudy.cli.schema_review import as_page, refuse_present, review, unit_of, with_unit
-from understudy.errors import InputError, SchemaError, SettingError
+from understudy.cli.console import INTERRUPTED, Json, Quiet, print_result
+from understudy.errors import InputError, OutputError, SchemaError, SettingError
 from understudy.files import write_text
 
 if TYPE_CHECKING:
     from understudy.schema import Schema
+    from understudy.schema.check import ColumnFit, Fit, Loss
 
 app = typer.Typer(
     name="schema",
@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 
 _UNSAID = """\
-# Not said yet is who is protected. If nobody has two rows:
+# Still to be stated: who is protected. If nobody has two rows:
 #   privacy_unit: row
 # If people can have several, the column that tells them apart, and how many rows of each to use:
 #   privacy_unit: {column: patient_id, max_rows: 3}
@@ -40,7 +40,7 @@ def draft(
         str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K for at most K rows of each value.")
     ] = None,
     discover: Annotated[
-        bool, typer.Option("--discover", help="Take only names (and Parquet's types); the rest is bought later.")
+        bool, typer.Option("--discover", help="Use only names (and Parquet's types); a run discovers the rest.")
     ] = False,
     types: Annotated[
         list[str] | None,
@@ -48,7 +48,9 @@ def draft(
     ] = None,
     header: Annotated[
         bool | None,
-        typer.Option("--header/--no-header", help="Whether a text file's first line names the columns; else guessed."),
+        typer.Option(
+            "--header/--no-header", help="Whether a text file's first line names the columns; default: guessed."
+        ),
     ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -64,57 +66,61 @@ def draft(
     if discover:
         if header is not None:
             raise SettingError("--header and --no-header go without --discover, which takes the first line for names")
-        _open_draft(data, output, unit, types or [], quiet=quiet, as_json=as_json)
+        _draft_from_names(data, output, unit, types or [], quiet=quiet, as_json=as_json)
         return
     if types:
         raise SettingError("--type goes with --discover; without it types are proposed from the rows")
     if "://" in data or Path(data).is_dir():
-        raise SettingError("rows stay where they are: draft a database's or folder's schema with --discover")
-    _draft_of_rows(Path(data), output, unit, header, quiet=quiet, as_json=as_json)
+        raise SettingError("a draft does not read rows of a database or folder; use --discover")
+    _draft_from_rows(Path(data), output, unit, header, quiet=quiet, as_json=as_json)
 
 
-def _draft_of_rows(
+def _draft_from_rows(
     data: Path, output: Path, unit: str | None, header: bool | None, *, quiet: bool, as_json: bool
 ) -> None:
-    """A proposal from the rows themselves: marked, because it shows values of theirs."""
+    """Draft from the rows themselves; marked custodian-only, because it shows their values."""
     from understudy.schema import Schema
     from understudy.schema.custodian import MARK, marked, unmarked
     from understudy.schema.drafting.draft import draft as propose
 
     path = marked(output)
-    refuse_present(path, unmarked(path))
+    refuse_existing(path, unmarked(path))
 
-    table, names, dialect, asides = _whole_table(data, header)
+    table, names, dialect, asides = _read_whole_table(data, header)
     if not len(table):
         sheet = " in its first sheet, and others are not read" if data.suffix.lower() == ".xlsx" else ""
         raise InputError(
             f"{data}: no rows to propose anything from{sheet}; draft with --discover, or write the schema by hand"
         )
-    stated = None if unit is None else unit_of(unit, names)
+    stated = None if unit is None else parse_unit(unit, names)
     proposal = propose(table, names, dialect, stated)
-    content, notes = _with_labels(proposal.content, proposal.notes, data)
-    content = content if stated is None else with_unit(content, stated)
+    content, notes = _add_labels(proposal.content, proposal.notes, data)
+    content = content if stated is None else set_unit(content, stated)
     Schema.from_dict(content)
     if unit is None and content["understudy"]["privacy_unit"] == "row":
         del content["understudy"]["privacy_unit"]  # nobody said so, and there is no default
-    text = _annotated(content, notes) if path.suffix != ".json" else as_page(content | {"description": MARK}, ".json")
+    text = (
+        _annotate(content, notes) if path.suffix != ".json" else format_page(content | {"description": MARK}, ".json")
+    )
     write_text(text, path, private=True)
     questions = [*asides, *proposal.questions]
     lines = [MARK, f"Draft of {len(names)} columns: {path}", *questions]
     lines.append(f"Next: understudy schema review {path}")
     data_out = {"custodian_only": MARK, "draft": str(path), "columns": len(names), "questions": questions}
-    tell("\n".join(lines), data_out, quiet=quiet, as_json=as_json)
+    print_result("\n".join(lines), data_out, quiet=quiet, as_json=as_json)
 
 
-def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool) -> None:
-    """A schema of names and types alone; nothing in it is private, so it is not marked."""
+def _draft_from_names(
+    data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool
+) -> None:
+    """Draft from names and types alone; nothing in it is private, so it is not marked."""
     from understudy.schema import Dialect, Schema
     from understudy.schema.drafting.draft_open import header, open_schema, type_of, typed_names
     from understudy.source.sql.column_types import column_types
     from understudy.source.sql.place import home_of, refuse_password
 
     refuse_password(data)
-    refuse_present(output)
+    refuse_existing(output)
     notes: list[str] = []
     if home_of(data) != "file":
         dialect, names = Dialect(), {name: type_of(kind) for name, kind in column_types(data).items()}
@@ -135,17 +141,180 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
         raise SettingError(
             "say who is protected: --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
         )
-    content = open_schema(names, dialect, unit_of(unit, list(names)))
+    content = open_schema(names, dialect, parse_unit(unit, list(names)))
     opened = Schema.from_dict(content).open
-    write_text(as_page(content, output.suffix), output)
+    write_text(format_page(content, output.suffix), output)
     lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
     lines += notes
     lines += ["Next: understudy synthesize, whose --discovery-share says what part of the budget buys them."]
-    told = {"schema": str(output), "columns": len(names), "to_be_bought": [column.name for column in opened]}
-    tell("\n".join(lines), told, quiet=quiet, as_json=as_json)
+    result = {"schema": str(output), "columns": len(names), "to_be_bought": [column.name for column in opened]}
+    print_result("\n".join(lines), result, quiet=quiet, as_json=as_json)
 
 
-app.command()(review)
+# -- `understudy schema review`: a person accepts each column of a draft, and says who is protected.
+
+
+@app.command()
+def review(
+    schema: Annotated[Path, typer.Argument(help="The draft to review.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it; default: in place.")] = None,
+    accept: Annotated[
+        list[str] | None, typer.Option(help="Accept this column as it is, without asking; repeatable.")
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="Who is protected, without asking: `row`, or COLUMN:K (at most K rows).")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Accept each drafted column, drop it, or leave it for later.
+
+    A release refuses a column until it is reviewed. The same can be done in an editor: correct what a column says and
+    change `status: draft` to `status: reviewed`. What was answered before an interruption is kept.
+    """
+    from understudy.schema import Schema
+    from understudy.schema.custodian import found, marked, unmarked
+    from understudy.schema.format.file import load, states_unit
+
+    path = found(schema)
+    done = output or unmarked(path)
+    refuse_existing(*({done, marked(output or path)} - {path}))
+    content = load(path, unit="row").to_dict()
+    names = [field["name"] for field in content["fields"]]
+    for name in accept or []:
+        if name not in names:
+            raise SettingError(f"--accept {name}: no such column; the columns are {', '.join(names)}")
+    content = set_unit(content, _ask_unit(content, names, unit, stated=states_unit(path), asking=not accept))
+    content["fields"], stopped = _ask_fields(content["fields"], accept)
+    result = Schema.from_dict(content)
+    drafts = [column.name for column in result.columns if column.status == "draft"]
+    target = marked(output or path) if drafts else done
+    result.save(target, overwrite=True)
+    left = f"Still to review: {', '.join(drafts)}." if drafts else "Every column is reviewed."
+    left = f"\nInterrupted; what you answered is kept. {left}" if stopped else left
+    print_result(f"{left}\n{target}", {"schema": str(target), "drafts": drafts}, quiet=quiet, as_json=as_json)
+    if stopped:
+        raise typer.Exit(INTERRUPTED)
+
+
+def refuse_existing(*paths: Path) -> None:
+    """Refuse to overwrite an existing file.
+
+    Raises:
+        OutputError: naming the file.
+    """
+    for path in paths:
+        if path.exists():
+            raise OutputError(f"{path} is there already, perhaps with your corrections; choose another output")
+
+
+def parse_unit(text: str, names: list[str] | None = None) -> Any:
+    """Parse who is protected into what a schema file holds.
+
+    Args:
+        text: `row`, or COLUMN:K.
+        names: the columns that it may name; None where others may be in the table.
+
+    Raises:
+        SettingError: when it is neither, or names no such column.
+    """
+    if text == "row":
+        return "row"
+    column, _, count = text.rpartition(":")
+    if not column or not (count.isascii() and count.isdigit()) or int(count) < 1:
+        raise SettingError(f"--unit {text}: write `row`, or COLUMN:K as in patient_id:3")
+    if names is not None and column not in names:
+        raise SettingError(f"--unit {text}: no such column; the columns are {', '.join(names)}")
+    return {"column": column, "max_rows": int(count)}
+
+
+def set_unit(content: dict[str, Any], unit: Any) -> dict[str, Any]:
+    """Set the privacy unit of a draft; the column that it names identifies people and is not synthesised."""
+    key = None if unit == "row" else unit["column"]
+    fresh = {"name": key, "understudy": {"kind": "id", "status": "draft", "origin": "reviewed"}}
+    fields = [fresh if field["name"] == key and not _keeps_out(field) else field for field in content["fields"]]
+    return content | {"fields": fields, "understudy": content["understudy"] | {"privacy_unit": unit}}
+
+
+def _keeps_out(field: dict[str, Any]) -> bool:
+    """Whether a field is a key already, or a person decided to leave it out."""
+    kind = field.get("understudy", {}).get("kind")
+    return bool(kind == "id" or (kind == "drop" and not _is_draft(field)))
+
+
+def format_page(content: Any, ending: str = ".yaml") -> str:
+    """Format a schema's content, or part of it, as YAML or JSON; loads YAML only now, so that help is fast."""
+    from understudy.yaml_json import dump_text as written
+
+    return written(content, ending)
+
+
+def _ask_unit(content: dict[str, Any], names: list[str], given: str | None, *, stated: bool, asking: bool) -> Any:
+    """The privacy unit: as given, else as answered; never a default that nobody stated."""
+    if given is not None:
+        return parse_unit(given, names)
+    unit = content["understudy"]["privacy_unit"]
+    if not asking and not stated:
+        raise SettingError(
+            "the draft does not say who is protected: add --unit row if nobody has two rows, else --unit COLUMN:K, as "
+            "in patient_id:3"
+        )
+    if not asking or (stated and not any(_is_draft(field) for field in content["fields"])):
+        return unit
+    shown = None if not stated else "row" if unit == "row" else f"{unit['column']}:{unit['max_rows']}"
+
+    def understood(answer: str) -> Any:
+        if answer != "row" and answer.rpartition(":")[0] not in names:
+            raise typer.BadParameter(f"write `row`, or COLUMN:K with one of the columns {', '.join(names)}")
+        try:
+            return parse_unit(answer)
+        except SettingError:
+            raise typer.BadParameter("write `row`, or COLUMN:K as in patient_id:3") from None
+
+    question = "Who is protected? `row`, or COLUMN:K (at most K rows of each)"
+    return typer.prompt(question, default=shown, value_proc=understood, err=True)
+
+
+def _ask_fields(fields: list[dict[str, Any]], accept: list[str] | None) -> tuple[list[dict[str, Any]], bool]:
+    """Ask about every field; returns the fields, and whether the person stopped early."""
+    done: list[dict[str, Any]] = []
+    try:
+        for field in fields:
+            done.append(_ask_field(field, accept))
+    except typer.Abort:
+        return done + fields[len(done) :], True
+    return done, False
+
+
+def _is_draft(field: dict[str, Any]) -> bool:
+    return bool(field.get("understudy", {}).get("status") == "draft")
+
+
+def _ask_field(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]:
+    """Ask about one field and return it as answered."""
+    if not _is_draft(field):
+        return field
+    ours = field["understudy"]
+    if accept:
+        answer = "a" if field["name"] in accept else "l"
+    else:
+        facts = {key: value for key, value in field.items() if key != "understudy"}
+        facts |= {key: value for key, value in ours.items() if key not in ("status", "origin")}
+        typer.echo(format_page([facts]).rstrip(), err=True)  # the standard output is for the answer
+        question = "[a]ccept, accept as [p]ublic knowledge, [d]rop, [l]ater"
+        answer = typer.prompt(question, default="l", value_proc=_parse_letter, err=True)
+    if answer == "d":
+        return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
+    if answer not in ("a", "p"):
+        return field
+    gone = ("status", "origin") if answer == "p" else ("status",)
+    return field | {"understudy": {key: value for key, value in ours.items() if key not in gone}}
+
+
+def _parse_letter(answer: str) -> str:
+    if (letter := answer.strip().lower()[:1]) not in ("a", "p", "d", "l"):
+        raise typer.BadParameter("answer a, p, d or l")
+    return letter
 
 
 @app.command()
@@ -158,21 +327,20 @@ def check(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Tell how a table fits the schema, for your eyes only.
+    """Show how a table fits the schema. For the custodian only.
 
-    Unknown, clipped and missing values, and what the binning alone loses. For the custodian's eyes only: the numbers
-    are exact, made from the private rows without noise.
+    Counts unknown, clipped and missing values, and shows what the binning alone loses. The numbers are exact: they are
+    computed from the private rows without noise.
     """
-    from understudy.cli.schema_report import words
     from understudy.schema.check import check as fit_of
     from understudy.schema.custodian import found, marked
     from understudy.source.read import read_table
 
-    loaded = _complete(found(schema))
+    loaded = _load_complete(found(schema))
     fit = fit_of(loaded, read_table(data, loaded))
     if output is not None:
-        write_text(as_page(fit.to_dict(), ".json"), marked(output), private=True)
-    tell(words(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
+        write_text(format_page(fit.to_dict(), ".json"), marked(output), private=True)
+    print_result(format_fit(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
 
 
 @app.command("import")
@@ -183,28 +351,28 @@ def import_(
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the schema (.yaml or .json).")],
     form: Annotated[
         Literal["dictionary", "sdv", "smartnoise"] | None,
-        typer.Option("--format", help="What the file is; by default told from its ending (.json is SDV)."),
+        typer.Option("--format", help="Format of the file; default: by its ending (.json is SDV)."),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K.")] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Build a schema from public documents, without touching rows.
+    """Build a schema from public documents, without reading rows.
 
-    Says what is left for you to add.
+    Lists what is left for you to add.
     """
-    refuse_present(output)
-    imported = _imported(source, form)
+    refuse_existing(output)
+    imported = _import_metadata(source, form)
     content = imported.content
     gaps = list(imported.gaps)
     if unit is not None:
-        content["understudy"]["privacy_unit"] = unit_of(unit)
+        content["understudy"]["privacy_unit"] = parse_unit(unit)
         gaps = [gap for gap in gaps if not gap.startswith("`privacy_unit`")]
-    write_text(as_page(content, output.suffix), output)
+    write_text(format_page(content, output.suffix), output)
     lines = [f"Schema of {len(content['fields'])} columns: {output}"]
     lines += ["Add before use:", *(f"  {gap}" for gap in gaps)] if gaps else []
-    told = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
-    tell("\n".join(lines), told, quiet=quiet, as_json=as_json)
+    result = {"schema": str(output), "columns": len(content["fields"]), "gaps": gaps}
+    print_result("\n".join(lines), result, quiet=quiet, as_json=as_json)
 
 
 @app.command()
@@ -217,21 +385,21 @@ def export(
 ) -> None:
     """Write a schema as metadata of SDV or SmartNoise.
 
-    As JSON or YAML, as far as those can say it.
+    Writes JSON (SDV) or YAML (SmartNoise); what these formats cannot express is left out.
     """
     from understudy.schema.format.exchange import to_sdv, to_smartnoise
 
-    refuse_present(output)
-    loaded = _complete(schema)
+    refuse_existing(output)
+    loaded = _load_complete(schema)
     loaded.require_reviewed()
     sdv = form == "sdv"
     content = to_sdv(loaded) if sdv else to_smartnoise(loaded, schema.stem.split(".")[0])
-    write_text(as_page(content, ".json" if sdv else ".yaml"), output)
-    tell(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
+    write_text(format_page(content, ".json" if sdv else ".yaml"), output)
+    print_result(f"{form} metadata: {output}", {"metadata": str(output), "format": form}, quiet=quiet, as_json=as_json)
 
 
-def _complete(path: Path) -> Schema:
-    """A schema with nothing left to be bought; the domain says what is."""
+def _load_complete(path: Path) -> Schema:
+    """Load a schema that leaves nothing to discovery; refuses others."""
     from understudy.schema import Schema
 
     loaded = Schema.load(path)
@@ -245,8 +413,8 @@ _HEADLESS = (
 )
 
 
-def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
-    """Every column of a table, before there is a schema: a stand-in schema that names them all reads the file.
+def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
+    """Read every column of a table before there is a schema, by means of a provisional schema.
 
     Returns:
         The table, the columns' names, how it is written, and what its owner should know about that.
@@ -260,7 +428,7 @@ def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, 
     if is_office(path):
         dialect, names = Dialect(), [variable.name for variable in office_variables(path)]
     elif path.suffix.lower() in (".parquet", ".pq"):
-        dialect, names = Dialect(), _parquet_names(path)
+        dialect, names = Dialect(), _read_parquet_names(path)
     else:
         dialect, names = sniff(path, header)
     asides = [_HEADLESS] if header is None and not dialect.header else []
@@ -280,8 +448,8 @@ def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, 
     return read_table(path, Schema(columns, dialect=dialect)), names, dialect, asides
 
 
-def _with_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """A draft with the labels of an SPSS or Stata file; their values are the file's dictionary, not what rows hold."""
+def _add_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Add the labels of an SPSS or Stata file to a draft; they come from the file's dictionary, not from rows."""
     from understudy.source.labelled import labelled_field
     from understudy.source.office import is_office, office_variables
 
@@ -292,11 +460,11 @@ def _with_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> 
     said = {
         field["name"]: "values and labels of the file's own dictionary" for field in fields if "categories" in field
     }
-    told = {name: words for name, words in said.items() if known[name].values}
-    return content | {"fields": fields}, notes | told
+    labelled = {name: words for name, words in said.items() if known[name].values}
+    return content | {"fields": fields}, notes | labelled
 
 
-def _parquet_names(path: Path) -> list[str]:
+def _read_parquet_names(path: Path) -> list[str]:
     import pyarrow.parquet as pq
 
     try:
@@ -305,7 +473,7 @@ def _parquet_names(path: Path) -> list[str]:
         raise InputError(f"{path}: cannot be read as Parquet; check the path, or export the file again") from None
 
 
-def _imported(source: Path, form: str | None) -> Any:
+def _import_metadata(source: Path, form: str | None) -> Any:
     from understudy.schema.format.dictionary import read_dictionary
     from understudy.schema.format.exchange import from_sdv, from_smartnoise
 
@@ -330,14 +498,70 @@ def _imported(source: Path, form: str | None) -> Any:
     return from_sdv(parsed) if form == "sdv" else from_smartnoise(parsed)
 
 
-def _annotated(content: dict[str, Any], notes: dict[str, str]) -> str:
-    """YAML with the mark on top and each note beside its column; comments go when the draft is reviewed."""
+def _annotate(content: dict[str, Any], notes: dict[str, str]) -> str:
+    """Format a draft as YAML with a mark on top and a note above each column; the review removes these comments."""
     from understudy.schema.custodian import MARK
 
     lines = [f"# {MARK}", "fields:"]
     for field in content["fields"]:
         lines.append(f"# {notes[field['name']]}")
-        lines.append(as_page([field]).rstrip())
+        lines.append(format_page([field]).rstrip())
     marked_content = {"understudy": content["understudy"] | {"custodian_only": MARK}}
     unsaid = "" if "privacy_unit" in content["understudy"] else _UNSAID
-    return "\n".join(lines) + "\n" + as_page(marked_content) + unsaid
+    return "\n".join(lines) + "\n" + format_page(marked_content) + unsaid
+
+
+# -- The text of `understudy schema check`.
+
+
+_WIDEST = 40
+_DAY = 86400
+
+
+def format_fit(fit: Fit) -> str:
+    """Format the fit as a table of the columns and a list of what to look at, marked custodian-only."""
+    from understudy.schema.custodian import MARK
+
+    lines = [MARK, f"{fit.rows} rows, of which {fit.dropped} are not used (`on_unknown: drop_row`)."]
+    if fit.units is not None:
+        lines.append(f"{fit.units[0]} privacy units; the limit per unit leaves out {fit.units[1]} rows.")
+    width = max([6, *(len(_shorten(column.name)) for column in fit.columns)])
+    lines.append(
+        f"{'column':<{width}}  {'kind':<11} {'codes':>6} {'unknown':>8} {'clipped':>8} {'null':>8} {'missing':>8}"
+    )
+    for column in fit.columns:
+        missing = sum(column.missing.values())
+        numbers = f"{column.codes:>6} {column.unknown:>8} {column.clipped:>8} {column.null:>8} {missing:>8}"
+        lines.append(f"{_shorten(column.name):<{width}}  {column.kind:<11} {numbers}")
+    lines += [line for column in fit.columns for line in _list_losses(column)]
+    lines += [f"Rule {rule}: broken by {count} rows." for rule, count in fit.broken.items()]
+    if fit.drafts:
+        lines.append(f"Not reviewed yet: {', '.join(fit.drafts)}.")
+    return "\n".join(lines)
+
+
+def _shorten(name: str) -> str:
+    """Shorten a name to its cell of the table: a column of a survey may be named by a whole question."""
+    line = " ".join(name.split())
+    return line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"
+
+
+def _list_losses(column: ColumnFit) -> list[str]:
+    """List what the binning alone changes by more than two percent."""
+    return [
+        f"{column.name}: the bins alone move the {loss.statistic} from "
+        f"{_format_value(column.kind, loss, loss.before)} to {_format_value(column.kind, loss, loss.after)}."
+        for loss in column.losses
+        if loss.relative > 0.02
+    ]
+
+
+def _format_value(kind: str, loss: Loss, value: float) -> str:
+    """Format a value: dates as dates, durations with their unit."""
+    if loss.span is not None:
+        import numpy as np
+
+        return str(np.datetime64(round(value if kind == "date" else value / _DAY), "D"))
+    if kind in ("date", "datetime", "duration"):
+        return f"{value:.6g} seconds" if kind == "duration" else f"{value if kind == 'date' else value / _DAY:.6g} days"
+    return f"{value:.6g}"

@@ -1,5 +1,5 @@
-"""Everything that may leave the building: open, sample, answer, bounds."""
+"""Releases: load, sample, answer queries, bound errors. Everything in a release is public."""
 
-from understudy.release.artefact import Release
+from understudy.release.release import Release
 
 __all__ = ["Release"]

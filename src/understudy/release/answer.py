@@ -1,22 +1,31 @@
-"""Answers to counting queries, each with an interval that holds with a stated confidence."""
+"""Counting queries: conditions on columns, the evidence in a release, and answers with confidence intervals."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
+from difflib import get_close_matches
 from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
-from understudy.bounds import Evidence, count_interval
+from understudy.accounting import Receipt
+from understudy.bounds import Evidence, Stage, count_interval
+from understudy.domain import Clique
 from understudy.errors import SettingError
-from understudy.release.conditions import Condition, conditions, parsed
-from understudy.release.evidence import evidence_of
+from understudy.measurement import Measurement
+from understudy.schema import Schema
+from understudy.schema.kinds.coded import Coded
+from understudy.schema.kinds.measured import Measured
+from understudy.yaml_json import is_yaml_or_json
 
 if TYPE_CHECKING:
-    from understudy.release.artefact import Release
+    from understudy.release.release import Release
 
 _LARGEST = 1 << 26
 
@@ -30,12 +39,12 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Answer:
-    """A count, or a share of the rows, by the model, and where the true one lies.
+    """The model's count, or share of the rows, with an interval for the true one.
 
     Attributes:
         value: the model's answer.
-        low: the true one is at least this, with the stated confidence.
-        high: and at most this; None where nothing is known.
+        low: the lower end of the interval.
+        high: the upper end; None where no bound is known.
         bound: how far the model's answer can be from the true one; None where nothing is known.
         source: where the interval comes from, in words.
         confidence: the probability with which it holds, over the mechanism's noise.
@@ -57,10 +66,10 @@ class Answer:
 
 
 def check_confidence(confidence: Any) -> None:
-    """Refuse what is no probability.
+    """Refuse a confidence that does not lie between 0 and 1.
 
     Raises:
-        SettingError: saying what is one.
+        SettingError: with an example.
     """
     if not isinstance(confidence, Real) or not 0 < cast(float, confidence) < 1:
         raise SettingError("confidence must lie between 0 and 1, such as 0.95")
@@ -74,22 +83,22 @@ def answer(
     share: bool = False,
     rows: Any = None,
 ) -> Answer:
-    """The answer to one query; see `Release.answer`."""
+    """Answer one query; see `Release.answer`."""
     check_confidence(confidence)
-    found = conditions(release.schema, parsed(query) if isinstance(query, str) else query)
-    evidence = evidence_of(release)
+    found = read_conditions(release.schema, parse_query(query) if isinstance(query, str) else query)
+    evidence = collect_evidence(release)
     known = evidence.rows
     half = share and known is None  # the number of rows is then uncertain as well
     level = 1 - (1 - confidence) / 2 if half else confidence
     inner, outer = {c.column: c.inner for c in found}, {c.column: c.outer for c in found}
     interval = count_interval(evidence, inner, outer, confidence=level)
-    value, low, high = _count(evidence, found), interval.low, interval.high
+    value, low, high = _count_by_model(evidence, found), interval.low, interval.high
     if share:
-        least, most = (float(known), float(known)) if known is not None else _rows(evidence, level)
+        least, most = (float(known), float(known)) if known is not None else _bound_rows(evidence, level)
         value, low = value / evidence.model.total, low / most
         high = min(1.0, high / least) if least > 0 else 1.0
     finite = math.isfinite(high)
-    on_rows = None if rows is None else _on_rows(release, found, rows, 1.0 if share else evidence.model.total)
+    on_rows = None if rows is None else _count_in_rows(release, found, rows, 1.0 if share else evidence.model.total)
     return Answer(
         value=value,
         low=low,
@@ -103,14 +112,14 @@ def answer(
     )
 
 
-def rows_known(evidence: Evidence, confidence: float = 0.999) -> float | None:
-    """The most rows that the true table can have; None where nothing tells."""
+def bound_row_count(evidence: Evidence, confidence: float = 0.999) -> float | None:
+    """Bound the number of rows of the true table from above; None where no bound is known."""
     high = count_interval(evidence, {}, {}, confidence=confidence).high
     return high if math.isfinite(high) else None
 
 
-def _count(evidence: Evidence, found: list[Condition]) -> float:
-    """The model's expected number of rows; part of a merged code is taken to be spread evenly over what it holds."""
+def _count_by_model(evidence: Evidence, found: list[Condition]) -> float:
+    """Count by the model; rows of a merged code are assumed to be spread evenly over its values."""
     domain = evidence.model.domain
     clique = tuple(condition.column for condition in found)
     if domain.cells(clique) > _LARGEST:
@@ -126,14 +135,325 @@ def _count(evidence: Evidence, found: list[Condition]) -> float:
     return float(table)
 
 
-def _rows(evidence: Evidence, confidence: float) -> tuple[float, float]:
+def _bound_rows(evidence: Evidence, confidence: float) -> tuple[float, float]:
     interval = count_interval(evidence, {}, {}, confidence=confidence)
     return max(interval.low, 1.0), max(interval.high, 1.0)
 
 
-def _on_rows(release: Release, found: list[Condition], rows: Any, total: float) -> float:
+def _count_in_rows(release: Release, found: list[Condition], rows: Any, total: float) -> float:
     codes = release.schema.encode(rows).codes
     inside = np.ones(len(next(iter(codes.values()))))
     for condition in found:
         inside = inside * condition.part[codes[condition.column]]
     return float(inside.mean()) * total
+
+
+# -- Conditions on columns, as people write them, and the codes that they mean.
+
+
+_SHOWN, _COMPARED = 12, 5000
+_WRITTEN = {
+    "integer": "a whole number such as 30",
+    "date": "a date such as 2024-01-31",
+    "datetime": "a moment such as 2024-01-31T08:30:00",
+    "duration": "seconds, or as P1DT2H30M",
+}
+_A_POINT = 1e-12  # of a bin on the real line: touched, but hardly any of it
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """The codes that a condition on one column means.
+
+    Attributes:
+        column: the coded column.
+        part: by code, how much of it lies inside: 1 for all of it; less where the condition cuts through a bin.
+        spans: for numbers and times, the ranges of values inside, both ends included, in units of the column's axis.
+    """
+
+    column: str
+    part: NDArray[np.float64]
+    spans: tuple[tuple[Any, Any], ...] = ()
+
+    @property
+    def inner(self) -> NDArray[np.bool_]:
+        """The codes that lie entirely inside."""
+        whole: NDArray[np.bool_] = self.part >= 1.0
+        return whole
+
+    @property
+    def outer(self) -> NDArray[np.bool_]:
+        """The codes that lie at least partly inside."""
+        touched: NDArray[np.bool_] = self.part > 0.0
+        return touched
+
+
+def parse_query(text: str) -> dict[str, Any]:
+    """Parse a query: conditions on columns, separated by commas, all of which must hold.
+
+    `sex=F` is a value, `city=Bonn|Ulm` a set of values, `age=30..40` a range that includes both ends, `age=..40` one
+    that is open below, and `city=` an empty cell. Inside double quotes every character is part of a name or value.
+
+    Raises:
+        SettingError: when a part is not of this form.
+
+    >>> parse_query('sex=F, age=30..40, city=Bonn|Ulm, dose="2,5 mg"')
+    {'sex': 'F', 'age': ('30', '40'), 'city': ['Bonn', 'Ulm'], 'dose': '2,5 mg'}
+    """
+    if text.count('"') % 2:
+        raise SettingError("query: a double quote is not closed; close it")
+    query: dict[str, Any] = {}
+    for part in filter(str.strip, _split_unquoted(text, ",")):
+        name, *rest = _split_unquoted(part, "=", 1)
+        if not rest or not (name := _unquote(name)):
+            raise SettingError(
+                "a query is a list such as `sex=F, age=30..40`: each part a column, `=` and a condition; put a value "
+                'that has a comma in double quotes, as in dose="2,5 mg"'
+            )
+        if name in query:
+            raise SettingError(f"query: column {name!r} has two conditions; write one, such as 30..40 or Bonn|Ulm")
+        ends, values = _split_unquoted(rest[0], "..", 1), _split_unquoted(rest[0], "|")
+        if len(ends) == 2:
+            query[name] = tuple(_unquote(end) or None for end in ends)
+        else:
+            query[name] = [_unquote(value) for value in values] if len(values) > 1 else _unquote(rest[0]) or None
+    return query
+
+
+def _split_unquoted(text: str, mark: str, times: int = 0) -> list[str]:
+    """Split at marks outside quotes: those that an even number of quotes follows."""
+    return re.split(rf'{re.escape(mark)}(?=(?:[^"]*"[^"]*")*[^"]*$)', text, maxsplit=times)
+
+
+def _unquote(text: str) -> str:
+    text = text.strip()
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] == '"' else text
+
+
+def _quote_name(name: str) -> str:
+    """Quote a column's name where a query needs that."""
+    return name if _split_unquoted(name, "=") == _split_unquoted(name, ",") == [_unquote(name)] else f'"{name}"'
+
+
+def read_conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
+    """Find the codes that each condition means: a value, a list or set of values, or a tuple of two included ends.
+
+    Raises:
+        SettingError: for an unknown column or a condition that its kind does not allow.
+    """
+    if not isinstance(query, Mapping):
+        raise SettingError("query: give columns with their conditions, as in {'sex': 'F', 'age': (30, 40)}")
+    columns = {column.name: column for column in schema.coded}
+    found = []
+    for name, wanted in query.items():
+        if name not in columns:
+            raise SettingError(
+                f"query: there is no column {name!r}; the columns are {', '.join(map(_quote_name, columns))}"
+            )
+        if isinstance(wanted, tuple) and len(wanted) != 2:
+            raise SettingError(f"query: a range of {name!r} has two ends: ({name!r}: (30, 40)); use a list for values")
+        wanted = _normalise(wanted)
+        found.append(Condition(name, _find_part(columns[name], wanted), _find_spans(columns[name], wanted)))
+    return found
+
+
+def _normalise(wanted: Any) -> Any:
+    """Convert the empty values of frames (NaN, NaT, NA) to None, and their datetimes to Python's."""
+    if isinstance(wanted, tuple):
+        return tuple(_to_moment(end) for end in wanted)
+    several = isinstance(wanted, Collection) and not isinstance(wanted, str)
+    cells = [None if _is_empty(value) else _to_moment(value) for value in (wanted if several else [wanted])]
+    return cells if several else cells[0]
+
+
+def _is_empty(value: Any) -> bool:
+    return type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and math.isnan(value))
+
+
+def _to_moment(value: Any) -> Any:
+    return value.astype("datetime64[us]").item() if isinstance(value, np.datetime64) else value
+
+
+def _find_part(column: Coded, wanted: Any) -> NDArray[np.float64]:
+    if isinstance(wanted, tuple):
+        return _find_range_part(column, *wanted)
+    several = isinstance(wanted, Collection) and not isinstance(wanted, str)
+    part = np.zeros(column.size)
+    for value in wanted if several else [wanted]:
+        part = np.minimum(part + _find_value_part(column, value), 1.0)
+    return part
+
+
+def _find_value_part(column: Coded, value: Any) -> NDArray[np.float64]:
+    """Find the part of each code that a single value takes: a whole code, or part of a bin."""
+    part = np.zeros(column.size)
+    if isinstance(value, str) and column.missing.get(value, "") is None:
+        value = None  # a token that the schema declares to mean empty
+    if value is None:
+        if column.null_code is None:
+            raise SettingError(f"query: column {column.name!r} has no empty cells")
+        part[column.null_code] = 1.0
+        return part
+    entries = [entry for entry in column.table() if entry.part == column.name]
+    named = {entry.code for entry in entries if entry.what in ("value", "missing") and _is_same(entry.value, value)}
+    named |= {entry.code for entry in entries if entry.label is not None and entry.label == str(value)}
+    if not named and column.shows_other and column.other_code is not None and str(value) == str(column.other_value()):
+        named = {column.other_code}
+    if named:
+        part[list(named)] = 1.0
+    elif isinstance(column, Measured):
+        return _find_range_part(column, value, value)
+    else:
+        known = [str(entry.value) for entry in entries if entry.what == "value"]
+        raise SettingError(
+            f"query: {value!r} is not a value of column {column.name!r}; {_suggest_values(known, str(value))}"
+        )
+    return part
+
+
+def _suggest_values(known: list[str], wanted: str) -> str:
+    """Suggest similar values, else the first few. They are declared, hence public with the release."""
+    lower = {value.casefold(): value for value in known[:_COMPARED]}
+    near = [lower[match] for match in get_close_matches(wanted.casefold(), lower, n=3)]
+    shown = near if len(known) > _SHOWN else known
+    more = "" if len(shown) == len(known) else f" (all {len(known)} of them are in the codebook and the schema)"
+    return f"{'the nearest' if near and shown is near else 'its values'} are {', '.join(shown or known[:_SHOWN])}{more}"
+
+
+def _find_spans(column: Coded, wanted: Any) -> tuple[tuple[Any, Any], ...]:
+    if not isinstance(column, Measured):
+        return ()
+    several = isinstance(wanted, Collection) and not isinstance(wanted, str | tuple)
+    found = []
+    for one in wanted if several else [wanted]:
+        low, high = one if isinstance(one, tuple) else (one, one)
+        if isinstance(one, tuple) or (one is not None and str(one) not in column.missing and one not in column.reasons):
+            first = column.axis.first if low is None else _to_unit(column, low)
+            found.append((first, column.axis.last if high is None else _to_unit(column, high)))
+    return tuple(found)
+
+
+def _is_same(declared: Any, given: Any) -> bool:
+    return bool(declared == given) or str(declared) == str(given)
+
+
+def _find_range_part(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
+    part = np.zeros(column.size)
+    if column.kind == "ordinal":
+        codes = [
+            0 if low is None else _find_code(column, low),
+            column.ordinary - 1 if high is None else _find_code(column, high),
+        ]
+        _check_order(column, *codes)
+        part[codes[0] : codes[1] + 1] = 1.0
+        return part
+    if not isinstance(column, Measured):
+        raise SettingError(f"query: column {column.name!r} has no order; give a value or a list of values")
+    axis = column.axis
+    first = axis.first if low is None else _to_unit(column, low)
+    last = axis.last if high is None else _to_unit(column, high)
+    if low is not None and high is not None:
+        _check_order(column, first, last)
+    _check_inside(column, first, last)
+    first, last = max(first, axis.first), min(last, axis.last)
+    starts = np.maximum(axis.lower, first)
+    if axis.grain:
+        ends = np.minimum(np.where(axis.spike, axis.upper, axis.upper - 1), last)
+        points = np.where(axis.spike, 1, np.maximum(-((axis.lower - axis.upper) // axis.grain), 1))
+        inside = np.maximum((ends - axis.lower) // axis.grain - -((axis.lower - starts) // axis.grain) + 1, 0)
+        share = np.minimum(inside / points, 1.0)
+    else:
+        width = np.where(axis.spike, 1.0, axis.upper - axis.lower)
+        share = np.clip((np.minimum(axis.upper, last) - starts) / width, 0.0, 1.0)
+        touched = (axis.lower <= last) & (axis.upper >= first)
+        share = np.where(axis.spike, touched, np.maximum(share, touched * _A_POINT))
+    part[: axis.size] = share
+    return part
+
+
+def _check_order(column: Coded, first: Any, last: Any) -> None:
+    """Refuse a range that ends before it begins; it is a mistake."""
+    if first > last:
+        raise SettingError(f"query: the range of {column.name!r} ends before it begins; swap its ends")
+
+
+def _check_inside(column: Measured, first: Any, last: Any) -> None:
+    """Refuse a range outside the declared bounds: values there count as the nearest bound, or as unknown."""
+    if first > column.axis.last or last < column.axis.first:
+        beyond = "unknown" if column.outside == "unknown" else "the nearest of these"
+        low, high = column.from_units(np.array([column.axis.first, column.axis.last])).to_pylist()
+        raise SettingError(f"query: column {column.name!r} goes from {low} to {high}; values beyond count as {beyond}")
+
+
+def _find_code(column: Coded, value: Any) -> int:
+    return int(np.flatnonzero(_find_value_part(column, value))[0])
+
+
+def _to_unit(column: Measured, value: Any) -> Any:
+    try:
+        if isinstance(value, str) and column.kind in ("integer", "number"):
+            value = float(value)
+        if isinstance(value, datetime) and column.kind == "date":
+            value = value.date()  # a frame's dates are moments
+        return column.unit_of(value, "query")
+    except (ValueError, TypeError):
+        written = _WRITTEN.get(column.kind, "a number such as 30.5")
+        raise SettingError(
+            f"query: {value!r} cannot be compared with column {column.name!r}; write {written}, a range as LOW..HIGH "
+            "(in Python a tuple), an open end as nothing (None)"
+        ) from None
+
+
+# -- The evidence in a release, from which bounds are computed.
+
+
+def collect_evidence(release: Release) -> Evidence:
+    """Collect the evidence in a release, from which bounds are computed.
+
+    **Privacy.** Post-processing: it reads what was released.
+    """
+    first = release.rounds[0] if release.rounds else {}
+    weights = zip(first.get("cliques", ()), first.get("weights", ()), strict=True)
+    cliques: list[tuple[Clique, float]] = [(tuple(clique), float(weight)) for clique, weight in weights]
+    return Evidence(
+        model=release.model,
+        declared=release.schema.domain,
+        merged=release.recoding.maps,
+        stages=_stages_from_rounds(release.measurements, release.rounds)
+        or _stages_from_receipt(release.measurements, release.receipt),
+        cliques=cliques,
+        rows=release.schema.rows_used,
+    )
+
+
+def workload_cliques(evidence: Evidence, workload: str | None, own: str | None) -> list[Clique]:
+    """The cliques of a workload, by default the mechanism's own; those of a workload file are read from the rounds."""
+    if workload is None and own is not None and is_yaml_or_json(own):
+        measured = [measurement.clique for stage in evidence.stages for measurement in stage.measurements]
+        names = [clique for clique, _ in evidence.cliques] or measured
+        return [r for r in names if not any(set(r) < set(other) for other in names)]
+    from understudy.workload import Workload
+
+    return list(Workload.parse(workload or own or "all-2way", evidence.model.domain))
+
+
+def _stages_from_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]]) -> list[Stage]:
+    """The stages that the mechanism recorded; none when the rounds do not cover every measurement."""
+    if sum(int(entry.get("measured", 0)) for entry in rounds) != len(measurements) or not rounds:
+        return []
+    stages, start = [], 0
+    for entry in rounds:
+        end = start + int(entry["measured"])
+        stages.append(Stage(measurements[start:end], float(entry["share"]), entry if "chosen" in entry else None))
+        start = end
+    return stages if sum(stage.share for stage in stages) <= 1 + 1e-9 else []
+
+
+def _stages_from_receipt(measurements: Sequence[Measurement], receipt: Receipt) -> list[Stage]:
+    """One stage for every measurement, with its share of the budget according to the receipt."""
+    capacity = receipt.budget.capacity
+    paid: dict[Clique, list[float]] = {}
+    for charge in receipt.charges:
+        if charge.what == "measure":
+            paid.setdefault(charge.about[0], []).append(min(1.0, float(receipt.budget.cost([charge]) / capacity)))
+    return [Stage([m], paid[m.clique].pop(0)) for m in measurements if paid.get(m.clique)]

@@ -1,11 +1,11 @@
-"""The release file: a zip of one JSON page and plain arrays. No pickle, and nothing runs by opening it.
+"""The release file: a zip of a JSON manifest and plain arrays. No pickle; opening a file runs no code from it.
 
-The same content always gives the same bytes: fixed member order, fixed dates, no wall-clock time. Every member's
-SHA-256 is in the manifest, the manifest's own beside it, and the whole file's in the zip comment at its end, so every
-flipped bit and every careless edit is noticed. (Someone who rewrites the digests too is not stopped: a digest is not a
+The same content always gives the same bytes: fixed member order, fixed dates, no wall-clock time. The manifest holds
+the SHA-256 of every member, a second member that of the manifest, and the zip comment that of the whole file, so that
+every flipped bit and careless edit is detected. (Whoever rewrites the digests too is not stopped: a digest is not a
 signature.)
 
-What a file holds is bounded by its own size, so that opening one from a stranger takes no more memory than it seems to.
+The unpacked size is limited in proportion to the file's size, so that a stranger's file cannot exhaust the memory.
 """
 
 from __future__ import annotations
@@ -17,37 +17,45 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf
 
+from understudy.bounds import Evidence
+from understudy.domain import Clique, Domain
 from understudy.errors import OutputError, ReleaseError
 from understudy.files import describe_os_error, write_atomically
+from understudy.measurement import Measurement, Query, Scaling, SparseQuery
+from understudy.model.graphical import GraphicalModel
+from understudy.model.protocol import Model
+from understudy.model.registry import MODELS
 from understudy.yaml_json import count_json, read_json
 
 FORMAT = 1
-"""The format this version writes. A reader keeps reading every older one."""
+"""The format that this version writes. Older formats stay readable."""
 
 OLDEST = 1
-"""The oldest format this version reads."""
+"""The oldest format that this version reads."""
 
 _MANIFEST, _DIGEST = "release.json", "release.sha256"
 _DIGEST_BYTES = 64
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _PAGE_BYTES, _ARRAY_BYTES, _TIMES = 1 << 24, 1 << 28, 100
 _VALUES = 1_000_000
+_FEW_BYTES = 1 << 23
 
 
 def write_archive(
     path: Path, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, overwrite: bool = False
 ) -> None:
-    """Write a release file in one piece: it is complete or it is not there.
+    """Write a release file atomically: it is complete, or it does not exist.
 
     Raises:
-        OutputError: when the file cannot be written, or is there already and may not be overwritten.
+        OutputError: when the file cannot be write_atomically, or is there already and may not be overwritten.
     """
     members = {f"{name}.npy": _array_bytes(array) for name, array in arrays.items()}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
@@ -58,13 +66,13 @@ def write_archive(
             raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
         _write(path, members)
     except OSError as error:
-        raise OutputError(f"{path} could not be written ({describe_os_error(error)})") from None
+        raise OutputError(f"{path} could not be write_atomically ({describe_os_error(error)})") from None
     except ValueError:  # "." and the like
-        raise OutputError(f"{path} could not be written (no file)") from None
+        raise OutputError(f"{path} could not be write_atomically (no file)") from None
 
 
 def _write(path: Path, members: Mapping[str, bytes]) -> None:
-    """Write members and the seal; not compressed where so little would be left that the reader takes it for a trap."""
+    """Write members and the file's digest; uncompressed where the reader would refuse so high a compression."""
     with write_atomically(path) as file:
         for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED):
             file.seek(0)
@@ -79,20 +87,29 @@ def _write(path: Path, members: Mapping[str, bytes]) -> None:
         file.write(_file_digest(file))
 
 
+def _fits_memory(size: int) -> bool:
+    """Whether so many bytes of memory are free; small sizes are not checked, because the check is slow to start."""
+    if size <= _FEW_BYTES:
+        return True
+    import psutil
+
+    return size <= int(psutil.virtual_memory().available)
+
+
 def _fits(page_bytes: int, all_bytes: int, size: int) -> bool:
-    """Whether a file of this size may hold so much; a file that compresses nothing always may."""
+    """Whether a file of this size may unpack to so much; an uncompressed file always may."""
     return page_bytes <= _PAGE_BYTES + _TIMES * size and all_bytes <= _ARRAY_BYTES + _TIMES * size
 
 
 def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """The manifest and the arrays of a release file.
+    """Read the manifest and the arrays of a release file.
 
     Raises:
         ReleaseError: when it is missing, no release, damaged, altered, or of a newer format.
     """
     try:
         with path.open("rb") as file:
-            manifest, members = _opened(file, path)
+            manifest, members = _read_members(file, path)
     except FileNotFoundError:
         raise ReleaseError(f"{path}: there is no such file") from None
     except IsADirectoryError:
@@ -114,11 +131,11 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     for name, digest in digests.items():
         if hashlib.sha256(members[name]).hexdigest() != digest:
             raise ReleaseError(f"{path}: part {name} was damaged or altered; ask for a fresh copy")
-    return manifest, {name.removesuffix(".npy"): _array(members[name], path) for name in digests}
+    return manifest, {name.removesuffix(".npy"): _read_array(members[name], path) for name in digests}
 
 
 def _file_digest(file: BinaryIO) -> bytes:
-    """The SHA-256, in hexadecimal, of all but the last 64 bytes; leaves the file there."""
+    """Compute the SHA-256, in hexadecimal, of all but the last 64 bytes; leaves the file positioned there."""
     left = file.seek(0, os.SEEK_END) - _DIGEST_BYTES
     file.seek(0)
     digest = hashlib.sha256()
@@ -128,10 +145,8 @@ def _file_digest(file: BinaryIO) -> bytes:
     return digest.hexdigest().encode()
 
 
-def _opened(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """The page and the other members; a file that a few bytes make enormous is refused before it is unpacked."""
-    import psutil
-
+def _read_members(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Read the manifest and the other members; a zip bomb is refused before it is unpacked."""
     size = file.seek(0, os.SEEK_END)
     with zipfile.ZipFile(file) as archive:
         infos = {info.filename: info for info in archive.infolist()}
@@ -142,10 +157,10 @@ def _opened(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes
         unpacked = sum(info.file_size for info in infos.values())
         if not _fits(infos[_MANIFEST].file_size, unpacked, size):
             raise ReleaseError(f"{path} would unpack to far more than its size, as no release does; do not trust it")
-        if 2 * unpacked > psutil.virtual_memory().available:
+        if not _fits_memory(2 * unpacked):
             raise ReleaseError(f"{path} unpacks to more than half of the free memory; open it on a larger machine")
         page = archive.read(infos.pop(_MANIFEST))
-        manifest = _manifest(page, size, path)
+        manifest = _read_manifest(page, size, path)
         if _file_digest(file) != file.read():
             raise ReleaseError(f"{path} was damaged or altered; ask for a fresh copy")
         members = {name: archive.read(info) for name, info in infos.items()}
@@ -156,8 +171,8 @@ def _opened(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str, bytes
     return manifest, members
 
 
-def _manifest(page: bytes, size: int, path: Path) -> dict[str, Any]:
-    """The page's content. Its format is looked at first: a newer one may seal its file in another way."""
+def _read_manifest(page: bytes, size: int, path: Path) -> dict[str, Any]:
+    """Parse the manifest. Its format number is checked first: newer formats may store digests differently."""
     try:
         manifest = read_json(page, most=_VALUES + size)
         number = manifest["format"]
@@ -180,8 +195,8 @@ def _array_bytes(array: NDArray[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def _array(data: bytes, path: Path) -> NDArray[Any]:
-    """An array of plain numbers; the header must claim as many as there are, or a few bytes could take all memory."""
+def _read_array(data: bytes, path: Path) -> NDArray[Any]:
+    """Read an array of plain numbers; the header must state the true size, or a few bytes could claim all memory."""
     file = io.BytesIO(data)
     try:
         version = np.lib.format.read_magic(file)
@@ -206,3 +221,318 @@ def _array(data: bytes, path: Path) -> NDArray[Any]:
     ):
         raise ReleaseError(f"{path}: an array cannot be read; ask for a fresh copy") from None
     return array
+
+
+# -- Plain data with arrays inside, as JSON and named arrays.
+
+
+_REFERENCE = "@array"
+
+
+def pack(value: Any, arrays: MutableMapping[str, NDArray[Any]], name: str) -> Any:
+    """Move every array inside a value to `arrays`, under a name that starts with `name`.
+
+    >>> arrays = {}
+    >>> pack({"a": [np.arange(2), 3]}, arrays, "x"), list(arrays)
+    ({'a': [{'@array': 'x/a/0'}, 3]}, ['x/a/0'])
+    """
+    if isinstance(value, np.ndarray):
+        arrays[name] = value
+        return {_REFERENCE: name}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): pack(item, arrays, f"{name}/{key}") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [pack(item, arrays, f"{name}/{i}") for i, item in enumerate(value)]
+    return value
+
+
+def unpack(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
+    """Restore the value that `pack` was given; tuples become lists.
+
+    Raises:
+        ReleaseError: when an array is missing.
+    """
+    if isinstance(value, dict):
+        if set(value) == {_REFERENCE}:
+            if value[_REFERENCE] not in arrays:
+                raise ReleaseError("an array that the release mentions is missing; ask for a fresh copy")
+            return arrays[value[_REFERENCE]]
+        return {key: unpack(item, arrays) for key, item in value.items()}
+    if isinstance(value, list):
+        return [unpack(item, arrays) for item in value]
+    return value
+
+
+def measurement_to_dict(measurement: Measurement) -> dict[str, Any]:
+    """Convert a measurement to plain data with arrays."""
+    return {
+        "clique": list(measurement.clique),
+        "values": measurement.values,
+        "sigma": measurement.sigma,
+        "noise": measurement.noise,
+        "query": None if measurement.query is None else _query_to_dict(measurement.query),
+    }
+
+
+def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
+    """Restore the measurement that `measurement_to_dict` wrote."""
+    query = None if data["query"] is None else _query_from_dict(data["query"])
+    return Measurement(tuple(data["clique"]), data["values"], data["sigma"], query, data["noise"])
+
+
+def _query_to_dict(query: Query) -> dict[str, Any]:
+    if isinstance(query, Scaling):
+        return {"factors": query.factors}
+    entries = query if isinstance(query, SparseQuery) else SparseQuery.of(query)
+    return {"shape": list(entries.shape), "rows": entries.rows, "columns": entries.columns, "values": entries.values}
+
+
+def _query_from_dict(data: Mapping[str, Any]) -> Query:
+    if data.get("factors") is not None:
+        return Scaling(_check_numbers(data["factors"]))
+    rows, columns, values = data["rows"], data["columns"], _check_numbers(data["values"])
+    shape = tuple(data["shape"])
+    for places, most in zip((rows, columns), shape, strict=True):
+        if places.shape != values.shape or places.dtype.kind not in "iu" or not ((places >= 0) & (places < most)).all():
+            raise ValueError("entries outside of the query")
+    return SparseQuery(rows, columns, values, shape)
+
+
+def _check_numbers(array: NDArray[Any]) -> NDArray[Any]:
+    if array.ndim != 1 or array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        raise ValueError("a query of other things than numbers")
+    return array
+
+
+# -- What the manifest of a release file must look like, checked before anything is made of it.
+#
+# A digest is not a signature: whoever forges a release writes the digests anew. So every part is checked here, once,
+# for its type and against the parts that it refers to; the rest of the package can rely on a loaded release as on one
+# that it made.
+
+
+Array = InstanceOf[np.ndarray[Any, Any]]
+_Whole = Annotated[int, Field(ge=0)]
+_Positive = Annotated[float, Field(gt=0)]
+_Names = list[str]
+_Fraction = Annotated[str, Field(max_length=20_000)]
+_MOST_ROWS = 1e30
+_STRICT = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
+
+
+class _Part(BaseModel):
+    model_config = _STRICT
+
+
+class _Budget(_Part):
+    proof: Literal["zcdp", "pure", "pld"]
+    rho: _Fraction
+    epsilon: _Fraction | None
+    delta: _Fraction | None
+    purchase_delta: _Fraction
+
+
+class _Neighbours(_Part):
+    unit: str | None
+    max_rows: Annotated[int, Field(ge=1)]
+    replace_one: bool
+
+
+class _Charge(_Part):
+    what: Literal["measure", "select", "dependence", "type", "bounds", "bins", "values", "quality"]
+    about: list[_Names]
+    noise: Literal["gaussian", "laplace", "exponential"]
+    sensitivity: float
+    scale: float
+    rho: _Fraction
+    epsilon: _Fraction | None
+    delta: _Fraction
+    threshold: int | None = None
+    candidates: Annotated[list[int | str], Field(min_length=2, max_length=2)] | None = None
+
+
+class _Receipt(_Part):
+    guarantee: str
+    budget: _Budget
+    neighbours: _Neighbours
+    facts: dict[str, str]
+    noise: str
+    insecure: bool
+    rehearsal: bool = False
+    charges: list[_Charge]
+
+
+class _Query(_Part):
+    factors: Array | None = None
+    shape: Annotated[list[_Whole], Field(min_length=2, max_length=2)] | None = None
+    rows: Array | None = None
+    columns: Array | None = None
+    values: Array | None = None
+
+
+class _Measurement(_Part):
+    clique: _Names
+    values: Array
+    sigma: Annotated[float, Field(ge=1e-12, le=1e18)]
+    noise: Literal["gaussian", "laplace"]
+    query: _Query | None
+
+
+class _Model(_Part):
+    kind: str
+    arrays: dict[str, Array]
+
+
+class _Round(_Part):
+    """The keys of a round that bounds read; a mechanism may add others."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
+
+    measured: _Whole = 0
+    share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    chosen: _Names | None = None
+    cliques: list[_Names] = []
+    weights: Array | None = None
+    epsilon: _Positive | None = None
+    sensitivity: _Positive | None = None
+    candidates: Array | None = None
+    offsets: Array | None = None
+    last: Array | None = None
+    kind: str | None = None
+    model: dict[str, Array] | None = None
+
+
+class _Quality(_Part):
+    value: float
+    scale: Annotated[float, Field(ge=0)]
+    noise: Literal["gaussian", "laplace"]
+    workload: str
+    tables: _Whole
+    of: _Whole
+    share: Annotated[float, Field(ge=0, le=1)]
+
+
+class _Generator(_Part):
+    name: Literal["pgm", "tree", "gum", "product"]
+    limit_mib: _Positive | None = None
+
+
+class _Page(_Part):
+    format: int
+    members: dict[str, str]
+    schema_: dict[str, Any] = Field(alias="schema")
+    mechanism: str
+    settings: dict[str, Any]
+    receipt: _Receipt
+    recoding: dict[str, list[int]]
+    rounds: list[_Round]
+    default_rows: _Whole
+    quality: _Quality | None = None
+    generator: _Generator | None = None
+    measurements: list[_Measurement]
+    model: _Model
+
+
+def check_page(page: Mapping[str, Any]) -> None:
+    """Refuse a manifest whose parts do not have the types of a release; arrays are already in place.
+
+    Raises:
+        ValueError: for anything missing, unknown or of another type.
+    """
+    checked = _Page.model_validate(dict(page))
+    for charge in checked.receipt.charges:
+        if charge.what not in ("select", "dependence", "quality") and not (charge.about and charge.about[0]):
+            raise ValueError("a charge for no column")
+    if not isinstance(page["settings"].get("workload", ""), str | None):
+        raise ValueError("a workload that has no name")
+    _check_settings(page["settings"])
+
+
+def check_parts(
+    measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]], model: Model, evidence: Evidence
+) -> None:
+    """Refuse measurements, rounds and a model that do not fit the columns or each other.
+
+    Raises:
+        ValueError: saying which.
+        UnderstudyError: for unknown columns.
+    """
+    declared, merged = evidence.declared, model.domain
+    for measurement in measurements:
+        _check_measurement(measurement, declared, merged)
+    if not 0 < model.total < _MOST_ROWS:
+        raise ValueError("a model of no rows, or of more than there can be")
+    if isinstance(model, GraphicalModel):
+        _check_size(model)
+    _check_rounds(measurements, rounds, merged)
+
+
+def _check_measurement(measurement: Measurement, declared: Domain, merged: Domain) -> None:
+    sizes = {domain.cells(domain.check(measurement.clique)) for domain in (declared, merged)}
+    if measurement.query is None:
+        answers = sizes
+    else:
+        rows, columns = measurement.query.shape
+        if columns not in sizes:
+            raise ValueError("a query on other cells")
+        answers = {rows}
+    if len(measurement.values) not in answers:
+        raise ValueError("a measurement of another length")
+
+
+def _check_size(model: GraphicalModel) -> None:
+    """Refuse a model whose junction tree does not fit in memory: small tables that overlap can have a huge one."""
+    if not _fits_memory(4 * 8 * model.tree.cells):
+        raise ValueError("a model that does not fit in memory")
+
+
+def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[str, Any]], merged: Domain) -> None:
+    """Check the rounds that bounds use: they refer to candidate cliques by their positions in the first round."""
+    first = rounds[0] if rounds else {}
+    cliques: list[Clique] = [merged.check(clique) for clique in first.get("cliques", ())]
+    weights = np.asarray(first.get("weights", ()))
+    if weights.shape != (len(cliques),) or weights.dtype.kind not in "iuf" or not (weights >= 0).all():
+        raise ValueError("cliques without weights")
+    if not np.isfinite(weights).all() or len(set(cliques)) != len(cliques):
+        raise ValueError("cliques without weights")
+    places = {merged.canonical(clique): place for place, clique in enumerate(cliques)}
+    start = 0
+    for entry in rounds:
+        start, before = start + int(entry.get("measured", 0)), start
+        if "model" not in entry:
+            continue
+        if entry.get("kind") not in MODELS or before >= len(measurements) or start == before:
+            raise ValueError("a round without a measurement")
+        candidates = _read_places(entry["candidates"], len(cliques))
+        offsets = np.asarray(entry["offsets"])
+        chosen = places.get(merged.canonical(merged.check(measurements[before].clique)))
+        if offsets.shape != (len(candidates),) or offsets.dtype.kind not in "iuf" or not np.isfinite(offsets).all():
+            raise ValueError("candidates without offsets")
+        if chosen not in candidates or not _read_places(entry["last"], len(cliques)) <= candidates:
+            raise ValueError("a choice of none of the candidates")
+        if len(candidates) != np.asarray(entry["candidates"]).size or "chosen" not in entry:
+            raise ValueError("a candidate twice")
+        paid = [entry.get(key) or 0.0 for key in ("epsilon", "sensitivity", "share")]
+        if min(paid) <= 0 or weights[chosen] <= 0:
+            raise ValueError("a choice without its price")
+
+
+def _read_places(array: NDArray[Any], count: int) -> set[int]:
+    array = np.asarray(array)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or not ((array >= 0) & (array < count)).all():
+        raise ValueError("places that are none")
+    return set(array.tolist())
+
+
+def _check_settings(value: Any) -> None:
+    """Settings are plain data without arrays, and their numbers are finite."""
+    if isinstance(value, dict):
+        for item in value.values():
+            _check_settings(item)
+    elif isinstance(value, list):
+        for item in value:
+            _check_settings(item)
+    elif isinstance(value, np.ndarray) or (isinstance(value, float) and not np.isfinite(value)):
+        raise ValueError("settings that are no plain values")

@@ -1,8 +1,8 @@
-"""Rows that break an order: their values change places with those of other rows before anything is drawn again.
+"""Repair of rows that break an order: values are exchanged between rows before any are drawn again.
 
-Drawn again until they are in order, values inside a bin come out early in the first column and late in the second: two
-dates of one month are ten days apart then, however short the stays. So values stay as they were drawn, and the order
-decides only which row has which.
+Redrawing until the order holds would bias values inside a bin: early in the first column, late in the second, so that
+two dates of one month would be ten days apart on average even if all true stays are short. Exchanging keeps the drawn
+values and changes only which row has which.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _FEW = 2**16  # codes in the model: more are numbered again, by those that occur
 _ROUNDS = 20  # with twice as many others every second time: in the last ones all rows of a code take part
 
 
-def exchanged(
+def exchange_values(
     schema: Schema, merged: Mapping[str, NDArray[Any]], codes: Codes, table: Any, rng: np.random.Generator
 ) -> tuple[Codes, Any]:
-    """The same values in other rows, so that few rows break an order.
+    """Exchange values between rows, so that few rows break an order.
 
-    A value goes to a row of the same code in the model, where it was as likely to be drawn: tables of the model stay as
-    they are. Columns that other rules speak of are left alone.
+    A value goes to a row of the same code in the model, where it was equally likely: the model's marginals do not
+    change. Columns of other rules are not changed.
 
     **Guarantees.** Every column has the values it had. **Privacy.** Post-processing.
 
@@ -50,9 +50,9 @@ def exchanged(
             for names in pairwise(rule.order):
                 left, right = (_Side.of(schema, name, merged, codes, table) for name in names)
                 movable = [side for side in (left, right) if side.name not in bound]
-                _settle(left, right, movable, rng, strict=rule.strict)
+                _exchange_pair(left, right, movable, rng, strict=rule.strict)
                 for side in movable:
-                    codes, table = side.moved(schema, codes, table)
+                    codes, table = side.move(schema, codes, table)
     return codes, table
 
 
@@ -99,14 +99,14 @@ class _Side:
         rows = rows[np.argsort(values[rows])]
         return rows[np.argsort(self.group[rows], kind="stable")]
 
-    def moved(self, schema: Schema, codes: Codes, table: Any) -> tuple[Codes, Any]:
+    def move(self, schema: Schema, codes: Codes, table: Any) -> tuple[Codes, Any]:
         """The rows with this column's cells in their new places."""
         cells = table[self.name].take(self.source)
         table = table.set_column(table.column_names.index(self.name), self.name, cells)
         return codes | {part: np.asarray(codes[part])[self.source] for part in schema.column(self.name).parts}, table
 
 
-def _settle(left: _Side, right: _Side, movable: list[_Side], rng: np.random.Generator, *, strict: bool) -> None:
+def _exchange_pair(left: _Side, right: _Side, movable: list[_Side], rng: np.random.Generator, *, strict: bool) -> None:
     """Rearrange one column, then the other, with ever more rows that break nothing taking part."""
     low, high = np.where(left.known, left.values, -np.inf), np.where(right.known, right.values, np.inf)
     left.values, right.values = low, high

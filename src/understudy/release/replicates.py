@@ -16,35 +16,34 @@ from understudy.measurement import Measurement
 from understudy.model.dependencies import learn_dependencies
 from understudy.model.generate import generate
 from understudy.model.graphical import GraphicalModel
-from understudy.release.rare import undo_merging
-from understudy.release.rows import Maker, check_size
-from understudy.release.spark import framed
+from understudy.release.frames import convert_rows
+from understudy.release.rows import RowMaker, check_size, undo_merging
 from understudy.tabulate import SparseCounts, marginals
 
 if TYPE_CHECKING:
-    from understudy.release.artefact import Release
+    from understudy.release.release import Release
 
 
-def replicates(release: Release, count: int, *, rows: int | None, seed: int | None) -> Iterator[Any]:
-    """Synthetic tables made the way the release was, from its own model; see `Release.replicates`."""
+def make_replicates(release: Release, count: int, *, rows: int | None, seed: int | None) -> Iterator[Any]:
+    """Make synthetic tables as the release was made, from its own model; see `Release.replicates`."""
     count = as_whole("count", count, least=2)
     size = release.default_rows if rows is None else as_whole("rows", rows)
     seed = None if seed is None else as_whole("seed", seed)
     if release.generator is None:
-        raise SettingError(f"{release.mechanism} makes its model in a way of its own; there are no replicates of it")
+        raise SettingError(f"{release.mechanism} makes its model by its own method; there are no replicates of it")
     finish = partial(generate, release.generator)
     schema = release.schema
     for generator in np.random.default_rng(seed).spawn(count):
-        merged = _drawn(release, generator)
+        merged = _draw_rows(release, generator)
         whole = undo_merging(merged, release.recoding, schema, release.measurements, generator, "spread")
-        measured = [_again(release, m, merged, whole, generator) for m in release.measurements]
+        measured = [_measure_again(release, m, merged, whole, generator) for m in release.measurements]
         fit = finish(schema.domain, measured, recoding=release.recoding, total=schema.rows_used)
         fit = learn_dependencies(finish, fit, schema, total=schema.rows_used)
-        yield framed(Maker(replace(release, model=fit.model)).rows(size, generator), release.frame)
+        yield convert_rows(RowMaker(replace(release, model=fit.model)).rows(size, generator), release.frame)
 
 
-def _drawn(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
-    """As many rows as the model stands for, each drawn by itself."""
+def _draw_rows(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
+    """Draw as many independent rows as the model's total."""
     rows = max(1, round(release.model.total))
     check_size(rows, len(release.schema.columns))
     if isinstance(release.model, GraphicalModel):
@@ -52,14 +51,14 @@ def _drawn(release: Release, rng: np.random.Generator) -> dict[str, NDArray[Any]
     return release.model.sample(rows, rng)
 
 
-def _again(
+def _measure_again(
     release: Release,
     measurement: Measurement,
     merged: dict[str, NDArray[Any]],
     whole: dict[str, NDArray[Any]],
     rng: np.random.Generator,
 ) -> Measurement:
-    """The same clique of the drawn rows, measured with as much noise: made from a model, so it protects nobody."""
+    """Measure the same clique of the drawn rows with as much noise; rows of a model need no protection."""
     declared = release.schema.domain
     before = len(measurement.values) == declared.cells(measurement.clique)
     codes, domain = (whole, declared) if before else (merged, release.model.domain)

@@ -1,30 +1,36 @@
-"""Rows from a release: drawn from the model, given what was asked for, and held to the schema's rules."""
+"""Rows from a release: drawn from the model under conditions, and made to obey the schema's rules."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.arguments import as_mapping
 from understudy.errors import InputError, SettingError
+from understudy.measurement import Measurement, combine
+from understudy.model.consistency import norm_sub
 from understudy.model.dependencies import find_determined, unstated_dependencies
-from understudy.release.conditions import Condition, conditions, parsed
-from understudy.release.exchange import exchanged
-from understudy.release.narrow import narrowed
-from understudy.release.rare import members_of
+from understudy.release.answer import Condition, parse_query, read_conditions
+from understudy.release.exchange import exchange_values
+from understudy.schema import Recoding, Schema
+from understudy.schema.kinds.axis import Axis
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.kinds.column import Identifier
+from understudy.schema.kinds.measured import Measured
+from understudy.schema.kinds.table import Entry
 from understudy.schema.rules.honour import Cells, breaking
 from understudy.schema.rules.rule import Dependency
 
 if TYPE_CHECKING:
-    from understudy.release.artefact import Release
+    from understudy.release.release import Release
 
 CHUNK_ROWS = 1 << 20
-"""How many rows are made at a time where rows are streamed; part of what a seed means."""
+"""How many rows are made at a time when streaming; changing it changes the rows of a seed."""
 _TRIES = 40  # of drawing values inside bins and merged codes for rows that break a rule
 _ROUNDS = 100  # of drawing other rows instead of those that are left
 
@@ -32,7 +38,7 @@ Codes = dict[str, NDArray[Any]]
 
 
 def check_size(rows: int, columns: int) -> None:
-    """Refuse what cannot fit: under a tiny budget the noisy number of rows may be millions of millions.
+    """Refuse a number of rows that cannot fit in memory: under a tiny budget the noisy total may be enormous.
 
     Raises:
         SettingError: when so many rows do not fit in memory.
@@ -40,18 +46,18 @@ def check_size(rows: int, columns: int) -> None:
     import psutil
 
     if rows * columns * 8 > max(psutil.virtual_memory().available, 1 << 28):
-        raise SettingError(f"{rows} rows do not fit in memory; say how many are wanted (rows=, on the command line -n)")
+        raise SettingError(f"{rows} rows do not fit in memory; give a smaller number (rows=, on the command line -n)")
 
 
-class Maker:
-    """Makes rows of a release, again and again with the same settings.
+class RowMaker:
+    """Makes rows of a release, repeatedly, with the same settings.
 
     A row is drawn from the model; merged codes become values, values are drawn inside bins. Values that then break an
-    order change places with those of other rows. What still breaks a rule or misses the condition is drawn again from
-    the same codes, and what cannot be mended is replaced by other rows.
+    order change places with those of other rows. Rows that still break a rule or miss the condition are drawn again
+    from the same codes, and those that cannot be repaired are replaced by other rows.
 
     **Guarantees.** No row breaks a rule of the schema; every row satisfies the condition. Rows have the model's
-    distribution given both: the condition is applied to the model by Bayes' rule, not by drawing and throwing away.
+    distribution given both: the condition is applied to the model by Bayes' rule, not by rejection.
     **Privacy.** Post-processing.
 
     Args:
@@ -73,24 +79,24 @@ class Maker:
         layout: Mapping[str, str] | None = None,
     ) -> None:
         schema = release.schema
-        asked = conditions(schema, parsed(where) if isinstance(where, str) else where or {})
-        members = members_of(release.recoding, schema, release.measurements, rare)
+        asked = read_conditions(schema, parse_query(where) if isinstance(where, str) else where or {})
+        members = find_members(release.recoding, schema, release.measurements, rare)
         weights = {c.column: members[c.column].weights(c.part) if c.column in members else c.part for c in asked}
-        self._schema, self._layout, self._asked = schema, layout or {}, asked
-        self._model = release.model if not asked else _given(release, asked, weights)
+        self._schema, self._layout, self._conditions = schema, layout or {}, asked
+        self._model = release.model if not asked else _condition_model(release, asked, weights)
         parts = {c.column: c.part for c in asked}
-        self._members = {name: m.given(parts[name]) if name in parts else m for name, m in members.items()}
-        self._narrow = narrowed(schema, asked)
-        self._stated = [_Stated(release, rule) for rule in schema.rules if isinstance(rule, Dependency)]
-        self._determined = [_Determined(release, rule, members) for rule in unstated_dependencies(schema)]
+        self._members = {name: m.condition(parts[name]) if name in parts else m for name, m in members.items()}
+        self._decoder = narrow_bins(schema, asked)
+        self._stated = [_StatedDependency(release, rule) for rule in schema.rules if isinstance(rule, Dependency)]
+        self._determined = [_LearnedDependency(release, rule, members) for rule in unstated_dependencies(schema)]
         self._total = release.model.total
 
     def expected(self, rows: int) -> int:
-        """How many of so many unconditional rows would satisfy the condition; at least 1 of any."""
-        return max(min(rows, 1), round(rows * self._model.total / self._total)) if self._asked else rows
+        """The expected number of rows, of so many unconditional ones, that satisfy the condition; at least 1."""
+        return max(min(rows, 1), round(rows * self._model.total / self._total)) if self._conditions else rows
 
     def rows(self, count: int, rng: np.random.Generator, *, first: int = 1, last: int | None = None) -> Any:
-        """An arrow table of so many rows; keys run from `first`, and are written as if the last were `last`."""
+        """Make an arrow table of so many rows; keys run from `first`, and are formatted for keys up to `last`."""
         import pyarrow as pa
 
         merged = self._model.sample(count, rng)
@@ -113,11 +119,11 @@ class Maker:
             made, bad = made + other.num_rows, bad[len(good) :]
         if len(bad):
             raise SettingError(
-                "hardly any row obeys the schema's rules and the conditions together; ask for less, correct the "
-                "rules, or use finer bins for the columns that they name"
+                "hardly any row obeys the schema's rules and the conditions together; use weaker conditions, correct "
+                "the rules, or use finer bins for the columns that they name"
             )
         whole = table if len(pieces) == 1 else pa.concat_tables(pieces).take(pa.array(place))
-        return self._numbered(whole, first, first + count - 1 if last is None else last)
+        return self._number_keys(whole, first, first + count - 1 if last is None else last)
 
     def chunks(self, count: int, seed: int | None) -> Iterator[Any]:
         """The rows in arrow tables of at most `CHUNK_ROWS`; up to that many are the rows of `rows` with that seed.
@@ -136,28 +142,28 @@ class Maker:
             yield self.rows(size, np.random.default_rng(child), first=start + 1, last=count)
 
     def _attempt(self, merged: Codes, rng: np.random.Generator) -> tuple[Any, NDArray[np.int64]]:
-        """Rows of merged codes, and the places of those that break a rule or miss the condition."""
+        """Make rows of merged codes; returns them and the positions of those that must be drawn again."""
         codes = {
-            column: self._members[column].drawn(array, rng) if column in self._members else array
+            column: self._members[column].draw(array, rng) if column in self._members else array
             for column, array in merged.items()
         }
         for stated in self._stated:
-            codes = stated.applied(codes, merged)
+            codes = stated.apply(codes, merged)
         for rule in self._determined:
-            codes = rule.applied(codes, merged, rng)
-        codes = self._known(codes, rng)
-        table = self._narrow.decode(codes, rng, as_="arrow", layout=self._layout)
+            codes = rule.apply(codes, merged, rng)
+        codes = self._resolve_unknown(codes, rng)
+        table = self._decoder.decode(codes, rng, as_="arrow", layout=self._layout)
         for rule in self._determined:
-            table = rule.valued(table, codes, self._layout)
-        codes, table = exchanged(self._schema, merged, codes, table, rng)
+            table = rule.set_values(table, codes, self._layout)
+        codes, table = exchange_values(self._schema, merged, codes, table, rng)
         bad = breaking(self._schema, codes, table) if self._schema.rules else np.zeros(table.num_rows, np.bool_)
-        for condition in self._asked:
-            bad |= ~self._satisfied(condition, codes, table)
+        for condition in self._conditions:
+            bad |= ~self._satisfies(condition, codes, table)
         return table, np.flatnonzero(bad)
 
-    def _known(self, codes: Codes, rng: np.random.Generator) -> Codes:
-        """Unknown codes that a column cannot show become what stands for them now, so that rules see it."""
-        names = {name for rule in self._schema.rules for name in rule.columns} | {c.column for c in self._asked}
+    def _resolve_unknown(self, codes: Codes, rng: np.random.Generator) -> Codes:
+        """Replace unknown codes by the values that will be written, so that rules see them."""
+        names = {name for rule in self._schema.rules for name in rule.columns} | {c.column for c in self._conditions}
         for name in sorted(names):  # in one order, so that a seed means the same rows in every process
             column = self._schema.column(name)
             assert isinstance(column, Coded)  # noqa: S101 - rules and conditions speak of these alone
@@ -165,7 +171,7 @@ class Maker:
             codes = codes | dict(column.without_unknown(mine[name], mine, rng)[1])
         return codes
 
-    def _satisfied(self, condition: Condition, codes: Codes, table: Any) -> NDArray[np.bool_]:
+    def _satisfies(self, condition: Condition, codes: Codes, table: Any) -> NDArray[np.bool_]:
         column = self._schema.column(condition.column)
         assert isinstance(column, Coded)  # noqa: S101 - conditions speak of these alone
         mine = codes[condition.column]
@@ -176,7 +182,7 @@ class Maker:
                 inside = inside | cells.within(low, high)
         return inside
 
-    def _numbered(self, table: Any, first: int, last: int) -> Any:
+    def _number_keys(self, table: Any, first: int, last: int) -> Any:
         for index, name in enumerate(table.column_names):
             column = self._schema.column(name)
             if isinstance(column, Identifier):
@@ -184,14 +190,14 @@ class Maker:
         return table
 
 
-def _given(release: Release, asked: list[Condition], weights: Mapping[str, NDArray[np.float64]]) -> Any:
+def _condition_model(release: Release, asked: list[Condition], weights: Mapping[str, NDArray[np.float64]]) -> Any:
     empty = [c.column for c in asked if not weights[c.column].any()]
     if empty and not any(c.part.any() for c in asked if c.column == empty[0]):
         raise SettingError(f"where: no value of column {empty[0]!r} satisfies the condition; correct it")
     if empty:
         raise SettingError(
-            f"where: too few rows had what is asked of column {empty[0]!r} to tell it apart, so no row shows it; ask "
-            "for a wider range, or use rare='spread'"
+            f"where: the values asked of column {empty[0]!r} were merged as too rare, so no row shows them; use a "
+            "wider range, or rare='spread'"
         )
     try:
         return release.model.condition({column: np.minimum(chance, 1.0) for column, chance in weights.items()})
@@ -199,20 +205,21 @@ def _given(release: Release, asked: list[Condition], weights: Mapping[str, NDArr
         if isinstance(error, SettingError):
             raise
         raise SettingError(
-            f"where: no row of this release can have what is asked of {', '.join(weights)} together; ask for less"
+            f"where: no row of this release can satisfy the conditions on {', '.join(weights)} "
+            "together; use weaker ones"
         ) from None
 
 
-class _Stated:
-    """A dependency with stated values: of merged values, the stated one is what stands for them in a row."""
+class _StatedDependency:
+    """A dependency with stated values: where the determined value was merged with others, rows show the stated one."""
 
     def __init__(self, release: Release, rule: Dependency) -> None:
         self._rule, self._codes = rule, rule.stated(release.schema)
         sizes = np.arange(release.schema.domain[rule.determines])
         self._merged = release.recoding.apply(rule.determines, sizes)
 
-    def applied(self, codes: Codes, merged: Codes) -> Codes:
-        """The codes, with the stated value wherever it is one of those that the determined code stands for."""
+    def apply(self, codes: Codes, merged: Codes) -> Codes:
+        """Set the determined column to the stated value wherever that is among the values merged into its code."""
         if self._codes is None:
             return codes
         name = self._rule.determines
@@ -221,8 +228,8 @@ class _Stated:
         return codes | {name: np.where(fits, wanted, codes[name]).astype(codes[name].dtype)}
 
 
-class _Determined:
-    """A dependency that was learned: the value of every code of the given columns, the same in all rows and chunks."""
+class _LearnedDependency:
+    """A learned dependency: one value for each code of the given columns, the same in all rows and chunks."""
 
     def __init__(self, release: Release, rule: Any, members: Mapping[str, Any]) -> None:
         schema, name = release.schema, rule.determines
@@ -250,15 +257,15 @@ class _Determined:
         place: NDArray[np.int64] = np.ravel_multi_index(given, self._shape)
         return place
 
-    def applied(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
-        """The codes, with what is determined in its place."""
+    def apply(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
+        """Set the determined column to the value that the given columns determine."""
         name = self._rule.determines
-        codes = self._fitting(codes, merged, rng)
+        codes = self._fit_given(codes, merged, rng)
         wanted, own = self._codes[self._place(codes)], codes[name]
         return codes | {name: np.where(wanted >= 0, wanted, own).astype(own.dtype)}
 
-    def _fitting(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
-        """Of merged values of a given column, one that determines what the row has; where there is none, as it is."""
+    def _fit_given(self, codes: Codes, merged: Codes, rng: np.random.Generator) -> Codes:
+        """Choose, among merged values of the given column, one that determines the row's value, if there is one."""
         if self._members is None:
             return codes
         given, (order, starts, counts) = self._rule.given[0], self._members
@@ -270,8 +277,8 @@ class _Determined:
         own[rows] = order[picked]
         return codes | {given: own}
 
-    def valued(self, table: Any, codes: Codes, layout: Mapping[str, str]) -> Any:
-        """The table, with one value inside its bin for all rows that agree on what is given."""
+    def set_values(self, table: Any, codes: Codes, layout: Mapping[str, str]) -> Any:
+        """Set the determined column to one value inside its bin for all rows with the same given values."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -286,3 +293,292 @@ class _Determined:
         values = self._values.take(pa.array(place))
         chosen = pc.if_else(pa.array(self._codes[place] >= 0), values, table[name])
         return table.set_column(table.column_names.index(name), name, chosen)
+
+
+# -- Values that were merged because too few rows had them, and the rules by which they get a value again.
+
+
+RULES = ("spread", "other", "hierarchy")
+"""How a merged code is decoded: by shares of its values, as the column's "other", or by groups of its first level."""
+
+_DEFAULT = "groups"
+"""In a column with levels: groups of the hierarchy are spread, everything else is "other"."""
+
+
+@dataclass(frozen=True, eq=False)
+class Members:
+    """The original codes of each merged code of a column, with their probabilities.
+
+    Attributes:
+        codes: original codes, merged code after merged code.
+        chances: the chance of each, adding up to 1 in every merged code.
+        starts: where each merged code begins.
+        size: how many original codes the column has.
+    """
+
+    codes: NDArray[np.int64]
+    chances: NDArray[np.float64]
+    starts: NDArray[np.int64]
+    size: int
+
+    def weights(self, part: NDArray[np.float64]) -> NDArray[np.float64]:
+        """By merged code, the probability of a condition, where `part` is the part of each original code inside it."""
+        inside: NDArray[np.float64] = np.add.reduceat(self.chances * part[self.codes], self.starts)
+        return inside
+
+    def spread(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Distribute counts of merged codes over the original codes."""
+        group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
+        return np.bincount(self.codes, self.chances * counts[group], minlength=self.size).astype(np.float64)
+
+    def condition(self, part: NDArray[np.float64]) -> Members:
+        """Condition the probabilities on `part`; a merged code that is never inside keeps its probabilities."""
+        inside = self.weights(part)
+        group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
+        possible = inside[group] > 0
+        shares = self.chances * part[self.codes] / np.where(possible, inside[group], 1.0)
+        return replace(self, chances=np.where(possible, shares, self.chances))
+
+    def draw(self, merged: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        """Draw original codes: expected counts rounded at random, in random order among the rows of a merged code."""
+        kind = np.min_scalar_type(self.size - 1)
+        single = np.diff(self.starts, append=len(self.codes)) == 1
+        out: NDArray[Any] = self.codes[self.starts].astype(kind)[merged]
+        several = np.flatnonzero(~single[merged])
+        if not len(several):
+            return out
+        several = rng.permutation(several)
+        several = several[np.argsort(merged[several], kind="stable")]
+        groups = merged[several].astype(np.int64)
+        begins = np.flatnonzero(np.diff(groups, prepend=-1))
+        counts = np.diff(begins, append=len(groups))
+        # One uniform start for the rows of a merged code: each value gets its expected count rounded up or down.
+        place = np.arange(len(groups)) - np.repeat(begins, counts) + np.repeat(rng.random(len(begins)), counts)
+        picked = np.searchsorted(self._ends, groups + place / np.repeat(counts, counts), side="right")
+        out[several] = self.codes[self._possible[np.minimum(picked, self._last[groups])]]
+        return out
+
+    @cached_property
+    def _possible(self) -> NDArray[np.int64]:
+        return np.flatnonzero(self.chances > 0)
+
+    @cached_property
+    def _group(self) -> NDArray[np.int64]:
+        return np.searchsorted(self.starts, self._possible, side="right") - 1
+
+    @cached_property
+    def _ends(self) -> NDArray[np.float64]:
+        """The chances added up within each merged code, plus its number."""
+        total = np.cumsum(self.chances[self._possible])
+        first = np.flatnonzero(np.diff(self._group, prepend=-1))
+        before = np.concatenate(([0.0], total))[first]
+        ends: NDArray[np.float64] = self._group + np.minimum(
+            total - np.repeat(before, np.diff(first, append=len(total))), 1.0
+        )
+        return ends
+
+    @cached_property
+    def _last(self) -> NDArray[np.int64]:
+        return np.searchsorted(self._group, np.arange(len(self.starts)), side="right") - 1
+
+
+def find_members(
+    recoding: Recoding,
+    schema: Schema,
+    measurements: Sequence[Measurement],
+    rare: str | Mapping[str, str] | None = None,
+) -> dict[str, Members]:
+    """Find, by column, the original codes that are written for its merged codes.
+
+    * "spread": a value of the merged group, in proportion to the column's noisy counts shrunk towards equal shares as
+      far as the noise demands (James and Stein); equal shares where the noise hides all differences.
+    * "other": the column's code for unknown values: rare values do not look like data. Neighbours that were joined to
+      intervals of an axis are not rare, and spread.
+    * "hierarchy": a group of the column's first declared level in proportion to the noisy counts of its rare values,
+      then any of these values.
+
+    By default "other" where the column has such a value, else "spread": a number has none. Values that were merged
+    because they are one group of the column's hierarchy are spread: the group is known, and refined here.
+
+    **Privacy.** Post-processing of released measurements.
+
+    Raises:
+        SettingError: for an unknown rule or column, or a rule that a column does not allow.
+    """
+    chosen = _choose_rules(recoding, schema, rare)
+    return {
+        column: _find_column_members(column, rule, recoding, schema, measurements) for column, rule in chosen.items()
+    }
+
+
+def undo_merging(
+    codes: Mapping[str, NDArray[Any]],
+    recoding: Recoding,
+    schema: Schema,
+    measurements: Sequence[Measurement],
+    rng: np.random.Generator,
+    rare: str | Mapping[str, str] | None = None,
+) -> dict[str, NDArray[Any]]:
+    """Replace merged codes by original ones, by the rules of `find_members`."""
+    members = find_members(recoding, schema, measurements, rare)
+    return {column: members[column].draw(array, rng) if column in members else array for column, array in codes.items()}
+
+
+def list_merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any]]:
+    """List by column the values that were merged because too few rows had them; codes where a value has no name.
+
+    Neighbours that became intervals of an axis are not listed: the column's own marginal distinguishes them.
+    """
+    found = {}
+    for name in recoding.columns:
+        places = recoding.intervals(name, schema.code_groups.axis(name))
+        rare = [code for group in recoding.merged(name) if len(group) > 1 for code in group if code >= places]
+        if rare:
+            found[name] = _name_codes(name, rare, schema)
+    return found
+
+
+def _name_codes(name: str, codes: list[int], schema: Schema) -> list[Any]:
+    from understudy.schema.labels import code_labels  # the metrics are not needed to open a release
+
+    column = next((column for column in schema.coded if column.name == name), None)
+    if column is None:
+        return list(codes)
+    labels = code_labels(column)
+    known = {entry.code: _describe_entry(entry, labels) for entry in reversed(column.table()) if entry.part == name}
+    return [known.get(code, code) for code in codes]
+
+
+def _describe_entry(entry: Entry, labels: Sequence[str]) -> Any:
+    if entry.what == "interval":
+        return labels[entry.code]
+    if entry.what in ("null", "unknown"):
+        return {"null": "(missing)", "unknown": "(other)"}[entry.what]
+    return entry.value if entry.label is None else entry.label
+
+
+def _choose_rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, str] | None) -> dict[str, str]:
+    named = rare is not None and not isinstance(rare, str)
+    given = as_mapping("rare", rare, example='{"town": "spread"}, or one rule') if named else {}
+    for name in given:
+        if name not in schema.domain:
+            raise SettingError(f"rare: there is no column {name!r}; the columns are {', '.join(schema.domain)}")
+    rules = {}
+    for name in recoding.columns:
+        column = next((column for column in schema.coded if column.name == name), None)
+        wanted = rare if isinstance(rare, str) else given.get(name)
+        rules[name] = _choose_rule(name, column, wanted)
+    return rules
+
+
+def _choose_rule(name: str, column: Coded | None, wanted: str | None) -> str:
+    other = column is not None and column.other_code is not None
+    if wanted is None:
+        shown = other and column is not None and column.shows_other
+        return "spread" if not shown else _DEFAULT if column is not None and column.levels else "other"
+    if wanted not in RULES:
+        raise SettingError(f"rare: {wanted!r} is unknown; use {', '.join(RULES)}")
+    if wanted == "other" and not other:
+        raise SettingError(f"rare: column {name!r} has no code for unknown values; use spread, or declare one")
+    if wanted == "hierarchy" and (column is None or not column.generalisations):
+        raise SettingError(f"rare: column {name!r} declares no levels; use spread, or add levels to the schema")
+    return wanted
+
+
+def _find_column_members(
+    name: str, rule: str, recoding: Recoding, schema: Schema, measurements: Sequence[Measurement]
+) -> Members:
+    size = len(recoding.maps[name])
+    column = next((column for column in schema.coded if column.name == name), None)
+    counts, sigma = _combine_counts(name, size, measurements)
+    places = recoding.intervals(name, schema.code_groups.axis(name))
+    codes, chances = [], []
+    for group in recoding.merged(name):
+        apart = (rule == "other" and group[0] >= places) or (rule == _DEFAULT and not _is_one_group(column, group))
+        if len(group) > 1 and apart and column is not None and column.other_code is not None:
+            group, share = [column.other_code], np.ones(1)
+        elif len(group) > 1 and rule == "hierarchy" and column is not None:
+            level = next(iter(column.generalisations.values())).groups[group]
+            share = _share_by_level(counts[group], sigma, level)
+        else:
+            share = _shrink(counts[group], sigma, np.ones(len(group)))
+        codes.append(np.asarray(group, dtype=np.int64))
+        chances.append(share)
+    starts = np.cumsum([0, *map(len, codes)])[:-1]
+    return Members(np.concatenate(codes), np.concatenate(chances), starts, size)
+
+
+def _is_one_group(column: Coded | None, group: list[int]) -> bool:
+    levels = [] if column is None else [level.groups[group] for level in column.generalisations.values()]
+    return any(bool((level == level[0]).all()) for level in levels)
+
+
+def _combine_counts(name: str, size: int, measurements: Sequence[Measurement]) -> tuple[NDArray[np.float64], float]:
+    """The column's noisy counts over its declared codes, averaged by precision; sigma is infinite without any."""
+    tables = [m for m in measurements if m.clique == (name,) and m.query is None and len(m.values) == size]
+    if not tables:
+        return np.zeros(size), np.inf
+    return combine(tables)
+
+
+def _share_by_level(counts: NDArray[np.float64], sigma: float, level: NDArray[np.int64]) -> NDArray[np.float64]:
+    _, place, sizes = np.unique(level, return_inverse=True, return_counts=True)
+    groups = _shrink(np.bincount(place, counts).astype(np.float64), sigma, sizes.astype(np.float64))
+    return groups[place] / sizes[place]
+
+
+def _shrink(counts: NDArray[np.float64], sigma: float, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Shares by noisy counts of cells that hold `sizes` values each, shrunk towards equal shares of the values.
+
+    The positive-part James-Stein rule: the deviations from equal shares keep the part of their sum of squares that
+    noise does not explain. A sum over k values has k times the variance.
+    """
+    equal: NDArray[np.float64] = sizes / sizes.sum()
+    total = float(counts.sum())
+    if not np.isfinite(sigma) or len(counts) < 2 or total <= 0:
+        return equal
+    deviation = counts - total * equal
+    energy = float(np.square(deviation).sum())
+    noise = sigma**2 * float(sizes.sum()) * (1 - 1 / len(counts))
+    kept = max(0.0, 1 - noise / energy) if energy > 0 else 0.0
+    shares: NDArray[np.float64] = norm_sub(total * equal + kept * deviation, total) / total
+    return shares
+
+
+# -- Decoding under a condition: bins are cut to the range, so that values are drawn inside it only.
+
+
+def narrow_bins(schema: Schema, asked: Sequence[Condition]) -> Schema:
+    """Make the schema that decodes rows under conditions; codes keep their meaning, bins are cut to the conditions.
+
+    Columns with several ranges, with declared points or with a rule for the top bin are not changed: their values are
+    drawn as usual and checked afterwards.
+    """
+    spans = {condition.column: condition.spans[0] for condition in asked if len(condition.spans) == 1}
+    columns = [_narrow_column(column, spans.get(column.name)) for column in schema.columns]
+    return replace(schema, columns=tuple(columns), rules=())
+
+
+def _narrow_column(column: Any, span: tuple[Any, Any] | None) -> Any:
+    if span is None or not isinstance(column, Measured) or len(column.parts) > 1:
+        return column
+    axis = column.axis
+    if axis.points is not None or axis.top is not None:
+        return column
+    copy = column.model_copy()
+    copy.__dict__["axis"] = _cut_axis(axis, *span)
+    return copy
+
+
+def _cut_axis(axis: Axis, low: Any, high: Any) -> Axis:
+    lower, upper = axis.lower.copy(), axis.upper.copy()
+    touched = ~axis.spike & (axis.lower <= high) & ((axis.upper > low) if axis.grain else (axis.upper >= low))
+    if axis.grain:
+        steps = -((axis.lower - np.maximum(axis.lower, low)) // axis.grain)
+        first: NDArray[Any] = axis.lower + steps * axis.grain
+        last = np.minimum(axis.upper, high + 1)
+        touched &= first < last
+    else:
+        first, last = np.maximum(axis.lower, low), np.minimum(axis.upper, high)
+    lower[touched], upper[touched] = first[touched], last[touched]
+    return Axis(lower, upper, axis.spike, axis.grain, axis.top, axis.points, axis.holes)

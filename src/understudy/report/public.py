@@ -1,4 +1,4 @@
-"""What a release says about itself: estimates, their noise, and what they are too weak for. Public facts only."""
+"""Estimates in a release, their noise, and the values that are too weak to analyse. Public facts only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique
 from understudy.metric.tables import Rows
 from understudy.release import Release
-from understudy.release.rare import members_of
+from understudy.release.rows import find_members
 from understudy.schema.kinds.coded import Coded
 from understudy.schema.labels import code_labels
 
@@ -22,8 +22,8 @@ _BOUNDED_COLUMNS = 60
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """One measured table, all its measurements taken together.
+class MeasuredTable:
+    """One measured marginal, with all its measurements combined.
 
     Attributes:
         clique: the columns.
@@ -64,7 +64,7 @@ class Weak:
     limit: float
 
 
-def measured_tables(release: Release) -> list[Measured]:
+def measured_tables(release: Release) -> list[MeasuredTable]:
     """The measured tables, in the order of their first measurement; re-expressed ones are left out."""
     precision: dict[Clique, float] = defaultdict(float)
     cells: dict[Clique, int] = {}
@@ -77,31 +77,31 @@ def measured_tables(release: Release) -> list[Measured]:
         small = cells[clique] <= _CELLS and all(name in release.model.domain for name in clique)
         small = small and release.model.domain.cells(clique) == cells[clique]
         estimate = np.asarray(release.model.project(clique)).reshape(-1) if small else None
-        found.append(Measured(clique, float(value**-0.5), estimate, cells[clique]))
+        found.append(MeasuredTable(clique, float(value**-0.5), estimate, cells[clique]))
     return found
 
 
-def shares(release: Release, column: Coded, standin: Rows) -> NDArray[np.float64]:
-    """The model's share of each code of a column; of one with merged codes, the share in rows drawn from it."""
+def estimate_shares(release: Release, column: Coded, standin: Rows) -> NDArray[np.float64]:
+    """Estimate the share of each code of a column by the model; with merged codes, by rows drawn from it."""
     if column.name in release.recoding.columns:
         return np.bincount(standin.codes[column.name], minlength=column.size) / standin.rows
     counts = np.maximum(np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1), 0.0)
     return counts / max(float(counts.sum()), 1e-300)
 
 
-def on_axis(release: Release, column: Coded) -> NDArray[np.float64] | None:
-    """How many rows have each code, where neighbours on an axis were joined for tables of several columns; else None.
+def spread_on_axis(release: Release, column: Coded) -> NDArray[np.float64] | None:
+    """Estimate the rows of each code where neighbours on an axis were merged for larger marginals; else None.
 
-    The column's own noisy counts tell its codes apart.
+    The column's own noisy counts distinguish its codes.
     """
     if not release.recoding.intervals(column.name, release.schema.code_groups.axis(column.name)):
         return None
-    members = members_of(release.recoding, release.schema, release.measurements)[column.name]
+    members = find_members(release.recoding, release.schema, release.measurements)[column.name]
     return members.spread(np.maximum(np.asarray(release.model.project((column.name,))).reshape(-1), 0.0))
 
 
-def bounds_known(release: Release) -> tuple[dict[Clique, float | None], int, int]:
-    """By table of one or two columns, the share of rows that can be misplaced (95 %); and pairs with, without a bound.
+def bound_tables(release: Release) -> tuple[dict[Clique, float | None], int, int]:
+    """Bound the share of misplaced rows (95 %) of every marginal of one or two columns; count pairs with and without.
 
     The bounds are the release's own, half their L1 distance; a table without one was not measured.
     """
@@ -114,31 +114,31 @@ def bounds_known(release: Release) -> tuple[dict[Clique, float | None], int, int
     return found, sum(value is not None for value in pairs), sum(value is None for value in pairs)
 
 
-def noise_of(release: Release, column: Coded, tables: list[Measured]) -> float:
-    """The standard deviation of a count of this column, where it was measured one by one; else 0."""
+def find_noise(release: Release, column: Coded, tables: list[MeasuredTable]) -> float:
+    """The standard deviation of the noise on a count of this column; 0 where its codes were merged or not measured."""
     if column.name in release.recoding.columns:
         return 0.0
     return next((table.sigma for table in tables if table.clique == (column.name,)), 0.0)
 
 
-def weak_values(release: Release, tables: list[Measured]) -> list[Weak]:
-    """By column, the values that were too rare to tell apart or whose estimate is weak; others are left out."""
+def weak_values(release: Release, tables: list[MeasuredTable]) -> list[Weak]:
+    """List by column the values that were merged as too rare or whose estimate is weak."""
     measured = {table.clique[0]: table for table in tables if len(table.clique) == 1}
     found = []
     for column in release.schema.coded:
         names = [str(value) for value in release.merged.get(column.name, ())]
         table = measured.get(column.name)
         if table is not None:
-            names += _weak_labels(release, column, table)
+            names += _list_weak_labels(release, column, table)
         if names:
             sigma = table.sigma if table is not None else 0.0
             found.append(Weak(column.title or column.name, tuple(names), column.size, CAUTION * sigma))
     return found
 
 
-def _weak_labels(release: Release, column: Coded, table: Measured) -> list[str]:
-    """Values with a weak estimate, the largest first; merged ones and the code of unknown values are not repeated."""
-    joined = on_axis(release, column)
+def _list_weak_labels(release: Release, column: Coded, table: MeasuredTable) -> list[str]:
+    """List values with a weak estimate, the largest first; without merged values and the code of unknown values."""
+    joined = spread_on_axis(release, column)
     table = table if joined is None else replace(table, estimate=joined)
     if table.estimate is None:
         return []
@@ -152,8 +152,8 @@ def _weak_labels(release: Release, column: Coded, table: Measured) -> list[str]:
     return [labels[code] for code in kept if code != unseen or code < column.ordinary]
 
 
-def joint_cells(tables: list[Measured]) -> list[tuple[Clique, int, int, float]]:
-    """By measured table of several columns: the clique, its weak cells, all its cells, and the limit."""
+def count_weak_cells(tables: list[MeasuredTable]) -> list[tuple[Clique, int, int, float]]:
+    """Count the weak cells of every measured marginal of several columns: clique, weak cells, all cells, limit."""
     return [
         (table.clique, int(table.weak.sum()), table.cells, CAUTION * table.sigma)
         for table in tables
@@ -161,8 +161,8 @@ def joint_cells(tables: list[Measured]) -> list[tuple[Clique, int, int, float]]:
     ]
 
 
-def edges(release: Release) -> list[tuple[str, str]]:
-    """Pairs of columns that were measured together."""
+def list_measured_pairs(release: Release) -> list[tuple[str, str]]:
+    """List the pairs of columns that were measured together."""
     cliques = [measurement.clique for measurement in release.measurements]
     found = {(a, b) for clique in cliques for a in clique for b in clique if a < b}
     return sorted(found)

@@ -1,6 +1,6 @@
 """Charts as hand-made SVG: nothing to download, sharp on paper, readable without colour.
 
-The stand-in is always a blue bar or dot, the real table a dark orange line or diamond: form and colour both tell.
+The stand-in is always a blue bar or dot, the real table a dark orange line or diamond: they differ in form and colour.
 """
 
 from __future__ import annotations

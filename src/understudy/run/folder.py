@@ -156,9 +156,9 @@ class _Folder:
             if self.release.exists():
                 interrupt.add_note(f"{self.release} is made; run the same again for what is missing, at no cost.")
             raise
-        from understudy.release.facts import facts
+        from understudy.release.release import summarize
 
-        return Outcome(status, self._summary(self.file.dataset, facts(release)))
+        return Outcome(status, self._summary(self.file.dataset, summarize(release)))
 
     def _known(self) -> RunHandle | None:
         """The run of this file and folder in the ledger, or the run that made a finished folder which was moved."""
@@ -229,7 +229,7 @@ class _Folder:
 
     def _write_outputs(self, release: Release, progress: Progress) -> None:
         from understudy.files import write_text
-        from understudy.release.write import write_rows
+        from understudy.sink.files import write_rows
 
         for path in self.rows:
             if self.file.rehearsal or not path.exists():

@@ -40,8 +40,8 @@ from understudy.model.dependencies import learn_dependencies
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parse_share
 from understudy.release import Release
-from understudy.release.artefact import Frame
-from understudy.release.facts import facts
+from understudy.release.frames import Frame
+from understudy.release.release import summarize
 from understudy.run.checks import (
     check_memory,
     check_noise,
@@ -387,7 +387,7 @@ def _write(release: Release, output: Path | None, ledger: Ledger, handle: RunHan
         release.save(staged, overwrite=True)
         digest = file_digest(staged)
     if handle is not None:
-        ledger.finish(handle, {"release": digest, "facts": facts(release)})
+        ledger.finish(handle, {"release": digest, "facts": summarize(release)})
     if output is not None and staged is not None:
         publish(staged, output)
 

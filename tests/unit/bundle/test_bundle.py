@@ -18,10 +18,8 @@ import pytest
 
 import understudy as us
 from understudy.bundle import FORMATS, make_bundle
-from understudy.bundle.codebook import codebook_csv, described
-from understudy.bundle.formulas import guard_table, guarded, is_formula
-from understudy.bundle.office import safe_names
-from understudy.bundle.package import table_schema
+from understudy.bundle.codebook import codebook_csv, describe_columns, table_schema
+from understudy.bundle.rows import guard_cell, guard_table, is_formula, safe_names
 from understudy.errors import OutputError, SettingError
 
 from .conftest import people
@@ -66,7 +64,7 @@ class TestRows:
     def test_many_rows_are_written_by_two_processes_or_by_one_that_has_to(
         self, made, survey, tmp_path, monkeypatch, program
     ):
-        monkeypatch.setattr("understudy.bundle.make.WORTH", 1)
+        monkeypatch.setattr("understudy.bundle.make.PROCESS_ROWS", 1)
         monkeypatch.setattr(sys, "executable", program)
         again = make_bundle(survey, tmp_path / "a", seed=7, rows=500, formats=FORMATS, mark=True)
         assert (again.files, again.renamed) == (made.files, made.renamed)
@@ -121,7 +119,7 @@ class TestFormulas:
     @pytest.mark.parametrize("text", ["=1+1", "+cmd", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\uff1dA1"])
     def test_are_found(self, text):
         assert is_formula(text)
-        assert guarded(text) == "'" + text
+        assert guard_cell(text) == "'" + text
 
     @pytest.mark.parametrize("text", ["", "a", "-9", "+1.5", "-1e-3", "--", "1-2", "'=1", "-1,5"])
     def test_others_are_left_alone(self, text):
@@ -183,7 +181,7 @@ class TestCodebook:
         frame = pd.DataFrame({"a": np.repeat([0, 1, 2, 3], [900, 900, 1, 1])})
         with us.testing.insecure(1):  # one time in 200, noise lifts one of the two rare values over the limit
             release = us.synthesize(frame, us.Schema.from_domain({"a": 4}), epsilon=1, delta=1e-6)
-        [column] = described(release)
+        [column] = describe_columns(release)
         rare = [line for line in column.lines if line.remark]
         assert [line.value for line in rare] == ["2", "3"]
         assert codebook_csv([column]).count("too rare") + codebook_csv([column]).count("mostly noise") == 2

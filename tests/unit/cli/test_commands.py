@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import understudy as us
-from understudy.cli import app, demo, guard, main, run
+from understudy.cli import app, demo, main, run
+from understudy.cli import console as guard
 from understudy.cli import ledger as ledger_commands
 from understudy.errors import Notice
 from understudy.ledger import Grant
@@ -68,7 +69,7 @@ def test_settings_reach_the_mechanism_or_are_refused(folder, call):
     assert "--set takes NAME=VALUE" in call(*synthesis(folder, "--set", "rounds"))[2]
     assert "the value cannot be read" in call(*synthesis(folder, "--set", "x={["))[2]
     assert "--set x: the value cannot be read" in call(*synthesis(folder, "--set", "x=2020-99-99"))[2]
-    assert run._parsed(["a=1", "b=[x, 2]", "c=word", "d="]) == {"a": 1, "b": ["x", 2], "c": "word", "d": None}
+    assert run._parse_settings(["a=1", "b=[x, 2]", "c=word", "d="]) == {"a": 1, "b": ["x", 2], "c": "word", "d": None}
 
 
 def test_rows_becomes_the_default(folder, call):
@@ -178,7 +179,7 @@ def test_sample_prints_csv_and_answers_scripts(folder, call, release):
         (("--seed", "-3"), 3, "whole number of at least 0"),
         (("-n", "many"), 2, "Invalid value"),
         (("-o", "no/rows.csv"), 8, "make it first"),
-        (("-n", "999999999999999"), 3, "too many to write; say how many"),
+        (("-n", "999999999999999"), 3, "too many to write; give a smaller number"),
     ],
 )
 def test_sample_refuses(folder, call, release, monkeypatch, extra, code, words):
@@ -215,7 +216,7 @@ def test_rows_that_cannot_be_written_leave_nothing_behind(folder, call, release,
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("understudy.release.write._Csv.write", full)
+    monkeypatch.setattr("understudy.sink.files._Csv.write", full)
     before = sorted(folder.iterdir())
     code, _, err = call("sample", release, "-o", folder / "rows.csv")
     assert code == 8
@@ -401,14 +402,14 @@ def test_a_demo_on_a_computer_that_knows_it_says_why_there_are_more_runs():
     budget = us.Budget.of(epsilon=1.0, delta=1e-9)
     for words in ("Spent on 'demo-randhie' so far: 1 run,", "With an earlier demo", "With 2 earlier demos"):
         us.Ledger().reserve(demo.DATASET, budget, unit="a row", spec={})
-        assert demo._added_up().startswith(words)
+        assert demo._describe_spent().startswith(words)
 
 
 def test_a_second_demo_keeps_the_first(tmp_path):
     (tmp_path / "demo").mkdir()
-    assert demo._new_folder(tmp_path / "demo") == tmp_path / "demo"
+    assert demo._make_folder(tmp_path / "demo") == tmp_path / "demo"
     (tmp_path / "demo" / "x").write_text("")
-    assert demo._new_folder(tmp_path / "demo") == tmp_path / "demo-2"
+    assert demo._make_folder(tmp_path / "demo") == tmp_path / "demo-2"
 
 
 def test_the_demo_says_what_to_install(call, monkeypatch, tmp_path):

@@ -17,8 +17,7 @@ from typer.testing import CliRunner
 
 import understudy as us
 from understudy.cli import app, console
-from understudy.cli.console import printable, progress_shown
-from understudy.cli.guard import Guarded
+from understudy.cli.console import CommandGroup, escape_controls, show_progress
 from understudy.progress import Step
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e[red]\r\x7f\u2066\u2028"
@@ -79,7 +78,7 @@ def test_no_name_or_value_steers_the_terminal(files: dict[str, Path], case: str)
 
 
 def test_a_command_of_tomorrow_cannot_forget() -> None:
-    application = typer.Typer(cls=Guarded)
+    application = typer.Typer(cls=CommandGroup)
 
     @application.callback()
     def _every() -> None:
@@ -106,8 +105,8 @@ def test_a_command_of_tomorrow_cannot_forget() -> None:
 
 def test_tabs_lines_and_letters_of_all_scripts_stay() -> None:
     text = "a\tb\nZürich 東京 Πάτρα עברית عربى می‌خواهم 👩‍🔬"
-    assert printable(text) == text
-    assert printable("\ud800") == r"\ud800"
+    assert escape_controls(text) == text
+    assert escape_controls("\ud800") == r"\ud800"
 
 
 class Terminal(io.StringIO):
@@ -120,7 +119,7 @@ def test_progress_shows_names_as_they_are(monkeypatch: pytest.MonkeyPatch) -> No
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("sys.stderr", terminal)
-    with console.escaped_output(), progress_shown(quiet=False) as progress:
+    with console.escape_output(), show_progress(quiet=False) as progress:
         progress(Step("measure", 0.5, f"[blink]x[/blink] {EVIL}"))
     shown = terminal.getvalue()
     assert "[blink]x[/blink]" in shown
@@ -146,7 +145,7 @@ def test_rows_are_exact_in_a_pipe_and_printable_on_a_terminal(files: dict[str, P
         assert process.wait() == 0
     os.close(ours)
     rows = shown.decode().replace("\r\n", "\n")  # the terminal's own ends of lines
-    assert rows == printable(piped.decode())
+    assert rows == escape_controls(piped.decode())
     assert not STEERS.search(rows)
 
 

@@ -13,7 +13,7 @@ import understudy as us
 from understudy.bundle import make_bundle
 from understudy.cli import app
 from understudy.errors import SettingError
-from understudy.release.conditions import conditions, parsed
+from understudy.release.answer import parse_query, read_conditions
 from understudy.testing import insecure
 
 SCHEMA = us.Schema.from_dict(
@@ -40,11 +40,11 @@ SCHEMA = us.Schema.from_dict(
 
 
 def _part(query, column):
-    return next(c for c in conditions(SCHEMA, query) if c.column == column).part
+    return next(c for c in read_conditions(SCHEMA, query) if c.column == column).part
 
 
 def test_text_is_parsed():
-    assert parsed("sex=F, age=30..40 , pay=..2,ok=") == {
+    assert parse_query("sex=F, age=30..40 , pay=..2,ok=") == {
         "sex": "F",
         "age": ("30", "40"),
         "pay": (None, "2"),
@@ -53,7 +53,7 @@ def test_text_is_parsed():
 
 
 def test_quotes_keep_signs_together():
-    assert parsed('dose="2,5 mg"|"a..b"|c, "x=y"=1, range="1,5".."2,5", note="a|b"') == {
+    assert parse_query('dose="2,5 mg"|"a..b"|c, "x=y"=1, range="1,5".."2,5", note="a|b"') == {
         "dose": ["2,5 mg", "a..b", "c"],
         "x=y": "1",
         "range": ("1,5", "2,5"),
@@ -64,7 +64,7 @@ def test_quotes_keep_signs_together():
 @pytest.mark.parametrize("text", ["sex", "=F", "sex=F, sex=M", "sex F", "pay=2,5", 'sex="F', '""=F'])
 def test_other_text_is_refused(text):
     with pytest.raises(SettingError):
-        parsed(text)
+        parse_query(text)
 
 
 def test_values_and_sets():
@@ -81,7 +81,7 @@ def test_a_cell_that_the_schema_calls_empty_is_an_empty_cell():
     declared["fields"][1]["understudy"]["missing"] = {"-9": None}
     schema = us.Schema.from_dict(declared)
     for column, cell in (("sex", "NA"), ("age", "-9")):
-        asked, empty = (conditions(schema, {column: value})[0] for value in (cell, None))
+        asked, empty = (read_conditions(schema, {column: value})[0] for value in (cell, None))
         assert asked.part.tolist() == empty.part.tolist()
         assert asked.spans == empty.spans == ()
 
@@ -91,7 +91,7 @@ def test_what_frames_call_empty_is_an_empty_cell(empty):
     assert _part({"sex": empty}, "sex").tolist() == _part({"sex": None}, "sex").tolist()
     assert _part({"age": [empty, 35]}, "age").tolist() == _part({"age": [None, 35]}, "age").tolist()
     with pytest.raises(SettingError, match="cannot be compared"):
-        conditions(SCHEMA, {"age": (30, empty)})
+        read_conditions(SCHEMA, {"age": (30, empty)})
 
 
 @pytest.mark.parametrize("kind", ["date", "datetime"])
@@ -102,8 +102,8 @@ def test_moments_of_frames_are_understood(kind, make):
     bounds = {"minimum": "2020-01-01", "maximum": "2020-12-31"}
     field = {"name": "d", "type": kind, "constraints": bounds, "understudy": {"bins": {"width": "1 month"}}}
     schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
-    asked = conditions(schema, {"d": (make("2020-02-01"), make("2020-06-30"))})[0]
-    written = conditions(schema, {"d": ("2020-02-01", "2020-06-30")})[0]
+    asked = read_conditions(schema, {"d": (make("2020-02-01"), make("2020-06-30"))})[0]
+    written = read_conditions(schema, {"d": ("2020-02-01", "2020-06-30")})[0]
     assert asked.spans == written.spans
     assert asked.part.tolist() == written.part.tolist()
     assert asked.part.sum() > 4
@@ -122,7 +122,7 @@ def test_moments_of_frames_are_understood(kind, make):
 )
 def test_what_was_meant_is_told(query, remedy):
     with pytest.raises(SettingError, match=remedy):
-        conditions(SCHEMA, query)
+        read_conditions(SCHEMA, query)
 
 
 def test_of_many_values_the_nearest_are_told():
@@ -130,9 +130,9 @@ def test_of_many_values_the_nearest_are_told():
     field = {"name": "town", "type": "string", "categories": names}
     schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
     with pytest.raises(SettingError, match=r"the nearest are Düsseldorf .all 51 of them"):
-        conditions(schema, {"town": "dusseldorf"})
+        read_conditions(schema, {"town": "dusseldorf"})
     with pytest.raises(SettingError, match=r"its values are Town 0, .*Town 11 .all 51 of them"):
-        conditions(schema, {"town": "xyz"})
+        read_conditions(schema, {"town": "xyz"})
 
 
 def test_ranges_include_both_ends_and_may_cut_a_bin():
@@ -142,17 +142,17 @@ def test_ranges_include_both_ends_and_may_cut_a_bin():
     assert part.sum() == pytest.approx(1.5)
     assert _part({"age": (None, 9)}, "age").tolist()[:2] == [1.0, 0.0]
     assert _part({"age": 35}, "age")[3] == pytest.approx(0.1)
-    condition = conditions(SCHEMA, {"age": (30, 44)})[0]
+    condition = read_conditions(SCHEMA, {"age": (30, 44)})[0]
     assert condition.inner.sum() == 1
     assert condition.outer.sum() == 2
 
 
 def test_on_the_real_line_a_touched_bin_counts_as_touched():
-    condition = conditions(SCHEMA, {"pay": (2.0, 5.0)})[0]
+    condition = read_conditions(SCHEMA, {"pay": (2.0, 5.0)})[0]
     assert condition.inner[:4].tolist() == [False, True, False, False]
     assert condition.outer[:4].tolist() == [True, True, True, False]
     assert condition.part[2] == pytest.approx(0.5)
-    assert conditions(SCHEMA, {"pay": 3.0})[0].outer[1]
+    assert read_conditions(SCHEMA, {"pay": 3.0})[0].outer[1]
 
 
 @pytest.mark.parametrize(
@@ -160,14 +160,14 @@ def test_on_the_real_line_a_touched_bin_counts_as_touched():
 )
 def test_conditions_that_do_not_fit_are_refused(query):
     with pytest.raises(SettingError, match="query"):
-        conditions(SCHEMA, query)
+        read_conditions(SCHEMA, query)
 
 
 @pytest.mark.parametrize("query", [{"age": 200}, {"age": (None, -1)}, {"age": [30, 100]}, {"pay": (8.5, None)}])
 def test_what_lies_beyond_the_bounds_cannot_be_told(query):
     """Rows of 200 years are among those of 99: nobody knows that there are none."""
     with pytest.raises(SettingError, match=r"goes from 0(\.0)? to (99|8\.0); values beyond count as the nearest"):
-        conditions(SCHEMA, query)
+        read_conditions(SCHEMA, query)
     assert _part({"age": (90, 200)}, "age")[9] == 1.0
 
 
@@ -198,7 +198,7 @@ def release(people, tmp_path_factory):
 )
 def test_intervals_hold_the_true_count(release, people, query):
     inside = np.ones(len(people), bool)
-    for name, wanted in parsed(query).items():
+    for name, wanted in parse_query(query).items():
         column = people[name].astype(str).str.lower() if name == "ok" else people[name]
         if isinstance(wanted, tuple):
             low, high = (float(end) if end else edge for end, edge in zip(wanted, (-np.inf, np.inf), strict=True))

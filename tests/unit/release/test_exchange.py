@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import understudy as us
-from understudy.bundle.codebook import described
+from understudy.bundle.codebook import describe_columns
 from understudy.gate.randomness import insecure
 from understudy.release import exchange as exchange_module
-from understudy.release.exchange import exchanged
+from understudy.release.exchange import exchange_values
 from understudy.report.public import measured_tables, weak_values
 from understudy.schema import Schema
 
@@ -70,7 +70,7 @@ def exchange(left, right, groups=None, rules=({"order": ["admitted", "discharged
         for name in table.column_names
     }
     merged = {name: np.zeros(len(left), int) for name in codes} if groups is None else groups
-    again, moved = exchanged(schema, merged, codes, table, np.random.default_rng(0))
+    again, moved = exchange_values(schema, merged, codes, table, np.random.default_rng(0))
     for name in codes:
         assert sorted(again[name].tolist()) == sorted(codes[name].tolist())
         assert (
@@ -114,7 +114,7 @@ def test_neighbours_that_were_joined_are_not_called_rare():
     assert len(release.recoding.merged("admitted")) < 50
     assert release.merged["admitted"] == ["(missing)", "(other)"]
     weak = {w.column: w.values for w in weak_values(release, measured_tables(release))}
-    counts = {line.value: line.estimate for column in described(release)[:1] for line in column.lines}
+    counts = {line.value: line.estimate for column in describe_columns(release)[:1] for line in column.lines}
     full = [estimate for estimate in counts.values() if estimate is not None and estimate > 100]
     assert len(full) > len(release.recoding.merged("admitted")) / 2
     assert len(weak["admitted"]) < 60 - len(full)  # only those that are empty or nearly so

@@ -11,10 +11,10 @@ import pytest
 from typer.testing import CliRunner
 
 import understudy as us
-from understudy.bundle.readme import readme
+from understudy.bundle.make import render_readme
 from understudy.cli import app
 from understudy.report import custodian_report, public_report
-from understudy.report.associations import cramers_v
+from understudy.report.page import cramers_v
 from understudy.report.public import CAUTION, measured_tables, weak_values
 from understudy.report.svg import Bar, distribution, heatmap, shade
 from understudy.schema.kinds.categorical import Categorical
@@ -130,7 +130,7 @@ def test_columns_that_a_rule_ties_are_not_called_unrelated() -> None:
     frame = pd.DataFrame({"a": [1, 2, 3] * 50, "b": [5, 6, 7] * 50})
     made = us.synthesize(frame, schema, epsilon=1, delta=1e-6, mechanism="independent", dataset="tied")
     none: dict[str, Any] = {"quoted": {}, "renamed": {}, "replicates": 0}
-    for page in (public_report(made), readme(made, files=["rows.csv"], rows=100, seed=1, **none)):
+    for page in (public_report(made), render_readme(made, files=["rows.csv"], rows=100, seed=1, **none)):
         assert "related by the schema" in page
         assert "unrelated" not in page
 

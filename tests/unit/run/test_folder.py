@@ -19,9 +19,9 @@ from understudy import run as runs
 from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
 from understudy.mechanism.independent import Independent
-from understudy.release import write as writing
 from understudy.run import folder as folders
 from understudy.run import road
+from understudy.sink import files as writing
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 2})
 CONTENT = {

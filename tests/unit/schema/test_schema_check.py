@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from understudy.cli.schema_report import words
+from understudy.cli.schema import format_fit
 from understudy.schema import Schema
 from understudy.schema.check import check
 
@@ -98,6 +98,6 @@ def test_what_bins_do_to_dates_is_measured_by_their_bounds_and_told_as_dates(kin
     fit = check(schema, pd.DataFrame({"d": [f"2022-01-0{day}{end}" for day in range(1, 10)] * 50}))
     mean = fit.columns[0].losses[0]
     assert mean.relative > 0.3
-    told = words(fit)
+    told = format_fit(fit)
     assert "d: the bins alone move the mean from 2022-01-05 to 202" in told
     assert re.search(r"the standard deviation from 2\.58199 days to [12]\d\d\.?\d* days", told)

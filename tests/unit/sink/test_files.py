@@ -15,8 +15,8 @@ from understudy.errors import OutputError, SettingError
 from understudy.gate.randomness import insecure
 from understudy.progress import Step
 from understudy.release import rows as making
-from understudy.release.write import write_chunks, write_rows, written_file
 from understudy.schema import Dialect, Schema
+from understudy.sink.files import open_file, write_chunks, write_rows
 from understudy.source import read_table
 
 SCHEMA = Schema.from_dict(
@@ -94,7 +94,7 @@ def test_a_file_appears_when_it_is_complete(release, small_chunks, tmp_path, end
         steps.append(step.fraction)
         assert not path.exists()
 
-    with written_file(path, SCHEMA.dialect) as opened:
+    with open_file(path, SCHEMA.dialect) as opened:
         assert write_chunks(chunks, opened, count, progress=watch) == 2500
     assert steps == [0.4, 0.8, 1.0]
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
@@ -112,7 +112,7 @@ def test_what_is_interrupted_leaves_nothing(release, small_chunks, tmp_path, err
         raise error
 
     expected = KeyboardInterrupt if error is KeyboardInterrupt else OutputError
-    with pytest.raises(expected), written_file(tmp_path / "rows.parquet", Dialect()) as opened:
+    with pytest.raises(expected), open_file(tmp_path / "rows.parquet", Dialect()) as opened:
         write_chunks(stopped(), opened, 5000)
     assert not list(tmp_path.iterdir())
 
@@ -120,7 +120,7 @@ def test_what_is_interrupted_leaves_nothing(release, small_chunks, tmp_path, err
 def test_what_a_killed_run_left_is_removed_by_the_next_one_and_a_living_ones_is_not(release, tmp_path):
     for pid in (2**22 + 1, os.getppid()):
         (tmp_path / f".rows.csv.{pid}.tmp").write_text("half")
-    with written_file(tmp_path / "rows.csv", Dialect()) as opened:
+    with open_file(tmp_path / "rows.csv", Dialect()) as opened:
         write_chunks(chunked(release, 10), opened, 10)
     assert sorted(f.name for f in tmp_path.iterdir()) == [f".rows.csv.{os.getppid()}.tmp", "rows.csv"]
 
@@ -138,7 +138,7 @@ def test_a_file_is_written_in_the_encoding_that_its_schema_reads(tmp_path, encod
     }
     schema, path = Schema.from_dict(content), tmp_path / "rows.csv"
     chunk = pa.table({"Größe": ["groß", "klein", "groß"]})
-    with written_file(path, schema.dialect) as opened:
+    with open_file(path, schema.dialect) as opened:
         write_chunks([chunk, chunk], opened, 6)
     assert path.read_text(encoding=encoding).splitlines() == ['"Größe"', *['"groß"', '"klein"', '"groß"'] * 2]
     assert read_table(path, schema).column("Größe").to_pylist() == ["groß", "klein", "groß"] * 2
@@ -155,7 +155,7 @@ def test_a_file_is_written_with_the_quotes_that_its_schema_reads(tmp_path, quote
     content["fields"][1]["constraints"] = {"minimum": 0, "maximum": 9}
     schema, path = Schema.from_dict(content), tmp_path / "rows.csv"
     chunk = pa.table({"a'b": odd, "n": [0, 1, 2, 3, 4, None]})
-    with written_file(path, schema.dialect) as opened:
+    with open_file(path, schema.dialect) as opened:
         write_chunks([chunk, chunk], opened, 12)
     found = read_table(path, schema)
     assert found.column("a'b").to_pylist() == odd * 2
@@ -164,7 +164,7 @@ def test_a_file_is_written_with_the_quotes_that_its_schema_reads(tmp_path, quote
 
 def test_what_an_encoding_cannot_write_loses_no_row(tmp_path):
     path = tmp_path / "rows.csv"
-    with written_file(path, Dialect(encoding="windows-1252")) as opened:
+    with open_file(path, Dialect(encoding="windows-1252")) as opened:
         write_chunks([pa.table({"a": ["≥5", "<5"]})], opened, 2)
     assert path.read_text(encoding="windows-1252").splitlines() == ['"a"', '"?5"', '"<5"']
 

@@ -1,4 +1,4 @@
-"""Rows written as they are made: to files and terminals, chunk by chunk, completely or not at all."""
+"""Synthetic rows written to CSV and Parquet files and to terminals, chunk by chunk, completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from understudy.progress import Progress, Step, silent
 from understudy.schema import Dialect
 
 if TYPE_CHECKING:
-    from understudy.release.artefact import Release
+    from understudy.release.release import Release
 
 
 class Sink(Protocol):
-    """Something that takes chunks of rows, all of the same columns."""
+    """Takes chunks of rows, all with the same columns."""
 
     def write(self, table: Any) -> None:
-        """Take a chunk."""
+        """Write a chunk."""
         ...
 
     def close(self) -> None:
-        """No more chunks."""
+        """Finish writing."""
         ...
 
 
-Opened = Callable[[Any], Sink]
-"""Opens a sink for rows of an arrow schema."""
+OpenSink = Callable[[Any], Sink]
+"""A function that opens a sink for rows of an arrow schema."""
 
 
 def write_rows(release: Release, path: Path, *, seed: int | None = None, progress: Progress = silent) -> None:
@@ -42,18 +42,18 @@ def write_rows(release: Release, path: Path, *, seed: int | None = None, progres
         OutputError: when the file cannot be written.
     """
     count, chunks = release.stream(seed=seed, as_written=path.suffix != ".parquet")
-    with written_file(path, release.schema.dialect) as opened:
-        write_chunks(chunks, opened, count, progress=progress)
+    with open_file(path, release.schema.dialect) as open_sink:
+        write_chunks(chunks, open_sink, count, progress=progress)
 
 
-def write_chunks(chunks: Iterable[Any], opened: Opened, rows: int, *, progress: Progress = silent) -> int:
+def write_chunks(chunks: Iterable[Any], open_sink: OpenSink, rows: int, *, progress: Progress = silent) -> int:
     """Write chunks while the next one is made; at most three are held at a time.
 
     Args:
         chunks: arrow tables of the same columns.
-        opened: opens what they are written to.
+        open_sink: opens the sink that they are written to.
         rows: how many there will be, for the progress.
-        progress: told after each chunk.
+        progress: called after each chunk.
 
     Returns:
         How many rows were written.
@@ -64,7 +64,7 @@ def write_chunks(chunks: Iterable[Any], opened: Opened, rows: int, *, progress: 
     with ThreadPoolExecutor(1) as writer:
         try:
             for chunk in chunks:
-                sink = sink or opened(chunk.schema)
+                sink = sink or open_sink(chunk.schema)
                 if waiting is not None:
                     waiting.result()
                 waiting = writer.submit(sink.write, chunk)
@@ -73,7 +73,7 @@ def write_chunks(chunks: Iterable[Any], opened: Opened, rows: int, *, progress: 
             if waiting is not None:
                 waiting.result()
         except BaseException:
-            with suppress(Exception):  # the first error is the one to tell
+            with suppress(Exception):  # the first error is the one to report
                 wait([waiting] if waiting is not None else [])
                 if sink is not None:
                     sink.close()
@@ -84,11 +84,11 @@ def write_chunks(chunks: Iterable[Any], opened: Opened, rows: int, *, progress: 
 
 
 @contextmanager
-def written_file(path: Path, dialect: Dialect) -> Iterator[Opened]:
-    """A CSV or Parquet file (by its ending) that appears under its name once everything is in it.
+def open_file(path: Path, dialect: Dialect) -> Iterator[OpenSink]:
+    """Open a CSV or Parquet file (by its ending) that appears under its name once it is complete.
 
-    Until then it has a hidden name beside it; an error or an interrupt removes it, and what a killed run left is
-    removed by the next one to the same name.
+    Until then it has a hidden name in the same folder; an error or an interrupt removes it, and the next write to the
+    same name removes what a killed process left.
 
     Raises:
         OutputError: when it cannot be written.
@@ -103,8 +103,8 @@ def written_file(path: Path, dialect: Dialect) -> Iterator[Opened]:
         raise OutputError(f"{path} could not be written ({describe_os_error(error)})") from None
 
 
-def written_stream(file: BinaryIO, dialect: Dialect) -> Opened:
-    """CSV on an open binary stream, such as the terminal's."""
+def open_stream(file: BinaryIO, dialect: Dialect) -> OpenSink:
+    """Open a sink that writes CSV to a binary stream, such as the terminal's."""
     return lambda columns: _Csv(file, columns, dialect)
 
 
@@ -126,7 +126,7 @@ class _Csv:
         from pyarrow import csv as arrow_csv
 
         options = arrow_csv.WriteOptions(include_header=dialect.header, delimiter=dialect.delimiter)
-        stream = _recoded(file, dialect)
+        stream = _encode_stream(file, dialect)
         self._writer = (
             arrow_csv.CSVWriter(stream, columns, write_options=options)
             if dialect.quote == '"'
@@ -141,7 +141,7 @@ class _Csv:
 
 
 class _OtherQuotes:
-    """Used as arrow's writer is, which knows double quotes alone."""
+    """A CSV writer like arrow's, which supports double quotes only, for other quote characters."""
 
     def __init__(self, stream: Any, columns: Any, dialect: Dialect) -> None:
         text = codecs.getwriter("utf-8")(stream)
@@ -153,19 +153,19 @@ class _OtherQuotes:
         self._writer.writerows(zip(*(column.cast("string").to_pylist() for column in table.columns), strict=True))
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Nothing is buffered."""
 
 
-def _recoded(file: Any, dialect: Dialect) -> Any:
-    """A stream that writes UTF-8 in the dialect's encoding, as the table's own files are read; terminals show UTF-8."""
+def _encode_stream(file: Any, dialect: Dialect) -> Any:
+    """Wrap a stream so that UTF-8 is written in the dialect's encoding; terminals get UTF-8."""
     if codecs.lookup(dialect.encoding).name == "utf-8" or file.isatty():
         return file
     return codecs.EncodedFile(file, "utf-8", dialect.encoding, "replace")
 
 
 @contextmanager
-def in_our_words(message: str) -> Iterator[None]:
-    """An engine's own error said in our words: its message may hold an address, a password or a value."""
+def replace_errors(message: str) -> Iterator[None]:
+    """Replace an engine's error by an `OutputError`: its message may hold an address, a password or a value."""
     try:
         yield
     except UnderstudyError:

@@ -15,7 +15,7 @@ from understudy.errors import InputError, OutputError, ReleaseError, SettingErro
 from understudy.gate.randomness import insecure
 from understudy.model.fit import Fit, Generator
 from understudy.model.product import ProductModel
-from understudy.release.pack import pack, unpack
+from understudy.release.archive import pack, unpack
 from understudy.schema import Recoding, Schema
 
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2})
@@ -138,7 +138,7 @@ def test_zero_rows_and_numpy_numbers_are_fine():
 
 
 def test_rows_that_cannot_fit_are_refused_with_the_remedy():
-    with pytest.raises(SettingError, match="say how many are wanted"):
+    with pytest.raises(SettingError, match="give a smaller number"):
         of(total=1e15).sample()
     assert of(total=1e15).sample(3).num_rows == 3
 

@@ -1,4 +1,4 @@
-"""The release: everything that may leave the building."""
+"""The release: schema, measurements, model and receipt. Everything in it may be published."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,20 +20,31 @@ from understudy.model.fit import Fit, Generator
 from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
 from understudy.quality import Quality
-from understudy.release.answer import Answer, answer, check_confidence, rows_known
-from understudy.release.archive import read_archive, write_archive
-from understudy.release.evidence import asked_about, evidence_of
-from understudy.release.pack import measurement_data, measurement_from, pack, unpack
-from understudy.release.rare import merged_values
-from understudy.release.replicates import replicates
-from understudy.release.rows import Maker, check_size
-from understudy.release.spark import framed, write_table
-from understudy.release.structure import check_page, check_parts
+from understudy.release.answer import (
+    Answer,
+    answer,
+    bound_row_count,
+    check_confidence,
+    collect_evidence,
+    workload_cliques,
+)
+from understudy.release.archive import (
+    check_page,
+    check_parts,
+    measurement_from_dict,
+    measurement_to_dict,
+    pack,
+    read_archive,
+    unpack,
+    write_archive,
+)
+from understudy.release.frames import Frame, convert_rows
 from understudy.schema import Recoding, Schema
 
-_MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
+if TYPE_CHECKING:
+    from understudy.release.rows import RowMaker
 
-Frame = Literal["arrow", "pandas", "polars", "spark"]
+_MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,18 +56,17 @@ class Release:
         mechanism: the mechanism's name.
         settings: its settings.
         model: the distribution rows are drawn from.
-        measurements: the noisy marginals: all that was learned from the rows.
+        measurements: the noisy marginals; nothing else was learned from the rows.
         receipt: the account of the privacy spent.
         recoding: codes that were merged; undone when rows are made.
         rounds: what error bounds need of an adaptive mechanism.
-        default_rows: how many rows `sample` makes unless told.
-        frame: the kind of frame `sample` makes unless told: the kind that went in, arrow after loading.
-        layout: the column types of the frame that went in, where its owner chose other than the declared ones; not
-            saved.
+        default_rows: how many rows `sample` makes by default.
+        frame: the kind of frame `sample` makes by default: that of the input table, arrow after loading.
+        layout: the column types of the input frame, where they differ from the declared ones; not saved.
         quality: the workload error, where a share of the budget was kept to measure it.
-        generator: how the model was made of the measurements; None where the mechanism has a way of its own.
+        generator: how the model was made from the measurements; None where the mechanism has its own method.
 
-    **Privacy.** Made of declared facts and paid-for answers only; anything done with it is post-processing and free.
+    **Privacy.** Made of declared facts and charged measurements only; any use of it is post-processing and free.
     """
 
     schema: Schema
@@ -87,7 +97,7 @@ class Release:
         layout: Mapping[str, str] | None = None,
         quality: Quality | None = None,
     ) -> Release:
-        """The release of a mechanism's fit; rows default to the declared number, else to the noisy total."""
+        """Make the release of a mechanism's fit; rows default to the declared number, else to the noisy total."""
         default = rows or schema.rows or max(1, round(fit.model.total))
         return cls(
             schema=schema,
@@ -119,7 +129,7 @@ class Release:
         where: str | Mapping[str, Any] | None = None,
         as_written: bool = False,
     ) -> Any:
-        """Synthetic rows, as a frame of the kind that went in (arrow after loading).
+        """Make synthetic rows, as a frame of the kind of the input table (arrow after loading).
 
         No row breaks a rule of the schema.
 
@@ -127,13 +137,14 @@ class Release:
             rows: how many; by default the declared number of rows, else the noisy total.
             seed: the same release and seed give the same rows; without it they are fresh each time.
             as_: "arrow", "pandas", "polars" or "spark" (in the session that is running).
-            rare: what stands for values that were too rare to be told apart (`merged`): "spread" (in proportion to
-                what was measured), "other", "hierarchy" (by groups of the column's first level); one for all columns
-                or one by column. By default "other" where the column's values can say so, else "spread".
-            where: make rows that satisfy conditions, written as in `answer`: exact from the model given them, not by
-                throwing rows away. Without `rows` as many as are expected of the default number.
-            as_written: give columns as text where the table's files say what a typed column cannot: tokens for
-                reasons of being missing, date patterns, decimal marks.
+            rare: how values that were merged as too rare (`merged`) are written: "spread" (in proportion to what was
+                measured), "other", "hierarchy" (by groups of the column's first level); one rule for all columns or one
+                per column. By default "other" where the column has such a value, else "spread".
+            where: conditions that every row satisfies, written as in `answer`. Rows are drawn from the model given
+                the conditions; none are rejected. The default number of rows is then the expected number that
+                satisfies them.
+            as_written: return text for columns whose file format holds more than a typed column can: tokens for
+                missing values, date patterns, decimal marks.
 
         **Privacy.** Post-processing: costs nothing, however often it is called.
 
@@ -143,9 +154,11 @@ class Release:
         """
         if as_ not in (None, "arrow", "pandas", "polars", "spark"):
             raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas', 'polars' or 'spark'")
-        maker, rows, seed = self._maker(rows, seed, where, rare, as_written)
+        from understudy.release.rows import check_size
+
+        maker, rows, seed = self._prepare(rows, seed, where, rare, as_written)
         check_size(rows, len(self.schema.columns))
-        return framed(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
+        return convert_rows(maker.rows(rows, np.random.default_rng(seed)), as_ or self.frame)
 
     def stream(
         self,
@@ -156,58 +169,36 @@ class Release:
         where: str | Mapping[str, Any] | None = None,
         as_written: bool = False,
     ) -> tuple[int, Iterator[Any]]:
-        """Synthetic rows without holding all of them: how many there will be, and arrow tables of about a million each.
+        """Make synthetic rows without holding all of them: their number, and arrow tables of about a million rows each.
 
         The arguments are those of `sample`. Up to 2^20 rows are the rows that `sample` makes with the same seed; more
-        are made in chunks, each drawn by itself from the same model, and are the same for the same seed.
+        rows are made in chunks, each drawn independently from the same model, and are the same for the same seed.
 
         **Privacy.** Post-processing: costs nothing.
 
         Raises:
             SettingError: as `sample`.
         """
-        maker, rows, seed = self._maker(rows, seed, where, rare, as_written)
+        maker, rows, seed = self._prepare(rows, seed, where, rare, as_written)
         if rows > _MOST_ROWS:
-            raise SettingError(f"{rows} rows are too many to write; say how many are wanted (rows=, -n)")
+            raise SettingError(
+                f"{rows} rows are too many to write; give a smaller number (rows=, on the command line -n)"
+            )
         return rows, maker.chunks(rows, seed)
 
-    def write_spark(
-        self, session: Any, table: str, *, rows: int | None = None, overwrite: bool = False, **sampled: Any
-    ) -> int:
-        """Write synthetic rows to a new table of Spark, with their types, without holding all of them.
+    def _prepare(
+        self, rows: Any, seed: Any, where: Any, rare: Any, as_written: bool
+    ) -> tuple[RowMaker, int, int | None]:
+        from understudy.release.rows import RowMaker
 
-        The table appears when all rows are in it; what fails or is interrupted leaves nothing behind. It has the
-        session's default format.
-
-        Args:
-            session: the Spark session.
-            table: the table's name, such as "clinic.visits_standin".
-            rows: how many; by default as `sample`.
-            overwrite: replace a table of that name.
-            sampled: `seed`, `rare`, `where` and `as_written`, as in `stream`.
-
-        Returns:
-            How many rows were written.
-
-        **Privacy.** Post-processing: costs nothing.
-
-        Raises:
-            OutputError: when the table is there already, or cannot be written.
-            SettingError: as `sample`.
-        """
-        count, chunks = self.stream(rows, **sampled)
-        write_table(session, table, chunks, overwrite=overwrite)
-        return count
-
-    def _maker(self, rows: Any, seed: Any, where: Any, rare: Any, as_written: bool) -> tuple[Maker, int, int | None]:
         layout = self.schema.layout_of_file() if as_written else self.layout
-        maker = Maker(self, where=where, rare=rare, layout=layout)
+        maker = RowMaker(self, where=where, rare=rare, layout=layout)
         if rows is not None and where is None:
-            self._mind_evidence(as_whole("rows", rows))
+            self._warn_many_rows(as_whole("rows", rows))
         rows = maker.expected(self.default_rows) if rows is None else rows
         return maker, as_whole("rows", rows), None if seed is None else as_whole("seed", seed)
 
-    def _mind_evidence(self, rows: int) -> None:
+    def _warn_many_rows(self, rows: int) -> None:
         most = self.most_rows
         if most is not None and rows > most:
             without = "" if self.schema.left_out is None else f" (without {self.schema.left_out})"
@@ -218,21 +209,23 @@ class Release:
 
     @property
     def merged(self) -> dict[str, list[Any]]:
-        """By column, the values that too few rows had to be told apart; see `rare` in `sample`."""
-        return merged_values(self.recoding, self.schema)
+        """By column, the values that were merged because too few rows had them; see `rare` in `sample`."""
+        from understudy.release.rows import list_merged_values
+
+        return list_merged_values(self.recoding, self.schema)
 
     @property
     def most_rows(self) -> float | None:
-        """The most rows that the true table can have (of those used), at 99.9 % confidence; None where nothing tells.
+        """The largest number of rows that the true table can have (of those used), at 99.9 % confidence, if known.
 
-        More synthetic rows than that look like more evidence than there is: standard errors from them are too small.
+        With more synthetic rows than that, standard errors computed from them are too small.
         """
-        return self.schema.rows or rows_known(evidence_of(self))
+        return self.schema.rows or bound_row_count(collect_evidence(self))
 
     def answer(
         self, query: str | Mapping[str, Any], *, confidence: float = 0.95, share: bool = False, rows: Any = None
     ) -> Answer:
-        """The number of rows that satisfy some conditions, by the model, and where the true number lies.
+        """Estimate how many rows satisfy conditions, with an interval for the true number.
 
         Args:
             query: conditions by column, all of which must hold: a value, a list of values, or a tuple of two ends, both
@@ -243,8 +236,8 @@ class Release:
 
         **Guarantees.** The interval holds with that probability over the mechanism's noise, whatever the rows. It is
         about the rows that the release uses (`left_out` says which it does not), as the schema codes them: a value
-        beyond a bound counts as the bound. Several answers each hold with it; for m of them together ask for
-        confidence 1 - (1 - c) / m.
+        beyond a bound counts as the bound. Each answer holds with that probability by itself; for m answers to hold
+        together with probability c, use confidence 1 - (1 - c) / m.
         **Privacy.** Post-processing: costs nothing.
 
         Raises:
@@ -255,13 +248,13 @@ class Release:
     def bounds(
         self, workload: str | None = None, *, confidence: float = 0.95, simultaneous: bool = False
     ) -> list[Bound]:
-        """How far the model's marginals can be from the true ones, in L1 distance; values merged as rare are one value.
+        """Bound the L1 distance of the model's marginals from the true ones; values merged as rare count as one value.
 
         Args:
             workload: which marginals: `all-2way`, `target:COLUMN`, a YAML file, ...; by default the mechanism's own
                 workload, else `all-2way`.
             confidence: the probability with which each bound holds.
-            simultaneous: make all of them hold together with that probability.
+            simultaneous: make all bounds hold together with that probability.
 
         **Guarantees.** The bounds hold with that probability over the mechanism's noise, whatever the rows; where none
         is known, `bound` is None. **Privacy.** Post-processing: costs nothing.
@@ -270,15 +263,15 @@ class Release:
             SettingError: for an unknown workload or a confidence that is not between 0 and 1.
         """
         check_confidence(confidence)
-        evidence = evidence_of(self)
-        wanted = asked_about(evidence, workload, self.settings.get("workload"))
+        evidence = collect_evidence(self)
+        wanted = workload_cliques(evidence, workload, self.settings.get("workload"))
         return marginal_bounds(evidence, wanted, confidence=confidence, simultaneous=simultaneous)
 
     def replicates(self, count: int = 20, *, rows: int | None = None, seed: int | None = None) -> list[Any]:
-        """Synthetic tables for standard errors: each made anew from the model, measured with as much noise again.
+        """Make synthetic tables for standard errors: each from rows of the model, measured again with new noise.
 
         The spread of an analyst's estimate over them shows what the noise and the drawing of rows do to it. It does not
-        show what the model left out: a relation that was never measured is missing in all of them alike.
+        show what the model lacks: a relation that was never measured is missing in all of them.
 
         Args:
             count: how many.
@@ -290,14 +283,16 @@ class Release:
         Raises:
             SettingError: for a release that does not say how its model was made.
         """
-        return list(replicates(self, count, rows=rows, seed=seed))
+        from understudy.release.replicates import make_replicates
+
+        return list(make_replicates(self, count, rows=rows, seed=seed))
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Write the release to one file, completely or not at all.
 
         Args:
             path: the file.
-            overwrite: replace a file of that name. What was paid for a release that is lost is not given back.
+            overwrite: replace a file of that name. The budget of a release that is lost cannot be recovered.
 
         Raises:
             OutputError: when the file is there already, or cannot be written.
@@ -314,7 +309,7 @@ class Release:
             "default_rows": self.default_rows,
             **({} if self.quality is None else {"quality": self.quality.to_dict()}),
             **({} if self.generator is None else {"generator": self.generator.to_dict()}),
-            "measurements": pack([measurement_data(m) for m in self.measurements], arrays, "measurements"),
+            "measurements": pack([measurement_to_dict(m) for m in self.measurements], arrays, "measurements"),
             "model": {"kind": self.model.kind, "arrays": pack(self.model.to_arrays(), arrays, "model")},
         }
         write_archive(target, manifest, arrays, overwrite=overwrite)
@@ -328,7 +323,7 @@ class Release:
         """
         manifest, arrays = read_archive(as_path("path", path))
         try:
-            return cls._from(manifest, arrays)
+            return cls._from_manifest(manifest, arrays)
         except ReleaseError as error:
             raise ReleaseError(f"{path}: {error}") from None
         except (UnderstudyError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
@@ -337,7 +332,7 @@ class Release:
             raise ReleaseError(f"{path}: it does not fit in memory; open it on a larger machine") from None
 
     @classmethod
-    def _from(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
+    def _from_manifest(cls, manifest: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Release:
         kind = manifest["model"]["kind"]
         if kind not in MODELS:
             raise ReleaseError("it holds a model of a kind that this version does not know; install a newer understudy")
@@ -350,7 +345,7 @@ class Release:
             mechanism=page["mechanism"],
             settings=page["settings"],
             model=MODELS[kind].from_arrays(recoding.recode(schema.domain), page["model"]["arrays"]),
-            measurements=[measurement_from(data) for data in page["measurements"]],
+            measurements=[measurement_from_dict(data) for data in page["measurements"]],
             receipt=Receipt.from_dict(page["receipt"]),
             recoding=recoding,
             rounds=page["rounds"],
@@ -358,5 +353,24 @@ class Release:
             quality=None if page.get("quality") is None else Quality(**page["quality"]),
             generator=None if page.get("generator") is None else Generator(**page["generator"]),
         )
-        check_parts(release.measurements, release.rounds, release.model, evidence_of(release))
+        check_parts(release.measurements, release.rounds, release.model, collect_evidence(release))
         return release
+
+
+def summarize(release: Release) -> dict[str, Any]:
+    """Summarize a release as plain data, for scripts; public facts only."""
+    receipt = release.receipt
+    return {
+        "mechanism": release.mechanism,
+        "guarantee": receipt.guarantee(),
+        "epsilon": receipt.epsilon,
+        "delta": receipt.delta,
+        "rho": receipt.rho,
+        "insecure": receipt.insecure,
+        "rehearsal": receipt.rehearsal,
+        "default_rows": release.default_rows,
+        "columns": list(release.schema.domain),
+        "measurements": len(release.measurements),
+        "charges": len(receipt.charges),
+        "quality": None if release.quality is None else release.quality.to_dict_with_interval(),
+    }

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from understudy.errors import OutputError
-from understudy.release.spark import write_table
+from understudy.sink.spark import write_table
 
 
 def test_a_replaced_table_is_back_when_the_new_one_cannot_take_its_name() -> None:

@@ -94,7 +94,7 @@ def test_marginals_without_a_bound_are_counted_and_listed_in_json(tmp_path):
     assert (code, len(tree)) == (0, 3)
     assert {line.split(":")[0] for line in lines[:3]} == {" x ".join(clique) for clique in tree}
     assert lines[3].startswith("3 of 6 marginals have a bound")
-    assert lines[4:] == ["About the rest nothing is known; --json lists it."]
+    assert lines[4:] == ["Nothing is known about the others; --json lists them."]
     listed = json.loads(call("bounds", tmp_path / "r.release", "--json")[1])["bounds"]
     assert [bound["share"] is None for bound in listed] == [False] * 3 + [True] * 3
     _, words, _ = call("bounds", tmp_path / "r.release", "--top", 1)

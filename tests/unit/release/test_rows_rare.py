@@ -7,7 +7,7 @@ import pytest
 
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
-from understudy.release.rare import merged_values, undo_merging
+from understudy.release.rows import list_merged_values, undo_merging
 from understudy.schema import Recoding, Schema
 
 SCHEMA = Schema.from_dict(
@@ -119,7 +119,7 @@ def test_counts_are_the_expected_ones_rounded_and_the_order_is_random():
 
 def test_merged_values_are_listed_in_words():
     recoding = Recoding({"city": np.array([0, 1, 2, 2, 2, 2]), "age": np.array([0, 2, 1, 2])})
-    assert merged_values(recoding, SCHEMA) == {
+    assert list_merged_values(recoding, SCHEMA) == {
         "city": ["Lyon", "Metz", "Nice", "(other)"],
         "age": ["10 to 19", "30 to 39"],
     }
@@ -129,7 +129,7 @@ def test_intervals_of_an_axis_are_neither_listed_nor_called_other():
     field = {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 3}}
     schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
     recoding = Recoding({"age": np.array([0, 0, 1, 1, 2, 2])})  # two intervals; the empty and the unknown cell
-    assert merged_values(recoding, schema) == {"age": ["(missing)", "(other)"]}
+    assert list_merged_values(recoding, schema) == {"age": ["(missing)", "(other)"]}
     codes = {"age": np.repeat([0, 1, 2], 10)}
     out = undo_merging(codes, recoding, schema, (), np.random.default_rng(0), "other")["age"]
     assert counts(out, 6) == [5, 5, 5, 5, 0, 10]
@@ -141,7 +141,7 @@ def test_years_are_no_thousands_and_empty_cells_are_missing():
     fields = [field | {"understudy": {"bins": 3}} for field in (born, paid)]
     schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
     recoding = Recoding({name: np.array([0, 1, 1, 1, 1]) for name in ("born", "paid")})
-    assert merged_values(recoding, schema) == {
+    assert list_merged_values(recoding, schema) == {
         "born": ["1943 to 1985", "1986 to 2029", "(missing)", "(other)"],
         "paid": ["10,000 to 19,999", "20,000 to 29,999", "(missing)", "(other)"],
     }

@@ -146,7 +146,7 @@ def test_what_cannot_be_is_said(release):
     schema = Schema.from_dict(content | {"understudy": content["understudy"] | {"rules": rules}})
     with insecure(5):
         ruled = us.synthesize(people(500), schema, epsilon=1, delta=1e-6, mechanism="independent")
-    with pytest.raises(SettingError, match="no row of this release can have what is asked of sex, city together"):
+    with pytest.raises(SettingError, match="no row of this release can satisfy the conditions on sex, city together"):
         ruled.sample(10, where={"sex": "F", "city": "Bonn"})
     assert (ruled.sample(100, where={"sex": "F"})["city"] != "Bonn").all()
 

@@ -20,11 +20,11 @@ from typer.testing import CliRunner
 import understudy as us
 from understudy.bundle import make_bundle
 from understudy.cli import app
-from understudy.cli.guard import OUR_FAULT
+from understudy.cli.console import OUR_FAULT
 from understudy.errors import ReleaseError, UnderstudyError
 from understudy.gate.randomness import insecure
 from understudy.release.archive import read_archive
-from understudy.release.facts import facts
+from understudy.release.release import summarize
 from understudy.report import public_report
 
 FIELDS = [
@@ -189,7 +189,7 @@ def inspected(path: Path) -> None:
 
 VERBS: dict[str, Callable[[us.Release, Path], Any]] = {
     "repr": lambda release, folder: repr(release),
-    "receipt": lambda release, folder: (release.receipt.text(), facts(release), release.receipt.to_dict()),
+    "receipt": lambda release, folder: (release.receipt.text(), summarize(release), release.receipt.to_dict()),
     "quality": lambda release, folder: (
         release.quality and (release.quality.text(), release.quality.to_dict_with_interval())
     ),

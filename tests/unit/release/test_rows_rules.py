@@ -122,7 +122,7 @@ def test_other_mechanisms_obey_too(mechanism):
 
 def test_rows_would_break_rules_if_values_were_not_looked_at(releases, monkeypatch):
     monkeypatch.setattr(making, "breaking", lambda schema, codes, table: np.zeros(table.num_rows, bool))
-    monkeypatch.setattr(making, "exchanged", lambda schema, merged, codes, table, rng: (codes, table))
+    monkeypatch.setattr(making, "exchange_values", lambda schema, merged, codes, table, rng: (codes, table))
     found = broken(releases["mst"].sample(20_000, seed=1))
     assert found["age"] > 0
     assert found["order"] > 0

@@ -1,6 +1,6 @@
-"""Rows written back to PostgreSQL: a typed table, filled by COPY in one transaction.
+"""Synthetic rows written to PostgreSQL: a typed table, filled by COPY in one transaction.
 
-**Privacy.** Rows are synthetic; the address may hold a password, so it is never quoted, nor are the server's messages.
+**Privacy.** Rows are synthetic. The address may hold a password: neither it nor the server's messages are quoted.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from understudy.errors import OutputError, SettingError
-from understudy.release.write import Opened, in_our_words
+from understudy.sink.files import OpenSink, replace_errors
 from understudy.source.sql.errors import engine
 from understudy.source.sql.place import database
 
 
 @contextmanager
-def written_table(url: str, *, force: bool = False) -> Iterator[Opened]:
-    """A new table of a PostgreSQL database that others see once all rows are in it.
+def open_table(url: str, *, force: bool = False) -> Iterator[OpenSink]:
+    """Open a new table of a PostgreSQL database that becomes visible to others once all rows are in it.
 
     Args:
         url: ``postgresql://host/db?table=people``; user and password come from the environment, ``~/.pgpass`` or a
@@ -36,20 +36,20 @@ def written_table(url: str, *, force: bool = False) -> Iterator[Opened]:
         raise SettingError("say which table to write: ?table=NAME at the end of the URL") from None
     name = place.table or ""
     psycopg = engine("psycopg")
-    with in_our_words("the database cannot be reached or refuses the login; check host, database, user and password"):
+    with replace_errors("the database cannot be reached or refuses the login; check host, database, user and password"):
         connection = psycopg.connect(place.address, application_name="understudy", client_encoding="utf8")
     try:
-        _refuse_taken(connection, psycopg, name, force=force)
+        _refuse_existing(connection, psycopg, name, force=force)
         yield lambda columns: _Table(connection, psycopg, name, columns, force=force)
-        with in_our_words(f"table {name} could not be written; did the server stop, or run out of room?"):
+        with replace_errors(f"table {name} could not be written; did the server stop, or run out of room?"):
             connection.commit()
     finally:
         with suppress(Exception):
             connection.close()  # without a commit nothing of it stays
 
 
-def shown_place(url: str) -> str:
-    """The address without anything secret: the database's table alone."""
+def describe_table(url: str) -> str:
+    """Describe the address without secrets: database and table."""
     parts = urlsplit(url)
     return f"{parts.path.lstrip('/') or 'the database'}, table {dict(parse_qsl(parts.query)).get('table', '')}"
 
@@ -59,8 +59,11 @@ class _Table:
         self._connection, self._name = connection, name
         sql = psycopg.sql
         table = _identifier(sql, name)
-        fields = [sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_type(field.type))) for field in columns]
-        with in_our_words(f"table {name} could not be made; may this user create tables there?"):
+        fields = [
+            sql.SQL("{} {}").format(sql.Identifier(field.name), sql.SQL(_postgres_type(field.type)))
+            for field in columns
+        ]
+        with replace_errors(f"table {name} could not be made; may this user create tables there?"):
             if force:
                 connection.execute(sql.SQL("drop table if exists {}").format(table))
             connection.execute(sql.SQL("create table {} ({})").format(table, sql.SQL(", ").join(fields)))
@@ -70,20 +73,20 @@ class _Table:
         from pyarrow import csv
 
         text = io.BytesIO()
-        csv.write_csv(_plain(table), text, csv.WriteOptions(include_header=False))
+        csv.write_csv(_to_csv_types(table), text, csv.WriteOptions(include_header=False))
         with (
-            in_our_words(f"table {self._name} could not be filled; did the server stop, or run out of room?"),
+            replace_errors(f"table {self._name} could not be filled; did the server stop, or run out of room?"),
             self._connection.cursor().copy(self._copy) as copy,
         ):
             copy.write(text.getbuffer())
 
     def close(self) -> None:
-        """The transaction is ended by whoever opened it."""
+        """Nothing to do: `open_table` commits."""
 
 
-def _refuse_taken(connection: Any, psycopg: Any, name: str, *, force: bool) -> None:
+def _refuse_existing(connection: Any, psycopg: Any, name: str, *, force: bool) -> None:
     words = f"the name {name!r} cannot be looked up; write it as NAME or SCHEMA.NAME"
-    with in_our_words(words):
+    with replace_errors(words):
         quoted = _identifier(psycopg.sql, name).as_string(connection)
         taken = connection.execute("select to_regclass(%s)", (quoted,)).fetchone()[0]
     if taken is not None and not force:
@@ -94,7 +97,7 @@ def _identifier(sql: Any, name: str) -> Any:
     return sql.Identifier(*name.split("."))
 
 
-def _type(kind: Any) -> str:
+def _postgres_type(kind: Any) -> str:
     import pyarrow as pa
 
     names = {
@@ -112,8 +115,8 @@ def _type(kind: Any) -> str:
     return "interval" if pa.types.is_duration(kind) else names.get(kind, "text")
 
 
-def _plain(table: Any) -> Any:
-    """Columns in types that CSV can write: lengths of time in words."""
+def _to_csv_types(table: Any) -> Any:
+    """Convert columns to types that CSV can write: durations to text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,0 +1,536 @@
+"""Error bounds of marginals and counts (McKenna et al. 2022, section 5), for every mechanism.
+
+Bounds are computed from released measurements alone, so they cost no budget.
+
+**Confidence is spent like the budget.** A stage (a call to the gate, or a round) that costs the share f of the budget
+may be wrong with probability f times the whole doubt. Shares are fixed before the noise of their stage is drawn and sum
+to at most 1, so all stages hold together, whatever was chosen because of earlier noise; the smallest of their bounds
+may then be taken. (The paper takes one bound, from the last round. Which round is the last depends on the noise, and so
+does which measurements there are to average: without such shares the bound would be invalid.) Within a round, the
+selection, the noise on the selected marginal and the noise on the bounded marginal get a third each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.measurement import Measurement, weighted_mean
+from understudy.model.protocol import Model
+from understudy.model.registry import MODELS
+
+Vector: TypeAlias = NDArray[np.float64]
+_UNIT = 2.0**-15  # the gate compares with marginals rounded to 2^-16 rows; models are stored to a rounding error
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Measurements whose cliques and sigmas were fixed before any of them was drawn.
+
+    Attributes:
+        measurements: what was measured.
+        share: the stage's share of the budget, and so of the doubt.
+        round: the selection that came before, as in `Fit.rounds`; None where nothing was selected.
+    """
+
+    measurements: Sequence[Measurement]
+    share: float
+    round: Mapping[str, Any] | None = None
+
+    @property
+    def part(self) -> float:
+        """The part of the doubt for each of the stage's events."""
+        return self.share / (3 if self.round is not None else 1)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything in a release that bounds use; all of it is public.
+
+    Attributes:
+        model: the distribution whose marginals are bounded.
+        declared: the columns as declared.
+        merged: by column, the code that each declared code became; columns without an entry are as declared.
+        stages: what was learned, in order.
+        cliques: the cliques that selections are about, with their weights, by position.
+        rows: the number of rows, where that is public.
+    """
+
+    model: Model
+    declared: Domain
+    merged: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    stages: Sequence[Stage] = ()
+    cliques: Sequence[tuple[Clique, float]] = ()
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound of the distance of one of the model's marginals from the true one.
+
+    Attributes:
+        clique: the columns.
+        bound: the L1 distance in rows is at most this, with the stated confidence; None: no bound is known.
+        share: the same as a share of the model's rows.
+        supported: whether a measured clique contains this one.
+        source: "measured" (the noise of a measurement), "selected" (a selection that preferred another clique) or
+            "unknown".
+        confidence: the probability with which it holds: for this marginal alone, or for all of them together.
+    """
+
+    clique: Clique
+    bound: float | None
+    share: float | None
+    supported: bool
+    source: Literal["measured", "selected", "unknown"]
+    confidence: float
+
+
+def marginal_bounds(
+    evidence: Evidence, cliques: Iterable[Clique], *, confidence: float = 0.95, simultaneous: bool = False
+) -> list[Bound]:
+    """Bound ||M_r(D) - M_r(model)||_1 for each clique r; merged codes count as one code.
+
+    **Guarantees.** Each holds with probability `confidence` over the mechanism's noise, whatever the rows;
+    `simultaneous` makes all of them hold together with that probability.
+
+    Args:
+        evidence: what was released.
+        cliques: the marginals to bound.
+        confidence: between 0 and 1.
+        simultaneous: split the doubt over all of them.
+    """
+    wanted = [evidence.model.domain.check(clique) for clique in cliques]
+    tables = evidence.model.project_many(wanted)
+    ways = len(wanted) if simultaneous else 1
+    doubt = 1.0 - confidence
+    selected = dict(_bound_by_selections(evidence, wanted, tables, doubt))
+    return [_choose_bound(evidence, r, tables[r].reshape(-1), selected.get(r), confidence, ways) for r in wanted]
+
+
+def weighted_average(
+    measurements: Sequence[Measurement], evidence: Evidence, clique: Clique
+) -> tuple[Vector, Vector] | None:
+    """Theorem 2: the inverse-variance mean of what measurements say about a clique, and the variance of each cell.
+
+    None when no measured clique contains this one. Exact for measurements of one stage.
+    """
+    found = [(table, many * m.sigma**2) for m in measurements for table, many in _sum_to_clique(evidence, m, clique)]
+    if not found:
+        return None
+    mean, precision = weighted_mean((table, 1 / variance) for table, variance in found)
+    return mean, 1 / precision
+
+
+def _choose_bound(
+    evidence: Evidence, clique: Clique, table: Vector, selected: float | None, confidence: float, ways: int
+) -> Bound:
+    measured = _bound_by_measurements(evidence, clique, table, 1 - confidence, ways)
+    found: list[tuple[float, Literal["measured", "selected", "unknown"]]] = []
+    found += [] if measured is None else [(measured, "measured")]
+    found += [] if selected is None else [(selected, "selected")]
+    value, source = min(found, default=(math.inf, "unknown"))
+    if evidence.rows is not None and found:
+        value = min(value, 2.0 * evidence.rows)
+    known = math.isfinite(value)
+    return Bound(
+        clique=clique,
+        bound=value if known else None,
+        share=value / evidence.model.total if known else None,
+        supported=measured is not None,
+        source=source if known else "unknown",
+        confidence=confidence,
+    )
+
+
+def _bound_by_measurements(evidence: Evidence, clique: Clique, table: Vector, doubt: float, ways: int) -> float | None:
+    """Corollary 1, for the stage where it is smallest; None when no measured clique contains this one."""
+    bounds = []
+    for stage in evidence.stages:
+        mean = weighted_average(stage.measurements, evidence, clique)
+        if mean is not None:
+            part = doubt * stage.part / ways
+            apart = float(np.abs(mean[0] - table).sum())
+            bounds.append(apart + _bound_noise(evidence, stage.measurements, clique, mean[1], part))
+    return min(bounds, default=None)
+
+
+def _bound_noise(
+    evidence: Evidence, measurements: Sequence[Measurement], clique: Clique, variance: Vector, doubt: float
+) -> float:
+    """Theorem 3: how far the stage's estimate is from the truth; for one measurement by the exact law of its noise."""
+    if doubt <= 0:
+        return math.inf
+    about = [(m, many) for m in measurements for _, many in _sum_to_clique(evidence, m, clique)]
+    laws: set[Noise] = {m.noise for m, _ in about}
+    # of the scaled noise z, every cell with variance 1: ||x||_1 <= ||sd||_2 ||z||_2 covers unequal cells
+    even = float(variance.mean())
+    general = subgaussian_l1(len(variance), even, doubt) if laws == {"gaussian"} else math.inf
+    if len(about) > 1 or np.ptp(about[0][1]) > 0:
+        return _bound_unequal_noise(variance, doubt) if laws == {"gaussian"} else math.inf
+    law = Law.of(about[0][0].noise, about[0][0].sigma, int(about[0][1][0]))
+    return general if law is None else min(general, law.l1(len(variance), doubt))
+
+
+def _bound_unequal_noise(variance: Vector, doubt: float) -> float:
+    if np.ptp(variance) <= 1e-12 * variance.max():
+        return subgaussian_l1(len(variance), float(variance[0]), doubt)
+    u, n = -math.log(doubt), len(variance)
+    return math.sqrt(float(variance.sum()) * (n + 2 * math.sqrt(n * u) + 2 * u))
+
+
+def _sum_to_clique(evidence: Evidence, measurement: Measurement, clique: Clique) -> Iterator[tuple[Vector, Vector]]:
+    """A measurement summed to a clique of merged codes, and how many measured cells went into each; or nothing."""
+    if measurement.query is not None or not set(clique) <= set(measurement.clique):
+        return
+    codes = find_codes(evidence, measurement)
+    target = np.zeros((), dtype=np.int64)
+    for column, places in codes.items():
+        if column in clique:
+            target = np.add.outer(target * evidence.model.domain[column], places)
+        else:
+            target = np.add.outer(target, np.zeros(len(places), dtype=np.int64))
+    own = [column for column in measurement.clique if column in clique]
+    cells = evidence.model.domain.cells(clique)
+    order = [own.index(column) for column in clique]
+    shape = evidence.model.domain.shape(own)
+    for_sum = np.bincount(target.reshape(-1), weights=measurement.values, minlength=cells)
+    for_many = np.bincount(target.reshape(-1), minlength=cells).astype(float)
+    yield tuple(t.reshape(shape).transpose(order).reshape(-1) for t in (for_sum, for_many))  # type: ignore[misc]
+
+
+def find_codes(evidence: Evidence, measurement: Measurement) -> dict[str, NDArray[np.int64]]:
+    """By column of a measurement, the model's code of each of its codes: it was made before or after merging."""
+    before = len(measurement.values) == evidence.declared.cells(measurement.clique)
+    return {
+        column: evidence.merged[column]
+        if before and column in evidence.merged
+        else np.arange(evidence.declared[column] if before else evidence.model.domain[column])
+        for column in measurement.clique
+    }
+
+
+def _bound_by_selections(
+    evidence: Evidence, wanted: Sequence[Clique], tables: Mapping[Clique, Vector], doubt: float
+) -> Iterator[tuple[Clique, float]]:
+    """Corollary 2 for each clique that was a candidate, from the last round in which it was one.
+
+    The events of a round are the same for all its candidates, so they need not be split between cliques.
+    """
+    places = {clique: i for i, (clique, _) in enumerate(evidence.cliques)}
+    names = {clique: evidence.model.domain.canonical(clique) for clique in wanted}
+    for stage in evidence.stages:
+        if stage.round is None or "model" not in stage.round:
+            continue
+        last = set(np.asarray(stage.round["last"]).tolist())
+        mine = [r for r in wanted if places.get(names[r]) in last]
+        if mine:
+            yield from _bound_by_round(evidence, stage, mine, tables, doubt * stage.part)
+
+
+def _bound_by_round(
+    evidence: Evidence, stage: Stage, wanted: Sequence[Clique], tables: Mapping[Clique, Vector], part: float
+) -> Iterator[tuple[Clique, float]]:
+    round_, measurement = stage.round or {}, stage.measurements[0]
+    before = MODELS[round_["kind"]].from_arrays(evidence.model.domain, round_["model"])
+    error = _bound_choice_error(before, measurement, part)
+    weights = dict(evidence.cliques)
+    chosen = evidence.model.domain.canonical(measurement.clique)
+    per_row = 2 * float(round_["sensitivity"]) / float(round_["epsilon"])
+    missed = per_row * (math.log(len(round_["candidates"])) - math.log(part))
+    score = weights[chosen] * (error - float(round_["offsets"][find_candidate(evidence, round_, chosen)]))
+    old = before.project_many(wanted)
+    for clique in wanted:
+        name = evidence.model.domain.canonical(clique)
+        if weights[name] > 0:
+            offset = float(round_["offsets"][find_candidate(evidence, round_, name)])
+            apart = float(np.abs(old[clique] - tables[clique]).sum()) + _UNIT * tables[clique].size
+            yield clique, apart + offset + (score + missed) / weights[name]
+
+
+def find_candidate(evidence: Evidence, round_: Mapping[str, Any], clique: Clique) -> int:
+    """Where a clique stands among the candidates of a round."""
+    place = next(i for i, (name, _) in enumerate(evidence.cliques) if name == clique)
+    return int(np.flatnonzero(np.asarray(round_["candidates"]) == place)[0])
+
+
+def _bound_choice_error(before: Model, measurement: Measurement, doubt: float) -> float:
+    """A bound of the chosen marginal's distance from the model before it was measured.
+
+    With s the signs of M(D) - p, fixed before the noise x is drawn, ||y - p||_1 >= <s, y - p> = ||M(D) - p||_1 +
+    <s, x>, and <s, x> has the law of a sum of independent draws, by symmetry.
+    """
+    seen = float(np.abs(measurement.values - before.project(measurement.clique).reshape(-1)).sum())
+    n = len(measurement.values)
+    law = Law.of(measurement.noise, measurement.sigma, n) if doubt > 0 else None
+    if law is not None:
+        return seen + law.one_side(doubt) + _UNIT * n
+    if measurement.noise != "gaussian" or doubt <= 0:
+        return math.inf
+    return seen + measurement.sigma * math.sqrt(-2 * n * math.log(doubt)) + _UNIT * n
+
+
+# -- Intervals for counts: what every measurement says about a count, and what selections add.
+
+
+Mask: TypeAlias = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval for a true count.
+
+    Attributes:
+        low: at least this many rows.
+        high: at most this many; infinity where nothing is known.
+        source: "measured" (a measured clique has all columns of the query), "selected" (a selection preferred another
+            clique), "contained" (only parts of the query were measured: the count is at most theirs) or "unknown".
+    """
+
+    low: float
+    high: float
+    source: Literal["measured", "selected", "contained", "unknown"]
+
+
+def count_interval(
+    evidence: Evidence, inner: Mapping[str, Mask], outer: Mapping[str, Mask], *, confidence: float = 0.95
+) -> Interval:
+    """Compute an interval for the number of rows whose codes lie in a set for each column.
+
+    A condition may cut through a code (part of a bin, one of several merged codes): the true count then lies between
+    those of the codes that are wholly inside and of those that are touched.
+
+    **Guarantees.** It holds with probability `confidence` over the mechanism's noise, whatever the rows.
+
+    Args:
+        evidence: what was released.
+        inner: by column, which declared codes lie entirely inside the condition.
+        outer: by column, which declared codes lie at least partly inside.
+        confidence: between 0 and 1.
+    """
+    doubt = 1 - confidence
+    same = all(np.array_equal(inner[column], outer[column]) for column in inner)
+    low, high = (0.0, math.inf) if evidence.rows is None else (0.0, float(evidence.rows))
+    source: Literal["measured", "selected", "contained", "unknown"] = "unknown"
+    for stage in evidence.stages:
+        part = doubt * stage.part / len(stage.measurements)
+        for measurement in stage.measurements:
+            covers = set(inner) <= set(measurement.clique)
+            found = _bound_sides(evidence, measurement, inner, outer, part if same or not covers else part / 2)
+            if found is None:
+                continue
+            high = min(high, found[1])
+            low = max(low, found[0]) if covers else low
+            source = "measured" if covers else "contained" if source == "unknown" else source
+    found_so_far = Interval(min(low, high), high, source if math.isfinite(high) else "unknown")
+    return (
+        found_so_far
+        if source == "measured"
+        else _tighten_by_selection(evidence, inner, outer, found_so_far, confidence)
+    )
+
+
+def _bound_sides(
+    evidence: Evidence, measurement: Measurement, inner: Mapping[str, Mask], outer: Mapping[str, Mask], doubt: float
+) -> tuple[float, float] | None:
+    """The ends of the interval by one measurement, of the part of the query that it has."""
+    apart = bool(inner) and not set(inner) & set(measurement.clique)
+    if measurement.query is not None or doubt <= 0 or apart:
+        return None
+    low = _sum_cells(evidence, measurement, inner, doubt, whole=True)
+    high = _sum_cells(evidence, measurement, outer, doubt, whole=False)
+    return None if low is None or high is None else (low[0] - low[1], high[0] + high[1])
+
+
+def _sum_cells(
+    evidence: Evidence, measurement: Measurement, masks: Mapping[str, Mask], doubt: float, *, whole: bool
+) -> tuple[float, float] | None:
+    """The noisy count of the query's cells, and how far noise can have moved it; None where that is not known."""
+    codes = find_codes(evidence, measurement)
+    axes = [_select_codes(evidence, column, len(places), masks, whole=whole) for column, places in codes.items()]
+    cells = math.prod(map(len, axes))
+    if cells == 0:
+        return 0.0, 0.0
+    table = measurement.values.reshape([len(places) for places in codes.values()])
+    value = float(table[np.ix_(*axes)].sum())
+    law = Law.of(measurement.noise, measurement.sigma, cells)
+    if law is not None:
+        return value, law.either_side(doubt)
+    if measurement.noise != "gaussian":
+        return None
+    return value, measurement.sigma * math.sqrt(2 * cells * math.log(2 / doubt))
+
+
+def _select_codes(
+    evidence: Evidence, column: str, size: int, masks: Mapping[str, Mask], *, whole: bool
+) -> NDArray[np.intp]:
+    """The codes of one column to sum over: all of a column that the query does not have."""
+    if column not in masks:
+        return np.arange(size)
+    mask = masks[column]
+    return np.flatnonzero(mask if len(mask) == size else merge_mask(evidence, column, mask, whole=whole))
+
+
+def merge_mask(evidence: Evidence, column: str, mask: Mask, *, whole: bool) -> Mask:
+    """Which merged codes are wholly inside a set of declared codes, or touched by it."""
+    merged = evidence.merged.get(column)
+    if merged is None:
+        return mask
+    size = evidence.model.domain[column]
+    inside = np.bincount(merged, weights=mask, minlength=size)
+    result: Mask = inside == np.bincount(merged, minlength=size) if whole else inside > 0
+    return result
+
+
+def _tighten_by_selection(
+    evidence: Evidence, inner: Mapping[str, Mask], outer: Mapping[str, Mask], sofar: Interval, confidence: float
+) -> Interval:
+    """The interval together with what selections say: a subset of cells errs by no more than the whole table.
+
+    Where the model has the true number of rows, what is too much in some cells is missing in others: half of it.
+    """
+    names = {evidence.model.domain.canonical(inner)} & {clique for clique, _ in evidence.cliques}
+    if not names:
+        return sofar
+    clique = names.pop()
+    bound = marginal_bounds(evidence, [clique], confidence=confidence)[0]
+    if bound.bound is None or bound.source != "selected":
+        return sofar
+    reach = bound.bound / 2 if evidence.rows is not None else bound.bound
+    table = evidence.model.project(clique)
+    ends = []
+    for masks, whole in ((inner, True), (outer, False)):
+        axes = [np.flatnonzero(merge_mask(evidence, column, masks[column], whole=whole)) for column in clique]
+        ends.append(float(table[np.ix_(*axes)].sum()))
+    low, high = max(sofar.low, ends[0] - reach), min(sofar.high, ends[1] + reach)
+    return Interval(min(low, high), high, "selected" if high < sofar.high or low > sofar.low else sofar.source)
+
+
+# -- The law of the noise: exact laws of sums of integer noise, and bounds of its L1 norm.
+#
+# The discrete Gaussian is sub-Gaussian with its parameter as proxy, E exp(t X) <= exp(t^2 sigma^2 / 2) for every real t
+# (Canonne, Kamath and Steinke 2020), hence so are weighted sums of independent draws, with the weighted sum of squares.
+# `subgaussian_l1` uses nothing else. Where one measurement is summed to fewer cells, the law of each sum is known
+# exactly (`Law`), for the discrete Laplace as well.
+
+
+Noise: TypeAlias = Literal["gaussian", "laplace"]
+
+_FURTHEST = 1 << 21
+_DUST = 1e-12  # mass of the furthest tail that a law leaves out; every use adds it back
+_BINS = 4000
+
+
+def subgaussian_l1(cells: int, variance: float, doubt: float) -> float:
+    """Bound the L1 norm of a sub-Gaussian vector, except with probability at most `doubt`.
+
+    Two bounds that both hold, the smaller: ||x||_1 = max over 2^n sign vectors s of <s, x>, each of which is
+    sub-Gaussian with n times the variance, gives sqrt(2 n (n log 2 + log 1/doubt)), no more than Theorem 3's; and
+    ||x||_1 <= sqrt(n) ||x||_2 with the tail of Hsu, Kakade and Zhang (2012), ||x||_2^2 <= n + 2 sqrt(n u) + 2 u for
+    u = log 1/doubt, is smaller for many cells.
+
+    Args:
+        cells: n, the length of the vector.
+        variance: the proxy: E exp(<a, x>) <= exp(||a||^2 variance / 2) for every a.
+        doubt: the probability that it is passed.
+    """
+    u = -math.log(doubt)
+    signs = 2 * cells * (cells * math.log(2) + u)
+    lengths = cells * (cells + 2 * math.sqrt(cells * u) + 2 * u)
+    return math.sqrt(variance * min(signs, lengths))
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """The law of a sum of independent integer noise.
+
+    Attributes:
+        deviation: its standard deviation (for the discrete Gaussian an upper bound).
+        mass: the probability of |sum| = 0, 1, 2, ...; what lies beyond the array has probability at most `_DUST`.
+    """
+
+    deviation: float
+    mass: NDArray[np.float64]
+
+    @staticmethod
+    def of(noise: Noise, sigma: float, terms: int) -> Law | None:
+        """The law of a sum of so many draws; None where it reaches too far to be written down.
+
+        Args:
+            noise: the law of each draw.
+            sigma: as in a measurement: the discrete Gaussian's parameter, the discrete Laplace's standard deviation.
+            terms: how many draws are summed.
+
+        >>> law = Law.of("gaussian", 10.0, 4)
+        >>> law.either_side(0.05), law.one_side(0.05)
+        (39.0, 33.0)
+        """
+        return _law(noise, float(sigma), int(terms))
+
+    def either_side(self, doubt: float) -> float:
+        """The smallest whole number that |sum| passes with probability at most `doubt`."""
+        return self._smallest(doubt - _DUST)
+
+    def one_side(self, doubt: float) -> float:
+        """The smallest whole number that the sum passes with probability at most `doubt`; it is symmetric."""
+        return self._smallest(2 * (doubt - _DUST))
+
+    def l1(self, cells: int, doubt: float) -> float:
+        """What the sum of |sum| over so many independent cells passes with probability at most `doubt` (Chernoff).
+
+        P(sum of |x_j| >= a) <= exp(-t a) E[exp(t |x|)]^n for every t > 0; magnitudes are rounded up to bins first, and
+        the furthest tail of each cell is paid for by a union bound.
+        """
+        left = doubt - cells * _DUST
+        if left <= 0:
+            return math.inf
+        if cells == 1:
+            return self.either_side(doubt)
+        magnitudes, mass = self._coarse()
+        rates = np.geomspace(1e-3, 3.0, 60) / self.deviation
+        moments = np.array([math.log(float(mass @ np.exp(rate * magnitudes))) for rate in rates])
+        return float(np.min((cells * moments - math.log(left)) / rates))
+
+    def _smallest(self, doubt: float) -> float:
+        if doubt <= 0:
+            return math.inf
+        beyond = np.cumsum(self.mass[::-1])[::-1]  # P(|sum| >= k), without the dust
+        inside = np.flatnonzero(np.append(beyond[1:], 0.0) <= doubt)
+        return float(inside[0]) if len(inside) else math.inf
+
+    def _coarse(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        width = max(1, -(-len(self.mass) // _BINS))
+        edges = np.arange(0, len(self.mass), width)
+        return np.minimum(edges + width - 1, len(self.mass) - 1).astype(float), np.add.reduceat(self.mass, edges)
+
+
+@lru_cache(maxsize=4096)
+def _law(noise: Noise, sigma: float, terms: int) -> Law | None:
+    deviation = sigma * math.sqrt(terms)
+    reach = int(9.5 * deviation if noise == "gaussian" else 42 * max(deviation, 2 * sigma)) + 2
+    if 2 * reach + 1 > _FURTHEST:
+        return None
+    size = 1 << (2 * reach).bit_length()
+    places = np.minimum(np.arange(size), size - np.arange(size)).astype(float)
+    one = np.exp(-((places / sigma) ** 2) / 2) if noise == "gaussian" else np.exp(places * math.log(_ratio(sigma)))
+    one /= one.sum()
+    summed = one if terms == 1 else np.fft.irfft(np.fft.rfft(one) ** terms, size)
+    mass = np.maximum(summed[: reach + 1], 0.0)
+    mass[1:] *= 2
+    beyond = np.cumsum(mass[::-1])[::-1]
+    kept = mass[: max(1, int(np.count_nonzero(beyond > _DUST / 2)))].copy()
+    kept.flags.writeable = False
+    return Law(deviation, kept)
+
+
+def _ratio(sigma: float) -> float:
+    """The q of the discrete Laplace with mass proportional to q^|k|, from its variance 2 q / (1 - q)^2."""
+    variance = sigma * sigma
+    return variance / (1 + variance + math.sqrt(1 + 2 * variance))

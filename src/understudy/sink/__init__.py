@@ -1,0 +1,1 @@
+"""Writers of synthetic rows: to files, to PostgreSQL and to Spark."""
