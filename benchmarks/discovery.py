@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import understudy as us
+from understudy.discovery.search import Search
 from understudy.measurement import Measurement
 from understudy.schema import Schema
-from understudy.schema.discovery.probe import Search
-from understudy.schema.format.fields import column_of
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.file import column_of
+from understudy.schema.measured import Measured
 from understudy.source import read_table
 from understudy.tabulate import SparseCounts, marginals
 

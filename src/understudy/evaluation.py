@@ -14,7 +14,7 @@ from understudy.errors import SettingError
 from understudy.progress import Progress
 from understudy.schema import Schema, frame_kind
 from understudy.schema.frames import to_frame
-from understudy.source.collect import collected
+from understudy.source.read import collected
 
 PARTIAL = ("nist_density", "nist_conjunctions", "nist_income")
 """Metrics with a published rule for columns that the synthetic table lacks."""

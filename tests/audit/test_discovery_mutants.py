@@ -15,13 +15,13 @@ import pytest
 import understudy as us
 from understudy.accounting import Budget, Receipt
 from understudy.accounting import charge as threshold
-from understudy.discovery import purchase
+from understudy.discovery import discover as purchase
+from understudy.discovery.search import Search
 from understudy.errors import BudgetExceeded
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.schema import PrivacyUnit, Schema
-from understudy.schema.discovery.discover import Words
-from understudy.schema.discovery.probe import Search
+from understudy.schema.open import Words
 from understudy.source import MemorySource, memory
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from understudy.accounting import Budget
-from understudy.discovery.purchase import Shop, Unread
+from understudy.discovery.discover import Shop, Unread
 from understudy.gate import PrivateTable
 from understudy.schema import Schema
-from understudy.schema.discovery.discover import Words
+from understudy.schema.open import Words
 from understudy.source import MemorySource
-from understudy.source.reopen import opener
+from understudy.source.located import opener
 
 TEXT = st.one_of(
     st.sampled_from(["", " ", "?", "7", "-3.5", "1e308", "-1e400", "inf", "nan", "2024-02-30", "2024-01-31", "0x1",

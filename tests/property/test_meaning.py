@@ -21,9 +21,9 @@ import pytest
 from pyarrow import csv as arrow_csv
 
 from understudy.schema import Schema
-from understudy.schema.discovery.discover import Shape, Words
-from understudy.schema.format.dialect import Dialect
 from understudy.schema.frames import is_as_written, meant_columns
+from understudy.schema.open import Shape, Words
+from understudy.schema.text import Dialect
 from understudy.source.read import read_table
 from understudy.source.unit import unit_text
 

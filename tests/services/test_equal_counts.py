@@ -18,9 +18,9 @@ import pytest
 
 from understudy.errors import InputError
 from understudy.schema import PrivacyUnit, Schema
-from understudy.schema.discovery.discover import Words
+from understudy.schema.open import Words
 from understudy.source import MemorySource, open_source
-from understudy.source.sql.located import Located
+from understudy.source.located import Located
 
 KEY = bytes(range(32))
 POSTGRES_TYPES = {
@@ -161,7 +161,7 @@ def test_lengths_and_long_decimals_are_written_as_memory_writes_them(
 def test_texts_come_in_pieces(
     people: Any, messy_schema: Any, wanted: Any, counts_of: Any, password: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("understudy.source.sql.postgres._STEP_TEXTS", 3)
+    monkeypatch.setattr("understudy.source.postgres._STEP_TEXTS", 3)
     assert counts_of(open_source(f"{people.url}?table=people", messy_schema, key=KEY)) == wanted["unit"]
 
 

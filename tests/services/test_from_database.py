@@ -20,8 +20,8 @@ import understudy as us
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.schema import Schema
 from understudy.source import open_source
-from understudy.source.sql.located import Located
-from understudy.source.sql.temp import PREFIX
+from understudy.source.located import Located
+from understudy.source.temp import PREFIX
 
 PASSWORD = "zq-secret-4417"
 CANARY = "zq-canary-7731"
@@ -221,7 +221,7 @@ def test_a_query_goes_with_files_and_databases_only() -> None:
 IN_THE_MIDDLE = """
 import sys, time
 from understudy.cli import main
-from understudy.source.sql.store import CodeStore
+from understudy.source.stream import CodeStore
 
 append = CodeStore.append
 

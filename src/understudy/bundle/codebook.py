@@ -15,11 +15,10 @@ from understudy.bundle.formulas import guarded
 from understudy.bundle.pages import rendered
 from understudy.release import Release
 from understudy.report.public import CAUTION, measured_tables, on_axis
-from understudy.schema.kinds.categorical import Boolean, Categorical
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.column import Column, Constant, Identifier
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.categorical import Boolean, Categorical
+from understudy.schema.column import Coded, Column, Constant, Identifier
 from understudy.schema.labels import code_labels
+from understudy.schema.measured import Measured
 
 ORIGINS = {
     "public": "from public documents",

@@ -13,8 +13,8 @@ from understudy.bundle.rows import labels_of, titles_of
 from understudy.errors import InputError, OutputError
 from understudy.page import reason
 from understudy.release import Release
-from understudy.schema.kinds.categorical import Categorical
-from understudy.schema.kinds.coded import Coded
+from understudy.schema.categorical import Categorical
+from understudy.schema.column import Coded
 
 _LONGEST = {".dta": 32, ".sav": 64}
 _LABEL = {".dta": 80, ".sav": 250}

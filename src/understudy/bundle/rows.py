@@ -13,7 +13,7 @@ from understudy.bundle.formulas import guard_table
 from understudy.errors import SettingError
 from understudy.release import Release
 from understudy.schema import Dialect
-from understudy.schema.kinds.categorical import Categorical
+from understudy.schema.categorical import Categorical
 
 MARK = "synthetic"
 """The column that says of every row that nobody stands behind it."""

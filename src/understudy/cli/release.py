@@ -51,8 +51,8 @@ def sample(
     from understudy.release import Release
     from understudy.release.write import write_chunks, written_file
     from understudy.release.write_postgres import shown_place, written_table
-    from understudy.schema.kinds.column import Dropped
-    from understudy.source.sql.place import refuse_password
+    from understudy.schema.column import Dropped
+    from understudy.source.place import refuse_password
     from understudy.synthesis.preflight import check_space
 
     loaded = Release.load(release)

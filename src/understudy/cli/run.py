@@ -72,7 +72,7 @@ def synthesize(
 
     understudy synthesize 'postgresql://host/db?table=people' -s people.schema.yaml --rho 0.1 -o people.release
     """
-    from understudy.source.sql.place import read_query, refuse_password
+    from understudy.source.place import read_query, refuse_password
     from understudy.synthesis.road import dataset_name
     from understudy.synthesis.road import synthesize as make_release
 

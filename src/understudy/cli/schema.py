@@ -79,7 +79,7 @@ def _draft_of_rows(
     """A proposal from the rows themselves: marked, because it shows values of theirs."""
     from understudy.schema import Schema
     from understudy.schema.custodian import MARK, marked, unmarked
-    from understudy.schema.drafting.draft import draft as propose
+    from understudy.schema.draft import draft as propose
 
     path = marked(output)
     refuse_present(path, unmarked(path))
@@ -109,9 +109,9 @@ def _draft_of_rows(
 def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool) -> None:
     """A schema of names and types alone; nothing in it is private, so it is not marked."""
     from understudy.schema import Dialect, Schema
-    from understudy.schema.drafting.draft_open import header, open_schema, type_of, typed_names
-    from understudy.source.sql.column_types import column_types
-    from understudy.source.sql.place import home_of, refuse_password
+    from understudy.schema.draft import header, open_schema, type_of, typed_names
+    from understudy.source.located import column_types
+    from understudy.source.place import home_of, refuse_password
 
     refuse_password(data)
     refuse_present(output)
@@ -219,7 +219,7 @@ def export(
 
     As JSON or YAML, as far as those can say it.
     """
-    from understudy.schema.format.exchange import to_sdv, to_smartnoise
+    from understudy.schema.exchange import to_sdv, to_smartnoise
 
     refuse_present(output)
     loaded = _complete(schema)
@@ -252,8 +252,8 @@ def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, 
         The table, the columns' names, how it is written, and what its owner should know about that.
     """
     from understudy.schema import Dialect, Schema
-    from understudy.schema.drafting.sniff import sniff
-    from understudy.schema.kinds.categorical import Categorical
+    from understudy.schema.categorical import Categorical
+    from understudy.schema.sniff import sniff
     from understudy.source.office import is_office, office_variables
     from understudy.source.read import read_table
 
@@ -282,8 +282,7 @@ def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, 
 
 def _with_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """A draft with the labels of an SPSS or Stata file; their values are the file's dictionary, not what rows hold."""
-    from understudy.source.labelled import labelled_field
-    from understudy.source.office import is_office, office_variables
+    from understudy.source.office import is_office, labelled_field, office_variables
 
     if not is_office(path):
         return content, notes
@@ -306,15 +305,14 @@ def _parquet_names(path: Path) -> list[str]:
 
 
 def _imported(source: Path, form: str | None) -> Any:
-    from understudy.schema.format.dictionary import read_dictionary
-    from understudy.schema.format.exchange import from_sdv, from_smartnoise
+    from understudy.schema.dictionary import read_dictionary
+    from understudy.schema.exchange import from_sdv, from_smartnoise
 
     form = form or {".json": "sdv", ".yaml": "smartnoise", ".yml": "smartnoise"}.get(
         source.suffix.lower(), "dictionary"
     )
     if form == "dictionary" and source.suffix.lower() in (".sav", ".zsav", ".dta"):
-        from understudy.source.labelled import import_variables
-        from understudy.source.office import office_variables
+        from understudy.source.office import import_variables, office_variables
 
         return import_variables(office_variables(source))
     if form == "dictionary":

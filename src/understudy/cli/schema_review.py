@@ -31,7 +31,7 @@ def review(
     """
     from understudy.schema import Schema
     from understudy.schema.custodian import found, marked, unmarked
-    from understudy.schema.format.file import load, states_unit
+    from understudy.schema.file import load, states_unit
 
     path = found(schema)
     done = output or unmarked(path)

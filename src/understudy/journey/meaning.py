@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.accounting import Budget
-from understudy.discovery.purchase import purchase_budget
+from understudy.discovery.discover import purchase_budget
 from understudy.errors import SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.rehearsal import rehearsal_rows
@@ -14,7 +14,7 @@ from understudy.mechanism.registry import mechanism_classes, setting_names
 from understudy.notation import is_page
 from understudy.quality import parsed_share
 from understudy.schema import Schema
-from understudy.source.sql.place import read_query
+from understudy.source.place import read_query
 from understudy.synthesis.rating import Rating
 from understudy.synthesis.road import dataset_name
 from understudy.synthesis.run import Run, prepared

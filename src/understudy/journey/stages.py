@@ -25,8 +25,8 @@ from understudy.release.facts import facts
 from understudy.release.write import write_rows
 from understudy.schema import Schema
 from understudy.source import open_source
-from understudy.source.sql.located import located
-from understudy.source.sql.place import home_of
+from understudy.source.located import located
+from understudy.source.place import home_of
 from understudy.synthesis.earlier import Diverged, Outdated
 from understudy.synthesis.interrupted import Rate, resume
 from understudy.synthesis.journal import RunJournal

@@ -11,9 +11,8 @@ from understudy.mechanism.protocol import Fit, Mechanism
 from understudy.model.protocol import Model
 from understudy.progress import Progress, silent
 from understudy.schema import Recoding, Schema
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.rules.rule import Dependency
-from understudy.schema.rules.zeros import dependency_cells
+from understudy.schema.column import Coded
+from understudy.schema.rules import Dependency, dependency_cells
 
 _TELLS = 0.1
 """In nats: how far a row of the table must be from the column's own shares to say what it determines."""

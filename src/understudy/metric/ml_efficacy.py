@@ -13,8 +13,8 @@ from understudy.errors import SettingError
 from understudy.metric.base import STRICT, Metric, Part, Score
 from understudy.metric.tables import Rows, find_column, require_same_columns
 from understudy.schema import Schema
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.column import Coded
+from understudy.schema.measured import Measured
 
 Model: TypeAlias = Literal["logistic", "tree", "forest"]
 _CLASSES = 20

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass as settings_class
 from understudy.metric.base import STRICT, Metric, Part, Positive, Score
 from understudy.metric.tables import Rows
 from understudy.schema import Schema
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.measured import Measured
 
 SCALE = 1e6
 FLOOR = 1e-6

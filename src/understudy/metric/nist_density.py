@@ -14,8 +14,8 @@ from understudy.domain import Clique, Domain
 from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
 from understudy.metric.tables import Rows, clique_text, count_pairs
 from understudy.schema import Schema
-from understudy.schema.kinds.measured import Measured
-from understudy.schema.kinds.table import compact
+from understudy.schema.column import compact
+from understudy.schema.measured import Measured
 from understudy.tabulate import Counts, marginals
 
 SCALE = 1e6

@@ -12,9 +12,9 @@ from understudy.errors import SettingError
 from understudy.metric.base import STRICT, Metric, Part, Score
 from understudy.metric.tables import Rows, find_column
 from understudy.schema import Schema
-from understudy.schema.kinds.categorical import Categorical
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.categorical import Categorical
+from understudy.schema.column import Coded
+from understudy.schema.measured import Measured
 
 HALF = 5e5
 

@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass as settings_class
 from understudy.errors import SettingError
 from understudy.metric.base import STRICT, Positive
 from understudy.metric.tables import Rows, require_same_columns
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.measured import Measured
 
 _STEPS = 25  # as many as R's glm takes; where labels separate, chances have then reached 0 or 1 to nine digits
 _ALIASED = 1e-9

@@ -15,9 +15,9 @@ from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.metric.base import Counted
 from understudy.schema import Dialect, Schema
+from understudy.schema.column import Coded
 from understudy.schema.frames import arrow_columns
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.measured import Measured
 from understudy.tabulate import Counts, SparseCounts, marginals
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from understudy.discovery.purchase import completed
+from understudy.discovery.discover import completed
 from understudy.schema import Schema
-from understudy.schema.discovery.discover import Open, trial
+from understudy.schema.open import Open, trial
 
 BINS, VALUES, UNCUT = 32, 16, 100
 """How many bins, and how many values, a column is taken to turn out with; bounds alone are bought for `UNCUT` bins."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from understudy.accounting.neighbours import Neighbours
-from understudy.discovery.purchase import purchase_budget
+from understudy.discovery.discover import purchase_budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.mechanism import mechanism_named

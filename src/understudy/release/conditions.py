@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from understudy.errors import SettingError
 from understudy.schema import Schema
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.column import Coded
+from understudy.schema.measured import Measured
 
 _SHOWN, _COMPARED = 12, 5000
 _WRITTEN = {

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.schema import Schema
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.rules.honour import Cells
-from understudy.schema.rules.rule import Order
+from understudy.schema.column import Coded
+from understudy.schema.rules import Cells, Order
 
 Codes = dict[str, NDArray[Any]]
 

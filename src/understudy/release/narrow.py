@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from understudy.release.conditions import Condition
 from understudy.schema import Schema
-from understudy.schema.kinds.axis import Axis
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.measured import Axis, Measured
 
 
 def narrowed(schema: Schema, asked: Sequence[Condition]) -> Schema:

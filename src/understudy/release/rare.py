@@ -15,8 +15,7 @@ from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.model.consistency import norm_sub
 from understudy.schema import Recoding, Schema
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.table import Entry
+from understudy.schema.column import Coded, Entry
 
 RULES = ("spread", "other", "hierarchy")
 """How a merged code is decoded: by shares of its values, as the column's "other", or by groups of its first level."""

@@ -15,10 +15,8 @@ from understudy.release.conditions import Condition, conditions, parsed
 from understudy.release.exchange import exchanged
 from understudy.release.narrow import narrowed
 from understudy.release.rare import members_of
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.column import Identifier
-from understudy.schema.rules.honour import Cells, breaking
-from understudy.schema.rules.rule import Dependency
+from understudy.schema.column import Coded, Identifier
+from understudy.schema.rules import Cells, Dependency, breaking
 
 if TYPE_CHECKING:
     from understudy.release.artefact import Release

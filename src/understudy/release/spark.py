@@ -13,7 +13,7 @@ from typing import Any
 from understudy.errors import InputError, OutputError, SettingError
 from understudy.release.write import in_our_words
 from understudy.schema.frames import to_frame
-from understudy.source.sql.errors import engine
+from understudy.source.errors import engine
 
 _FILES = 4  # of a chunk of a million rows; Spark would make one of every ten thousand
 

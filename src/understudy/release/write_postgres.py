@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from understudy.errors import OutputError, SettingError
 from understudy.release.write import Opened, in_our_words
-from understudy.source.sql.errors import engine
-from understudy.source.sql.place import database
+from understudy.source.errors import engine
+from understudy.source.place import database
 
 
 @contextmanager

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from understudy.metric.tables import Rows
 from understudy.schema import Schema
-from understudy.schema.kinds.measured import Measured
-from understudy.schema.kinds.numeric import Numeric
+from understudy.schema.measured import Measured
+from understudy.schema.numeric import Numeric
 
 _QUANTILES = {"5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95}
 _DAY = 86_400_000_000

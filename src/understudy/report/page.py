@@ -32,7 +32,7 @@ from understudy.report.public import (
     weak_values,
 )
 from understudy.report.scores import Placed, placed_scores
-from understudy.schema.kinds.coded import Coded
+from understudy.schema.column import Coded
 from understudy.schema.labels import axis_ends, code_labels
 
 _SAMPLE = 100_000

@@ -4,11 +4,10 @@
 others' · `drafting/` first proposals · `discovery/` what is still to be bought.
 """
 
-from understudy.schema.format.dialect import Dialect
+from understudy.schema.column import Column, Entry
 from understudy.schema.frames import frame_kind
-from understudy.schema.kinds.column import Column
-from understudy.schema.kinds.table import Entry
 from understudy.schema.recode import Recoding
 from understudy.schema.schema import Encoded, PrivacyUnit, Schema
+from understudy.schema.text import Dialect
 
 __all__ = ["Column", "Dialect", "Encoded", "Entry", "PrivacyUnit", "Recoding", "Schema", "frame_kind"]

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.schema.categorical import Categorical
+from understudy.schema.column import DROP, Coded
 from understudy.schema.custodian import MARK
 from understudy.schema.frames import meant_columns
-from understudy.schema.kinds.categorical import Categorical
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
-from understudy.schema.kinds.table import DROP
+from understudy.schema.measured import Measured
 from understudy.schema.schema import Schema
 
 

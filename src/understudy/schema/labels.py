@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from understudy.schema.kinds.categorical import Boolean, Categorical
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.categorical import Boolean, Categorical
+from understudy.schema.column import Coded
+from understudy.schema.measured import Measured
 
 
 def code_labels(column: Coded) -> list[str]:

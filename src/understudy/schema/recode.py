@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.errors import SchemaError
-from understudy.schema.kinds.table import compact
+from understudy.schema.column import compact
 
 
 class Recoding:

@@ -15,16 +15,21 @@ from numpy.typing import NDArray
 from understudy.arguments import as_mapping, as_path
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
-from understudy.schema.discovery.discover import Open, Words
-from understudy.schema.format.dialect import Dialect
-from understudy.schema.frames import FrameKind, meant_columns, to_frame
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.column import Column, Constant, Dropped, Identifier
-from understudy.schema.kinds.measured import Measured
-from understudy.schema.kinds.numeric import Numeric
-from understudy.schema.kinds.table import DROP
-from understudy.schema.layout import laid_out, layout_of, layout_of_file, written_as_text
-from understudy.schema.rules.rule import Order, Rule, check_rules
+from understudy.schema.column import DROP, Coded, Column, Constant, Dropped, Identifier
+from understudy.schema.frames import (
+    FrameKind,
+    laid_out,
+    layout_of,
+    layout_of_file,
+    meant_columns,
+    to_frame,
+    written_as_text,
+)
+from understudy.schema.measured import Measured
+from understudy.schema.numeric import Numeric
+from understudy.schema.open import Open, Words
+from understudy.schema.rules import Order, Rule, check_rules
+from understudy.schema.text import Dialect
 
 
 @dataclass(frozen=True)
@@ -108,7 +113,7 @@ class Schema:
     @cached_property
     def domain(self) -> Domain:
         """The coded columns with their sizes (a heaped amount has a second, ``name.round``), and what rules forbid."""
-        from understudy.schema.rules.zeros import forbidden_cells
+        from understudy.schema.rules import forbidden_cells
 
         if self.open:
             raise SchemaError(
@@ -289,7 +294,7 @@ class Schema:
         Raises:
             SchemaError: naming the file, the line and the column of what is wrong.
         """
-        from understudy.schema.format.file import load
+        from understudy.schema.file import load
 
         if not isinstance(path, str | PathLike):
             raise SchemaError(
@@ -307,7 +312,7 @@ class Schema:
         Raises:
             OutputError: when the file is there already, or cannot be written.
         """
-        from understudy.schema.format.file import save
+        from understudy.schema.file import save
 
         save(self, as_path("path", path), overwrite=overwrite)
 
@@ -318,13 +323,13 @@ class Schema:
         Raises:
             SchemaError: naming the column of what is wrong.
         """
-        from understudy.schema.format.file import from_dict
+        from understudy.schema.file import from_dict
 
         return from_dict(content)
 
     def to_dict(self) -> dict[str, Any]:
         """A Frictionless Table Schema of plain values, ours under the key ``understudy``."""
-        from understudy.schema.format.file import to_dict
+        from understudy.schema.file import to_dict
 
         return to_dict(self)
 

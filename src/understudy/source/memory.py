@@ -16,7 +16,7 @@ from understudy.domain import Clique
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
 from understudy.schema.frames import is_as_written, meant_columns
-from understudy.source.behind import RowsBehind
+from understudy.source.protocol import RowsBehind
 from understudy.source.unit import bounded, new_key, unit_text
 from understudy.tabulate import Counts, marginals
 

@@ -8,15 +8,20 @@ dictionary, never on other rows. Readers' errors may quote a cell, so they are t
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from understudy.errors import InputError
+from understudy.schema.exchange import Imported
 from understudy.schema.frames import as_written
-from understudy.source.office_times import kind_of, moments
 
 OFFICE = (".sav", ".zsav", ".dta", ".xlsx")
 """The endings of such files."""
@@ -183,3 +188,141 @@ def _need(package: str, path: Path) -> None:
 def _exists(path: Path) -> None:
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the path")
+
+
+# ----------------------------------------------------------------------------------------------------
+# Dates and times of SPSS and Stata: numbers whose column's format says what they count, and from when.
+#
+# The reader could turn them into dates itself, but a single number that no calendar holds would then fail the whole
+# file. **Privacy.** Here each cell is read by itself: such a number is an empty cell.
+
+
+Kind: TypeAlias = Literal["date", "datetime", "time"]
+
+_SPSS: dict[str, Kind] = {
+    "DATE": "date",
+    "ADATE": "date",
+    "EDATE": "date",
+    "JDATE": "date",
+    "SDATE": "date",
+    "DATETIME": "datetime",
+    "YMDHMS": "datetime",
+    "TIME": "time",
+    "DTIME": "time",
+}
+_UNIX = datetime(1970, 1, 1)
+_DAY = 86_400
+_FIRST, _LAST = (datetime.min - _UNIX).days, (datetime.max - _UNIX).days
+
+
+def kind_of(form: str) -> Kind | None:
+    """What a column's format says that its numbers are: of SPSS such as DATE11, of Stata such as %td; None: numbers."""
+    if not form.startswith("%"):
+        found = re.match("[A-Z]+", form.upper())
+        return None if found is None else _SPSS.get(found[0])
+    stata = re.match(r"%-?(t?d|t[cC])(.*)", form)
+    if stata is None:
+        return None
+    if stata[1] in ("d", "td"):
+        return "date"
+    return "time" if stata[2] in ("HH:MM:SS", "HH:MM") else "datetime"
+
+
+def moments(numbers: NDArray[np.float64], form: str, kind: Kind) -> Any:
+    """Numbers as an arrow array of dates, datetimes in microseconds, or times of day; what none can be is null.
+
+    SPSS counts seconds since 14 October 1582; Stata days, or milliseconds, since 1 January 1960.
+    """
+    import pyarrow as pa
+
+    days, micros = _split(numbers, form, kind)
+    valid = (days >= _FIRST) & (days <= _LAST)
+    whole = np.where(valid, days, 0).astype(np.int64)
+    if kind == "date":
+        return pa.array(whole.astype(np.int32), pa.int32(), mask=~valid).cast(pa.date32())
+    part = np.where(valid, micros, 0).astype(np.int64)
+    if kind == "time":
+        return pa.array(np.minimum(part, _DAY * 10**6 - 1), pa.int64(), mask=~valid).cast(pa.time64("us"))
+    return pa.array(whole * _DAY * 10**6 + part, pa.int64(), mask=~valid).cast(pa.timestamp("us"))
+
+
+def _split(numbers: NDArray[np.float64], form: str, kind: Kind) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Days since 1970, and microseconds of the day; NaN stays NaN and compares with nothing."""
+    spss = not form.startswith("%")
+    start = ((datetime(1582, 10, 14) if spss else datetime(1960, 1, 1)) - _UNIX).days
+    a_day = _DAY if spss else 1 if kind == "date" else _DAY * 1000
+    with np.errstate(invalid="ignore"):
+        days = np.floor(numbers / a_day)
+        rest = np.clip(numbers - days * a_day, 0, a_day)
+    return days + start, np.rint(rest * (_DAY * 10**6 / a_day))
+
+
+# ----------------------------------------------------------------------------------------------------
+# A schema from the dictionary of an office file: labels are metadata that the file's owner declared, not rows.
+#
+# **Privacy.** Made of variable labels, value labels and missing codes. Which of the labelled values occur in the rows
+# is not looked at, so a value that nobody has is declared like any other.
+
+
+def labelled_field(field: Mapping[str, Any], variable: Variable) -> dict[str, Any]:
+    """A drafted field with what the file says: its title, and for a labelled variable its values and missing reasons.
+
+    A variable on a scale keeps the bounds that were drafted, with its missing codes; one whose labels name only missing
+    codes does too.
+    """
+    made = dict(field) | ({"title": variable.label} if variable.label else {})
+    ours = dict(made.get("understudy", {}))
+    if not variable.values and not variable.missing:
+        return made
+    missing = {_token(code): _reason(variable, code) for code in variable.missing}
+    kept = {key: value for key, value in ours.items() if key in ("status", "origin")}
+    if _lists_its_values(variable):
+        values = {value: label for value, label in variable.values.items() if _token(value) not in missing}
+        return _head(made) | _categories(values, ordered=variable.measure == "ordinal") | _ours(kept, missing)
+    if ours.get("kind") in ("drop", "id"):
+        return made
+    return made | {"understudy": ours | ({"missing": dict(ours.get("missing", {})) | missing} if missing else {})}
+
+
+def import_variables(variables: Sequence[Variable]) -> Imported:
+    """A schema from a file's dictionary alone, and what a person still has to add."""
+    fields, gaps = [], ["`privacy_unit`: the file does not say who is protected"]
+    for variable in variables:
+        field = labelled_field({"name": variable.name, "type": "string"}, variable)
+        fields.append(field)
+        if "categories" not in field:
+            gaps.append(f"column {variable.name!r}: it lists no values; add `categories` or bounds, or `kind: drop`")
+    return Imported({"fields": fields, "understudy": {}}, tuple(gaps))
+
+
+def _lists_its_values(variable: Variable) -> bool:
+    tokens = {_token(code) for code in variable.missing}
+    return variable.measure != "scale" and any(_token(value) not in tokens for value in variable.values)
+
+
+def _categories(values: Mapping[Any, str], *, ordered: bool) -> dict[str, Any]:
+    numbers = all(isinstance(value, int | float) for value in values)
+    whole = numbers and all(float(value).is_integer() for value in values)
+    listed = [
+        {"value": int(value) if whole else float(value) if numbers else str(value), "label": label}
+        for value, label in values.items()
+    ]
+    kind = "integer" if whole else "number" if numbers else "string"
+    return {"type": kind, "categories": listed} | ({"categoriesOrdered": True} if ordered else {})
+
+
+def _head(field: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: field[key] for key in ("name", "title", "description") if key in field}
+
+
+def _ours(kept: Mapping[str, Any], missing: Mapping[str, str]) -> dict[str, Any]:
+    ours = dict(kept) | ({"missing": dict(missing)} if missing else {})
+    return {"understudy": ours} if ours else {}
+
+
+def _reason(variable: Variable, code: Any) -> str:
+    return variable.values.get(code) or f"missing ({_token(code)})"
+
+
+def _token(value: Any) -> str:
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

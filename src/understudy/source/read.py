@@ -9,25 +9,26 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import io
 import json
 import os
 import warnings
 from collections.abc import Iterable, Iterator
+from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias, cast
 
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.notice import MergedValues
 from understudy.schema import Schema
-from understudy.schema.format.dialect import Dialect
 from understudy.schema.frames import as_written, is_as_written
-from understudy.source.damage import csv_trouble
+from understudy.schema.text import Dialect
+from understudy.source.errors import our_words
 from understudy.source.memory import MemorySource, check_names
 from understudy.source.office import OFFICE, office_variables, read_office
+from understudy.source.place import CSV, PARQUET, home_of, refuse_url
 from understudy.source.protocol import Source
-from understudy.source.sql.errors import our_words
-from understudy.source.sql.place import CSV, PARQUET, home_of, refuse_url
-from understudy.source.sql.temp import Place
+from understudy.source.temp import Place
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 BATCH_ROWS = 1 << 17
@@ -54,7 +55,7 @@ def open_source(
         InputError: when the table cannot be used, saying why and what to do.
         SchemaError: when its columns do not fit the schema.
     """
-    from understudy.source.sql.located import Located  # which reads files by what is here
+    from understudy.source.located import Located  # which reads files by what is here
 
     if isinstance(data, Located):
         _tell_merged(schema, data.files)
@@ -382,3 +383,95 @@ def _header(file: Path, schema: Schema, delimiter: str) -> list[str]:
         return names
     except Exception as error:
         raise InputError(csv_trouble(file, error, dialect)) from None
+
+
+# ----------------------------------------------------------------------------------------------------
+# What is wrong with a CSV file: the place and the remedy, never a cell.
+#
+# **Privacy.** Readers quote the line that they stumble over; here it is looked for again and told by its number. That
+# of the last line would be the number of rows, so the last line is called that.
+
+
+_LARGEST = 1 << 30  # bytes of a file that is read once more to say where it is damaged
+
+
+def csv_trouble(file: Path, error: Exception, dialect: Dialect) -> str:
+    """What went wrong, told from the reader's error but never in its words."""
+    words = str(error)
+    if isinstance(error, UnicodeError):
+        remedy = "set `encoding` in the schema's dialect (Excel: windows-1252), or save it again as UTF-8"
+        return f"{file}: its header is not written in {dialect.encoding}; {remedy}"
+    if "Expected" in words and "columns" in words:
+        place, remedy = _place(file, dialect), "mend it, or check `delimiter` and `quote` in the dialect"
+        return f"{file}: {place or 'a line'} has a quote, and more or fewer cells than the header; {remedy}"
+    if isinstance(error, PermissionError):
+        return f"{file}: no permission to read it; ask its owner for access"
+    return f"{file}: damaged, cut short or not CSV; copy or export the file again"
+
+
+def _place(file: Path, dialect: Dialect) -> str:
+    """The line where the quote is; nothing where none was found, or the file is too large to be searched."""
+    try:
+        if file.stat().st_size > _LARGEST:
+            return ""
+        with gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb") as content:
+            found = _ragged(cast(BinaryIO, content), dialect)
+    except (OSError, EOFError, ValueError, csv.Error):
+        return ""
+    return "" if found is None else "its last line" if found[1] else f"line {found[0]:,}"
+
+
+def _ragged(content: BinaryIO, dialect: Dialect) -> tuple[int, bool] | None:
+    """The first row with a quote and more or fewer cells than the first one, and whether it is the last."""
+    with io.TextIOWrapper(content, encoding=dialect.encoding, errors="replace", newline="") as text:
+        lines: list[str] = []
+        rows = csv.reader(_kept(text, lines), delimiter=dialect.delimiter, quotechar=dialect.quote)
+        width, number = 0, 1
+        for row in rows:
+            width = width or len(row)
+            if row and len(row) != width and any(dialect.quote in line for line in lines):
+                return number, next(filter(None, rows), None) is None
+            lines.clear()
+            number = rows.line_num + 1
+    return None
+
+
+def _kept(text: Iterable[str], lines: list[str]) -> Iterator[str]:
+    for line in text:
+        lines.append(line)
+        yield line
+
+
+# ----------------------------------------------------------------------------------------------------
+# Rows of an engine's table, brought into memory: for evaluation, which is the custodian's own and needs them all.
+
+
+def collected(data: Any, schema: Schema) -> Any:
+    """The table as a frame: a frame as it is, a file read, a table of Spark, Ibis or DuckDB with the schema's columns.
+
+    **Privacy.** Rows leave the engine. Never for synthesis, of which only counts come out.
+
+    Args:
+        data: a frame, the path of a file, or a table of an engine; one that does not fit into memory is sampled first.
+        schema: names the columns; those that the table lacks are for the caller to miss.
+
+    Raises:
+        InputError: when the table cannot be read, saying why and what to do.
+    """
+    if isinstance(data, str | PathLike):
+        return read_table(data, schema)
+    home = home_of(data)
+    if home not in ("spark", "ibis", "relation"):
+        return data
+    with our_words(
+        "the table's rows cannot be brought here; is its session still open, and do the rows fit into memory? If they "
+        "do not, give a sample of both tables, or save it as Parquet and give the file"
+    ):
+        names = [name for name in schema.needs if name in data.columns]
+        if home == "spark":
+            return data.select(*[data[f"`{name.replace('`', '``')}`"] for name in names]).toArrow()
+        if home == "ibis":
+            return data.select(*names).to_pyarrow()
+        from duckdb import ColumnExpression
+
+        return data.select(*map(ColumnExpression, names)).to_arrow_table()

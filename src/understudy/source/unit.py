@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import SettingError
 from understudy.schema.frames import holds_objects
-from understudy.schema.kinds.text import in_one_zone, listed, meaning, meanings, readable
+from understudy.schema.text import in_one_zone, listed, meaning, meanings, readable
 
 KEY_BYTES = 32
 _CHUNK_ROWS = 1 << 16
@@ -43,7 +43,7 @@ def new_key() -> bytes:
 def unit_text(column: Any, *, exact: bool = False) -> Any:
     """The canonical text of each row's unit, null where a row has none.
 
-    It is what the cell means (`schema.kinds.text.meaning`): 5, 5.0, "5", "005" and Decimal("5.00") are one unit, text
+    It is what the cell means (`schema.text.meaning`): 5, 5.0, "5", "005" and Decimal("5.00") are one unit, text
     has no blanks around it, true is 1, dates and times are ISO 8601 (UTC where they have a zone). Bytes are in
     hexadecimal. What readers take for an empty cell is no unit. Two units that a reader may merge are always one:
     merging units errs on the safe side.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from understudy.accounting.charge import PURCHASES, Charge
-from understudy.discovery.purchase import narrowest
+from understudy.discovery.discover import narrowest
 from understudy.errors import BudgetExceeded, InputError, OutputError, Paid, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.notice import PastLimit

@@ -20,8 +20,7 @@ from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.notice import WeakBudget
 from understudy.schema import Schema
-from understudy.schema.rules.honour import breaking
-from understudy.schema.rules.zeros import check_size
+from understudy.schema.rules import breaking, check_size
 
 _MOST_TIED = 1 << 27
 """The most cells of a model of the rules alone: a gigabyte."""

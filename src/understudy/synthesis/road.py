@@ -11,7 +11,7 @@ from typing import Any
 
 from understudy.accounting.exact import float_below
 from understudy.arguments import as_path, as_progress
-from understudy.discovery.purchase import Shop, Unread, narrowest, purchase_budget
+from understudy.discovery.discover import Shop, Unread, narrowest, purchase_budget
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism import Mechanism
@@ -22,9 +22,8 @@ from understudy.quality import parsed_share
 from understudy.release import Release
 from understudy.schema import Schema
 from understudy.source import open_source
-from understudy.source.reopen import opener
-from understudy.source.sql.located import Located, located
-from understudy.source.sql.place import name_of
+from understudy.source.located import Located, located, opener
+from understudy.source.place import name_of
 from understudy.synthesis.earlier import Diverged
 from understudy.synthesis.journal import RunJournal
 from understudy.synthesis.rating import Rating, rated

@@ -13,14 +13,14 @@ from understudy.accounting.calibrate import can_plan, certified_plan
 from understudy.accounting.charge import Charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.arguments import as_whole
-from understudy.discovery.purchase import narrowest
+from understudy.discovery.discover import narrowest
 from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.gate.randomness import is_insecure
 from understudy.mechanism import Mechanism, mechanism_named
 from understudy.release.artefact import Frame
 from understudy.schema import Schema, frame_kind
-from understudy.source.sql.located import Located
+from understudy.source.located import Located
 from understudy.synthesis.preflight import (
     check_noise,
     check_rules,

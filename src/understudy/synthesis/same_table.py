@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import SettingError
-from understudy.source.sql.located import Located
+from understudy.source.located import Located
 
 
 def refuse_same_table(public: Any, data: Any) -> None:

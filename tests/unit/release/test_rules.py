@@ -15,7 +15,7 @@ from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.release import rows as making
 from understudy.schema import Recoding, Schema
-from understudy.schema.rules.zeros import LARGEST_RULE
+from understudy.schema.rules import LARGEST_RULE
 from understudy.synthesis.preflight import check_rules
 
 STATES = {f"c{i}": "ABC"[i % 3] for i in range(12)}

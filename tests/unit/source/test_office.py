@@ -13,8 +13,7 @@ import pytest
 import understudy as us
 from understudy.bundle import make_bundle
 from understudy.errors import InputError, SchemaError
-from understudy.source.labelled import import_variables, labelled_field
-from understudy.source.office import Variable, office_variables, read_office
+from understudy.source.office import Variable, import_variables, labelled_field, office_variables, read_office
 from understudy.source.read import read_table
 
 pyreadstat = pytest.importorskip("pyreadstat")

@@ -10,7 +10,7 @@ import pytest
 
 from understudy.errors import SettingError
 from understudy.schema import Schema
-from understudy.source.sql.located import Located
+from understudy.source.located import Located
 from understudy.synthesis.road import synthesize
 from understudy.synthesis.same_table import refuse_same_table
 from understudy.testing.tables import CodedSource

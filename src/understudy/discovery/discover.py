@@ -1,0 +1,286 @@
+"""Buying what the schema does not declare: types, bounds, bins and values, each a charged call on the gate.
+
+**Privacy.** Rows are touched only by `PrivateTable.tally` and `PrivateTable.values`, which pay first. Which cells are
+counted next, and what is made of the answers, depends on earlier answers and declared facts alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from understudy.accounting.budget import Budget
+from understudy.accounting.charge import What
+from understudy.discovery.search import Search
+from understudy.domain import Clique, Domain
+from understudy.errors import BudgetExceeded, SchemaError, SettingError
+from understudy.gate.table import PrivateTable
+from understudy.measurement import Measurement
+from understudy.progress import Progress, Step, silent
+from understudy.schema import Column, Dialect, Schema
+from understudy.schema.file import OURS, FieldError, column_of, filled
+from understudy.schema.open import TYPES, Open, Shape, Words, trial
+from understudy.schema.text import EXACT, exact_numbers
+from understudy.source.located import Opener
+from understudy.source.protocol import CountsValues
+from understudy.tabulate import Counts
+
+MOST = (1000, 300, 100, 32)
+"""How many codes a bought column may have at most: the first of these that fits in memory."""
+
+DELTA_SHARE = 0.1
+"""The part of delta that is set aside where values are bought."""
+
+_WEIGHT: Mapping[What, Fraction] = {
+    "type": Fraction(1, 4),
+    "bounds": Fraction(1, 3),
+    "bins": Fraction(1, 3),
+    "values": Fraction(1),
+}
+
+
+def purchase_budget(
+    schema: Schema, share: float, *, epsilon: float | None, delta: float | None, rho: float | None
+) -> Budget:
+    """The budget of a run, with a part of delta set aside where the schema has values to buy.
+
+    Raises:
+        SettingError: for a share that is not between 0 and 1, or for values without a delta. Nothing was spent.
+    """
+    if not isinstance(share, int | float) or not 0 < share < 1:
+        raise SettingError("discovery_share must lie between 0 and 1, such as 0.1")
+    words = [column.name for column in schema.open if column.may_need_delta]
+    if not words:
+        return Budget.of(epsilon=epsilon, delta=delta, rho=rho)
+    if not delta:
+        raise SettingError(
+            f"column {words[0]!r}: telling which values occur takes a delta above 0 (pure DP and rho alone have none); "
+            "give a delta, or declare the column's type and `categories`"
+        )
+    return Budget.of(epsilon=epsilon, delta=delta, rho=rho, purchase_delta=float(delta) * DELTA_SHARE)
+
+
+def narrowest(schema: Schema) -> Schema:
+    """The schema if everything turned out with the fewest codes of `MOST`: what is checked before anything is spent."""
+    return replace(schema, columns=tuple(map(_trial, schema.columns))) if schema.open else schema
+
+
+def _trial(column: Column) -> Column:
+    return column_of(filled(column.field, **trial(column.field, MOST[-1])), 0) if isinstance(column, Open) else column
+
+
+class Unread:
+    """A source that tells whose rows they are and counts nothing: what the gate holds until there is a coding."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.domain, self.unit, self.rows_public = Domain({}), schema.privacy_unit, schema.rows
+        self.rows_used = None  # whether rows can be dropped is known once there is a coding
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Nothing."""
+        return iter(())
+
+
+@dataclass
+class Shop:
+    """The purchases of one run.
+
+    Args:
+        table: the gate over some coding of the rows; its account pays.
+        reopen: the same rows in other codings.
+        schema: what is declared, with columns of which something is to be bought.
+        rho: what may be spent in all, in the account's currency.
+        progress: told about each step.
+    """
+
+    table: PrivateTable
+    reopen: Opener
+    schema: Schema
+    rho: Fraction
+    progress: Progress = silent
+    _facts: dict[str, Callable[[int], dict[str, Any]]] = field(default_factory=dict)
+
+    def buy(self, fits: Callable[[Schema], bool]) -> Schema:
+        """Buy everything that is open, and give the complete schema back.
+
+        Args:
+            fits: whether a run with this schema fits in memory; with `narrowest(schema)` it does.
+
+        Raises:
+            BudgetExceeded: before a row is read for it.
+        """
+        self._prices()
+        columns = self._typed()
+        self._search([column for column in columns if isinstance(column, Open) and "values" not in column.buys])
+        self._values([column for column in columns if isinstance(column, Open) and "values" in column.buys])
+        schemas = (self._complete(columns, most) for most in MOST)
+        chosen = next(schemas)
+        while not fits(chosen) and (smaller := next(schemas, None)) is not None:
+            chosen = smaller
+        return chosen
+
+    def _prices(self) -> None:
+        """What one unit of weight costs; a column of unknown type is reckoned at what it costs at most."""
+        weights = [_weight(column) for column in self.schema.open]
+        self._price = self.rho / sum(weights, Fraction(0))
+        account = self.table.account
+        self._before = account.spent
+        # Half of it is used: a run that was killed while it bought can be started again, and buy again.
+        self._delta = account.budget.purchase_delta - sum((charge.delta for charge in account.charges), Fraction(0))
+        words = [column for column in self.schema.open if column.may_need_delta]
+        if self._delta <= 0 and words:
+            raise BudgetExceeded("nothing is left of the delta set aside for purchases; nothing was read")
+        if words and not isinstance(self.reopen(self._coding([_words(words[0])])), CountsValues):
+            raise SettingError(
+                f"column {words[0].name!r}: values cannot be bought from this kind of table yet; declare its type and "
+                "`categories`. Nothing was spent"
+            )
+
+    # -- types -----------------------------------------------------------------------------------------------------
+
+    def _typed(self) -> tuple[Column, ...]:
+        """The columns with unknown types bought; they are still open for bounds and bins, or for values."""
+        unknown = [column for column in self.schema.open if "type" in column.buys]
+        if not unknown:
+            return self.schema.columns
+        answers = self._tally([_shape(column) for column in unknown], "type", _WEIGHT["type"])
+        return tuple(_known(column, answers.get(column.name)) for column in self.schema.columns)
+
+    # -- bounds and bins -------------------------------------------------------------------------------------------
+
+    def _search(self, columns: Sequence[Open]) -> None:
+        searches = {column.name: Search(column) for column in columns}
+        active = {name: search for name, search in searches.items() if search.rounds}
+        turn = 0
+        while active:
+            probes = {name: search.probe() for name, search in active.items()}
+            what: dict[str, What] = {
+                name: "bounds"
+                if "bins" not in search.column.buys or ("bounds" in search.column.buys and not turn)
+                else "bins"
+                for name, search in active.items()
+            }
+            shares = {name: _weight(search.column) / search.rounds * self._price for name, search in active.items()}
+            answers = self._counted(list(probes.values()), shares, what)
+            turn += 1
+            more = {name: search.learn(probes[name], answers[name]) for name, search in active.items()}
+            active = {name: search for name, search in active.items() if more[name] and turn < search.rounds}
+        self._facts |= {name: search.facts for name, search in searches.items()}
+
+    # -- values ----------------------------------------------------------------------------------------------------
+
+    def _values(self, columns: Sequence[Open]) -> None:
+        if not columns:
+            return
+        table = self.table.over(self.reopen(self._coding([_words(column) for column in columns])))
+        share = (self.rho - (self.table.account.spent - self._before)) / len(columns)  # with what searches left over
+        for column in columns:
+            self.progress(Step("discover", None, f"the values of {column.name}"))
+            found = table.values(column.name, rho=share, delta=self._delta / 2 / len(columns))
+            self._facts[column.name] = partial(_categories, found, column, self.schema.dialect)
+
+    # -- the gate --------------------------------------------------------------------------------------------------
+
+    def _tally(self, columns: Sequence[Column], what: What, weight: Fraction) -> dict[str, Measurement]:
+        names = [column.name for column in columns]
+        return self._counted(columns, dict.fromkeys(names, weight * self._price), dict.fromkeys(names, what))
+
+    def _counted(
+        self, columns: Sequence[Column], shares: Mapping[str, Fraction], what: Mapping[str, What]
+    ) -> dict[str, Measurement]:
+        self.progress(Step("discover", None, ", ".join(sorted({f"the {one}" for one in what.values()}))))
+        return self.table.over(self.reopen(self._coding(columns))).tally(shares, what=what)
+
+    def _coding(self, columns: Sequence[Column]) -> Schema:
+        return replace(self.schema, columns=tuple(columns), rules=())
+
+    def _complete(self, columns: Sequence[Column], most: int) -> Schema:
+        return replace(self.schema, columns=tuple(self._completed(column, most) for column in columns))
+
+    def _completed(self, column: Column, most: int) -> Column:
+        return completed(column, self._facts[column.name](most)) if isinstance(column, Open) else column
+
+
+def completed(column: Open, facts: Mapping[str, Any]) -> Column:
+    """The column with what was bought. Never fails: what does not go together with the declared rest is left out."""
+    for attempt in (dict(facts), {k: v for k, v in facts.items() if k != "bins"}, trial(column.field, MOST[-1])):
+        try:
+            return column_of(filled(column.field, **attempt), 0)
+        except (FieldError, SchemaError):
+            continue
+    raise SchemaError(f"column {column.name!r}: its declaration does not go together with anything bought; correct it")
+
+
+def _weight(column: Open) -> Fraction:
+    if "type" in column.buys:
+        return _WEIGHT["type"] + max(_WEIGHT["values"], _WEIGHT["bounds"] + _WEIGHT["bins"])
+    return sum((_WEIGHT[buy] for buy in column.buys), Fraction(0))
+
+
+def _shape(column: Open) -> Shape:
+    return Shape(name=column.name, missing=_missing(column))
+
+
+def _missing(column: Open) -> dict[str, str | None]:
+    return {str(token): reason for token, reason in column.field.get(OURS, {}).get("missing", {}).items()}
+
+
+def _known(column: Column, answer: Measurement | None) -> Column:
+    """A column of unknown type after its shapes were counted: open for what that type needs."""
+    if answer is None or not isinstance(column, Open):
+        return column
+    kind = _kind(answer)
+    needs = {"values": "discover"} if kind == "string" else {"bounds": "discover", "bins": "discover"}
+    return column_of(filled(column.field, type=kind, **needs), 0)
+
+
+def _kind(answer: Measurement) -> str:
+    """The narrowest type that nine of ten cells have; a tenth may be odd and follows `on_unknown`."""
+    counts = np.maximum(answer.values[: len(TYPES)].astype(np.float64), 0.0)
+    noise = 3 * float(answer.sigma)
+    whole, number, day, moment, _ = counts.tolist()
+    most = 0.9 * counts.sum()
+    if whole + number >= most and whole + number > noise:
+        return "integer" if number <= max(noise, 0.02 * (whole + number)) else "number"
+    if day + moment >= most and day + moment > noise:
+        return "date" if moment <= max(noise, 0.02 * (day + moment)) else "datetime"
+    return "string"
+
+
+def _words(column: Open) -> Words:
+    return Words(name=column.name, tokens=tuple(_missing(column)), numeric=_kind_of(column) != "string")
+
+
+def _kind_of(column: Open) -> str:
+    return str(column.field.get(OURS, {}).get("kind", column.field.get("type", "string")))
+
+
+def _categories(found: Mapping[str, int], column: Open, dialect: Dialect, most: int) -> dict[str, Any]:
+    """The values to declare: the commonest ones, in the order of the text; one that stands for all where none is."""
+    import pyarrow as pa
+
+    ours, kind = column.field.get(OURS, {}), _kind_of(column)
+    if kind == "string":
+        values: Mapping[Any, int] = found
+    else:
+        values = {}
+        written = exact_numbers(pa.array(list(found), pa.string()), dialect.decimal, dialect.group)
+        for number, count in zip(written, found.values(), strict=True):
+            if (value := _value(number, kind)) is not None:
+                values[value] = values.get(value, 0) + count
+    common = sorted(values, key=lambda value: (-values[value], value))[:most]
+    if not common:
+        common = [str(ours.get("other", "other"))] if kind == "string" else [0]
+    return {"categories": sorted(common)}
+
+
+def _value(number: int | float, kind: str) -> int | float | None:
+    most = (1 << 63) - 1 if kind == "integer" and isinstance(number, int) else EXACT
+    if not abs(number) <= most or (kind == "integer" and number != int(number)):  # "not": of no number neither holds
+        return None
+    return int(number) if number == int(number) else number

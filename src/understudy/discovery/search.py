@@ -1,0 +1,345 @@
+"""The search for bounds and bins of a column: which cells to count next, given noisy counts. Public arithmetic only.
+
+The first grid is fixed by the column's type alone: powers of two in both directions for numbers and durations, decades
+for dates. A second round counts the parts of the heavy cells; bins are then cut where densities differ. What comes out
+depends on noisy counts and declared facts only, so all of it is post-processing.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from datetime import date
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import SchemaError
+from understudy.measurement import Measurement
+from understudy.schema.file import OURS, column_of, filled
+from understudy.schema.measured import EXACT_UP_TO, Measured
+from understudy.schema.numeric import Numeric
+from understudy.schema.open import Open, trial
+from understudy.schema.temporal import MICROSECONDS, Temporal, date_days
+
+MOST_BINS = 100
+"""A bought column has no more bins than this."""
+HEAVY = 3.0
+"""A bin is worth having when this many standard deviations of the noise on it are fewer than its rows."""
+SPARE = 0.02
+"""Bounds may cut off this part of the rows at each end, where noise cannot tell whether there are any."""
+EVEN_BINS = 75
+"""Cells are not joined to more than this part of the rows, alike as they may be: they may go with different rows."""
+ALIKE = 2.0
+"""Two cells are alike when their densities differ by fewer standard deviations of the noise than this."""
+_WAYS = 16
+_MOST_WAYS = 256
+_MOST_PARTS = 4096
+_LARGEST_REAL = 100  # powers of two: beyond 2^100 values are clipped into the last cell
+_SMALLEST_REAL = -20
+_YEARS = (1, 1000, 1500, 1700, 1800, 1850, *range(1900, 2110, 10), 2200, 2500, 9999)
+
+
+_Cell: TypeAlias = tuple[Any, Any]
+"""Where a cell begins, and where the next one does, in units of the column's axis."""
+
+
+class Search:
+    """The search in one column.
+
+    Args:
+        column: a column of which bounds, bins or both are to be bought.
+    """
+
+    def __init__(self, column: Open) -> None:
+        self.column = column
+        found = column_of(filled(column.field, **trial(column.field)) | {"name": column.name}, 0)
+        assert isinstance(found, Measured)  # noqa: S101 - checked when the field was read
+        self._ruler = found
+        self._bounds, self._bins = "bounds" in column.buys, "bins" in column.buys
+        self._spikes = [] if found.grain else [0.0]
+        self._spikes += [found.unit_of(spike, "spikes") for spike in found.spikes]
+        edges = _grid(found) if self._bounds else _parts(*_range(found), found.grain, _MOST_WAYS)
+        self._edges: list[Any] = [edge for edge in edges if self._fits(edge) or (edge in edges[:1] + edges[-1:])]
+        self._counts: dict[_Cell, tuple[float, int]] = {}
+        self._at_spikes: dict[Any, float] = {}
+        self._sd, self._tip = 1.0, None
+        self.rounds = 2 if len(self._edges) > 2 else 0
+
+    def probe(self) -> Measured:
+        """The column with the present partition as its bins."""
+        ours = self.column.field.get(OURS, {})
+        kept = {key: ours[key] for key in ("decimals", "resolution", "missing") if key in ours}
+        last = self._edges[-1] - self._ruler.grain
+        edges = [*self._edges[:-1], last] if self._edges[-2] < last else [*self._edges[:-2], last]
+        self._tip = last if self._edges[-2] == last else None  # a last cell of one point is written as a spike
+        inside = {s for s in self._spikes if self._edges[0] <= s <= last} | ({last} if self._tip is not None else set())
+        kept |= {"bins": {"edges": list(map(self._written, edges))}, "spikes": list(map(self._written, sorted(inside)))}
+        kept |= {"outside": "unknown"} if self._bounds else {}
+        field = {key: self.column.field[key] for key in ("type", "format") if key in self.column.field}
+        made = column_of(field | {"name": self.column.name, OURS: kept}, 0)
+        assert isinstance(made, Measured)  # noqa: S101 - a kind with bins
+        return made
+
+    def learn(self, probe: Measured, answer: Measurement) -> bool:
+        """Take in the noisy counts of a probe; whether another round is worth its price."""
+        axis, values = probe.axis, answer.values.astype(np.float64)
+        self._sd = max(float(answer.sigma), 1e-9)
+        before, self._counts = self._counts, {}
+        for i in range(axis.size):
+            cell = (axis.lower[i].item(), self._end(axis.upper[i].item()))
+            if axis.spike[i] and cell[0] == self._tip:
+                cell = (cell[0], cell[0] + self._ruler.grain)
+            elif axis.spike[i]:
+                self._at_spikes[cell[0]] = float(values[i])
+                continue
+            mean, times = before.get(cell, (0.0, 0))
+            self._counts[cell] = ((mean * times + float(values[i])) / (times + 1), times + 1)
+        self._agree(before)
+        if not self._counts:  # every point is a spike or means "missing"
+            return False
+        if self._bounds:
+            self._trim(None if before else _quantile(len(values), answer.noise == "laplace"))
+        return self._cut()
+
+    def _agree(self, before: dict[_Cell, tuple[float, int]]) -> None:
+        """Spread over the parts of a cell what is missing to what was counted for the whole: least squares."""
+        cells, at = sorted(self._counts), 0
+        for whole in sorted(before):
+            parts = []
+            while at < len(cells) and cells[at][1] <= whole[1]:
+                parts += [cells[at]] if cells[at][0] >= whole[0] else []
+                at += 1
+            if len(parts) > 1:
+                mean, times = before[whole]
+                weight = len(parts) * times / (len(parts) * times + 1)
+                gap = weight * (mean - sum(self._counts[part][0] for part in parts)) / len(parts)
+                self._counts |= {part: (self._counts[part][0] + gap, 1) for part in parts}
+
+    def facts(self, most: int) -> dict[str, Any]:
+        """What was found, as the keys of a field; at most `most` bins."""
+        cells = sorted(self._counts)
+        cells = self._short(most) or cells
+        low, high = (cells[0][0], cells[-1][1] - self._ruler.grain) if self._bounds and cells else self._ruler.bounds
+        spikes = [*self._ruler.spikes, *self._zero()]
+        for spike in (self._ruler.unit_of(value, "spikes") for value in spikes):
+            low, high = min(low, spike), max(high, spike)
+        high = high if high > low or self._ruler.grain else low + 1.0
+        facts: dict[str, Any] = {"spikes": spikes} if spikes else {}
+        if self._bounds:
+            facts |= {"minimum": self._written(low), "maximum": self._written(high)}
+        if not self._bins and most < EXACT_UP_TO and "bins" not in self.column.field.get(OURS, {}):
+            facts["bins"] = most
+        if not self._bins or not cells or self._short(most):
+            return facts
+        starts = self._starts(min(most, MOST_BINS))
+        if self._ruler.grain and starts[-1] == high and len(starts) > 1:  # a last bin of one value is a spike
+            facts["spikes"] = [*spikes, self._written(high)]
+            starts = starts[:-1]
+        starts = [low, *(start for start in starts[1:] if low < start < high)]
+        if high > low:
+            facts["bins"] = {"edges": [self._written(start) for start in [*starts, high]]}
+        return facts
+
+    # -- the partition -------------------------------------------------------------------------------------------
+
+    def _mean(self, cell: _Cell) -> float:
+        return self._counts[cell][0]
+
+    def _trim(self, z: float | None) -> None:
+        """Leave out what seems empty at both ends: cell by cell on the first grid, by growing sums afterwards."""
+        cells = sorted(self._counts)
+        means = [self._mean(cell) for cell in cells]
+        if z is not None:
+            heavy = [i for i, mean in enumerate(means) if mean >= z * self._sd]
+            heavy = heavy or [self._fallback(cells, means)]
+            start, stop = heavy[0], heavy[-1] + 1
+            while start > 0 and means[start - 1] >= self._sd:  # beside cells that have rows, less is enough
+                start -= 1
+            while stop < len(cells) and means[stop] >= self._sd:
+                stop += 1
+        else:
+            start, stop = _empty(means, self._sd), len(cells) - _empty(means[::-1], self._sd)
+            start, stop = (start, stop) if start < stop else (0, len(cells))
+        self._counts = {cell: self._counts[cell] for cell in cells[start:stop]}
+
+    def _fallback(self, cells: list[_Cell], means: list[float]) -> int:
+        """Where no cell stands out: the one around zero when zero does, else the one with most."""
+        around = [i for i, (lower, upper) in enumerate(cells) if lower < 0 < upper] if self._zero() else []
+        return around[0] if around else int(np.argmax(means))
+
+    def _target(self, most: int) -> float:
+        """How many rows a bin should have: enough to stand out of the noise, and no more bins than wanted."""
+        everyone = sum(max(self._mean(cell), 0.0) for cell in self._counts)
+        return max(HEAVY * self._sd, everyone / most)
+
+    def _cut(self) -> bool:
+        """Cut heavy cells; without bins to buy only the outermost ones, where the bounds are."""
+        cells = sorted(self._counts)
+        target, edges = self._target(MOST_BINS), [cells[-1][1]]
+        ends = (cells[0], cells[-1])
+        heavy = [cell for cell in cells if (self._mean(cell) > target if self._bins else cell in ends)]
+        ways = min(_MOST_WAYS, max(_WAYS, _MOST_PARTS // max(len(heavy), 1))) if self._bins else _WAYS
+        parts = [_parts(*cell, self._ruler.grain, ways)[1:-1] for cell in heavy]
+        inner = [edge for part in parts for edge in part if self._fits(edge)]
+        self._edges = sorted({*edges, *inner, *(lower for lower, _ in cells)})
+        return bool(inner)
+
+    def _starts(self, most: int) -> list[Any]:
+        """Where bins begin: neighbouring cells are joined while noise explains that their densities differ."""
+        cells = sorted(self._counts)
+        means = np.array([self._mean(cell) for cell in cells])
+        variances = np.array([self._sd**2 / self._counts[cell][1] for cell in cells])
+        widths = np.array([float(upper - lower) for lower, upper in cells])
+        heaviest = max(HEAVY * self._sd, float(means.sum()) / EVEN_BINS)
+        most = min(most, max(1, int(means.sum() / (HEAVY * self._sd))))  # rows enough for each, on average
+        return [cells[i][0] for i in joined(means, variances, widths, heaviest=heaviest, most=most)]
+
+    def _short(self, most: int) -> list[_Cell]:
+        """The cells between short bounds, where every point can have a code of its own: few points, rows for each."""
+        cells = sorted(self._counts)
+        means = [self._mean(cell) for cell in cells]
+        everyone = sum(max(mean, 0.0) for mean in means)
+        if self._bounds:
+            spare = SPARE * everyone
+            start, stop = _light(means, self._sd, spare), len(cells) - _light(means[::-1], self._sd, spare)
+            cells = cells[start:stop] if start < stop else cells
+        if not cells or not self._ruler.grain or not self._bins:
+            return []
+        low, high = (cells[0][0], cells[-1][1]) if self._bounds else _range(self._ruler)
+        points = -((low - high) // self._ruler.grain)
+        return cells if points <= min(EXACT_UP_TO, most, everyone / (2 * self._sd)) else []
+
+    def _zero(self) -> list[Any]:
+        """Zero as a value of its own among real numbers, where enough rows have it."""
+        if self._ruler.grain or 0 in self._ruler.spikes or self._at_spikes.get(0.0, 0.0) < HEAVY * self._sd:
+            return []
+        return [0.0]
+
+    # -- how the column writes its units -------------------------------------------------------------------------
+
+    def _written(self, unit: Any) -> Any:
+        return _in_words(self._ruler, unit)
+
+    def _fits(self, unit: Any) -> bool:
+        """Whether a unit, and the point before it, survive being written: amounts with many decimals may not."""
+        if not isinstance(self._ruler, Numeric) or self._ruler.per_unit == 1:
+            return True
+        try:
+            pair = (unit, unit - self._ruler.grain)
+            return all(self._ruler.unit_of(self._written(one), "bins") == one for one in pair)
+        except (ValueError, OverflowError, SchemaError):
+            return False
+
+    def _end(self, upper: Any) -> Any:
+        """The upper end of a cell on the column's grid."""
+        return -(-upper // self._ruler.grain) * self._ruler.grain if self._ruler.grain else upper
+
+
+def _in_words(column: Measured, unit: Any) -> Any:
+    """A number of units as the column's declarations write it."""
+    if isinstance(column, Temporal):
+        if column.kind == "duration":
+            return str(int(unit) // MICROSECONDS["second"])
+        return column.from_units(np.asarray([unit])).to_pylist()[0].isoformat()
+    factor = column.per_unit
+    return float(unit) if not column.grain else int(unit) if factor == 1 else int(unit) / factor
+
+
+def joined(
+    means: NDArray[np.float64],
+    variances: NDArray[np.float64],
+    widths: NDArray[np.float64],
+    *,
+    heaviest: float,
+    most: int,
+) -> list[int]:
+    """The first cells of bins: neighbours are joined, the most alike first, to bins of at most `heaviest` rows.
+
+    Joining spreads two cells' rows evenly over both, which misplaces |a w_b - b w_a| / (w_a + w_b) of them. Where that
+    is more than noise explains they stay apart, unless there are more than `most` bins.
+    """
+    starts, widths = np.arange(len(means)), widths / widths.max()
+    while len(starts) > 1:
+        both, together = widths[:-1] + widths[1:], means[:-1] + means[1:]
+        misplaced = np.abs(means[:-1] * widths[1:] - means[1:] * widths[:-1]) / both
+        noise = np.sqrt(variances[:-1] * widths[1:] ** 2 + variances[1:] * widths[:-1] ** 2) / both
+        score = np.where(together <= heaviest, misplaced / noise, np.inf)
+        chosen = _lowest(score) & (score <= ALIKE)
+        if not chosen.any():
+            if len(starts) <= most:
+                break
+            cost = misplaced + np.maximum(together - heaviest, 0.0)
+            chosen = _lowest(cost)
+            chosen &= cost <= np.sort(cost[chosen])[min(chosen.sum(), len(starts) - most) - 1]
+        left = np.flatnonzero(chosen)
+        arrays = []
+        for array in (means, variances, widths):
+            array = array.copy()
+            array[left] += array[left + 1]
+            arrays.append(np.delete(array, left + 1))
+        means, variances, widths = arrays
+        starts = np.delete(starts, left + 1)
+    return [int(start) for start in starts]
+
+
+def _lowest(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which values are lower than both neighbours, the first of equals: no two of them are side by side."""
+    around = np.concatenate(([np.inf], values, [np.inf]))
+    lowest: NDArray[np.bool_] = (values < around[:-2]) & (values <= around[2:])
+    return lowest
+
+
+def _light(means: Sequence[float], sd: float, spare: float) -> int:
+    """How many cells at the start seem to have no rows together, and hardly have more than `spare`."""
+    total, light = 0.0, 0
+    for i, mean in enumerate(means):
+        total += mean
+        if total <= sd and total + sd * math.sqrt(i + 1) <= spare:
+            light = i + 1
+    return light
+
+
+def _empty(means: Sequence[float], allowed: float) -> int:
+    """How many cells at the start have, taken together, hardly any rows; stops where they first seem to."""
+    return next((i for i, total in enumerate(itertools.accumulate(means)) if total > allowed), len(means))
+
+
+def _quantile(cells: int, laplace: bool) -> float:
+    """So many standard deviations that noise alone passes them in no cell, 999 times of 1,000.
+
+    A far cell that noise makes stand out stretches the bounds by powers of two, and rows drawn there spoil every mean.
+    """
+    return math.log(1000 * cells) / math.sqrt(2) if laplace else math.sqrt(2 * math.log(500 * cells))
+
+
+def _range(column: Measured) -> tuple[Any, Any]:
+    low, high = column.bounds
+    return low, high + 1 if column.grain else high
+
+
+def _parts(lower: Any, upper: Any, grain: int, ways: int = _WAYS) -> list[Any]:
+    """The edges of at most so many parts of a cell, on the column's grid."""
+    if not grain:
+        edges = np.linspace(lower, upper, ways + 1).tolist()
+        return sorted({lower, *edges[1:-1], upper})
+    points = -((lower - upper) // grain)
+    ways = min(ways, points)
+    return [lower + grain * (i * points // ways) for i in range(ways)] + [upper]
+
+
+def _grid(column: Measured) -> list[Any]:
+    """The first cells, by the column's type alone."""
+    if isinstance(column, Temporal) and column.kind != "duration":
+        days = [date_days(date(year, 1, 1)) for year in _YEARS[:-1]] + [date_days(date(9999, 12, 31))]
+        return [day * (1 if column.kind == "date" else MICROSECONDS["day"]) for day in days]
+    if not column.grain:
+        reals = [2.0**power for power in range(_SMALLEST_REAL, _LARGEST_REAL + 1)]
+        return [-real for real in reversed(reals)] + reals
+    unit = max(int(column.per_unit), column.grain)
+    fine = [column.grain << power for power in range(60) if column.grain << power < unit]
+    limit = 1 << (53 if isinstance(column, Numeric) else 60)
+    powers = fine + [unit << power for power in range(60) if unit << power < limit]
+    return [-power for power in reversed(powers)] + [0] + powers

@@ -1,0 +1,394 @@
+"""Text and typed columns to days and microseconds, a whole column at once; what does not parse becomes null."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.schema.column import Level
+from understudy.schema.measured import Bins, Measured
+from understudy.schema.text import EXACT, Dialect, numbers
+
+MICROSECONDS = {"day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
+_ISO_MOMENT = (  # days that every year has; 29 February and everything less usual is read one by one
+    r"^[1-9][0-9]{3}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
+    r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?$"
+)
+_ISO_DURATION = (
+    r"^(?P<sign>[+-]?)P(?:(?P<weeks>[0-9]+)W)?(?:(?P<days>[0-9]+)D)?"
+    r"(?:T(?:(?P<hours>[0-9]+)H)?(?:(?P<minutes>[0-9]+)M)?(?:(?P<seconds>[0-9]+(?:\.[0-9]+)?)S)?)?$"
+)
+_CLOCK = (
+    r"^(?P<sign>[+-]?)(?:(?P<days>[0-9]+) days?,? )?(?P<hours>[0-9]+):(?P<minutes>[0-9]{2})"
+    r"(?::(?P<seconds>[0-9]{2}(?:\.[0-9]+)?))?$"
+)
+_PLAIN_SECONDS = re.compile(r"-?[0-9]{1,13}(?:[.][0-9]{1,9})?")
+
+
+def dates(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Days since 1970-01-01 and which cells are dates. `pattern` is a strptime pattern; None is ISO 8601."""
+    microseconds, valid = datetimes(text, pattern or "%Y-%m-%d")
+    if pattern is None and not valid.all():  # a date written with a time of day is still a date
+        full, also = datetimes(text, None)
+        microseconds, valid = np.where(valid, microseconds, full), valid | also
+    return np.floor_divide(microseconds, MICROSECONDS["day"]), valid
+
+
+def datetimes(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Microseconds since 1970-01-01 (UTC where the text has an offset) and which cells are times."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(text)
+    if pattern is None:
+        return _iso_moments(text)
+    if re.search(r"%[^YmdHMS]", pattern):  # arrow knows fewer directives than Python, and reads %y differently
+        return _each(text, lambda cell: _pattern_microseconds(cell, pattern))
+    stamps = pc.strptime(text, format=pattern, unit="s", error_is_null=True)
+    seconds, valid = arrow_integers(stamps.cast(pa.int64()))
+    # arrow reads 30 February as 2 March: only what is written back the same was a date
+    same = pc.equal(_unpadded(pc.strftime(stamps, format=pattern)), _unpadded(text))
+    return seconds * 1_000_000, valid & np.asarray(pc.fill_null(same, False))
+
+
+def _iso_moments(text: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """The common shape by arrow, which would refuse a whole column for one odd cell; the others one by one."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    plain = pc.fill_null(pc.match_substring_regex(text, _ISO_MOMENT), False)
+    stamps = pc.cast(pc.if_else(plain, text, pa.scalar(None, text.type)), pa.timestamp("us"))
+    values, valid = arrow_integers(stamps.cast(pa.int64()))
+    odd = np.flatnonzero(~valid & np.asarray(pc.is_valid(text)))
+    if len(odd):
+        values, valid = values.copy(), valid.copy()
+        values[odd], valid[odd] = _each(text.take(pa.array(odd)), _iso_microseconds)
+    return values, valid
+
+
+def _unpadded(text: Any) -> Any:
+    """Days and months without their zero; not years, of which 22 is none."""
+    import pyarrow.compute as pc
+
+    return pc.replace_substring_regex(text, r"\b0([0-9])\b", r"\1")
+
+
+def durations(text: Any, decimal: str = ".", group: str = "") -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Microseconds and which cells are durations: ISO 8601 (P1DT2H), 26:30:00, "1 day, 2:30:00", or plain seconds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.utf8_trim_whitespace(text)
+    seconds = numbers(text, decimal, group)
+    for pattern in (_ISO_DURATION, _CLOCK):
+        fields = pc.extract_regex(text, pattern)
+        found = np.asarray(pc.is_valid(fields))
+        if found.any():
+            seconds = np.where(found & np.isnan(seconds), _seconds(fields), seconds)
+    micros, valid = length_microseconds(seconds)
+    long = np.flatnonzero(valid & (np.abs(micros) >= EXACT))
+    if len(long):  # floating point does not tell microseconds apart any more: by the digits, where they are plain
+        exact, also = _each(text.take(pa.array(long)), lambda cell: _digits_microseconds(cell.replace(decimal, ".")))
+        micros[long] = np.where(also, exact, micros[long])
+    return micros, valid
+
+
+def length_microseconds(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Whole microseconds of lengths in seconds, what is finer left out; and which are lengths that can be held."""
+    valid = np.isfinite(seconds) & (np.abs(seconds) < 9e12)
+    seconds = np.where(valid, seconds, 0)
+    nearest = np.rint(seconds * 1e6)  # of 1.1 seconds, which are a little more in floating point, the right one
+    return (nearest - (nearest / 1e6 > seconds)).astype(np.int64), valid
+
+
+def _digits_microseconds(cell: str) -> int:
+    if not _PLAIN_SECONDS.fullmatch(cell):
+        raise ValueError
+    return math.floor(Decimal(cell).scaleb(6))
+
+
+def _seconds(fields: Any) -> NDArray[np.float64]:
+    import pyarrow.compute as pc
+
+    names = [field.name for field in fields.type]
+    total = np.zeros(len(fields))
+    for name, factor in (
+        ("weeks", 604800.0),
+        ("days", 86400.0),
+        ("hours", 3600.0),
+        ("minutes", 60.0),
+        ("seconds", 1.0),
+    ):
+        if name in names:
+            total += np.nan_to_num(numbers(pc.struct_field(fields, name))) * factor
+    negative = np.asarray(pc.fill_null(pc.equal(pc.struct_field(fields, "sign"), "-"), False))
+    return np.where(negative, -total, total)
+
+
+def _each(text: Any, parse: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """One cell at a time: only distinct values come here, so this stays off the row-by-row path."""
+    values = np.zeros(len(text), dtype=np.int64)
+    valid = np.zeros(len(text), dtype=np.bool_)
+    for index, cell in enumerate(text.to_pylist()):
+        try:
+            values[index] = parse(cell)
+            valid[index] = True
+        except (ValueError, TypeError, OverflowError):
+            continue
+    return values, valid
+
+
+def _iso_microseconds(cell: str) -> int:
+    if cell.startswith("0000-"):  # a year that Python's calendar lacks and arrow's has
+        return int(np.datetime64(cell.replace(" ", "T"), "us").astype(np.int64))
+    return moment_microseconds(datetime.fromisoformat(cell))
+
+
+def _pattern_microseconds(cell: str, pattern: str) -> int:
+    return moment_microseconds(datetime.strptime(cell, pattern))
+
+
+def moment_microseconds(moment: datetime) -> int:
+    """Microseconds since 1970-01-01; a moment without an offset counts as it reads."""
+    naive = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
+    return (naive - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+
+
+def date_days(day: date) -> int:
+    """Days since 1970-01-01."""
+    return (day - date(1970, 1, 1)).days
+
+
+def arrow_integers(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """An arrow integer array as numpy, with 0 and False where it is null."""
+    import pyarrow.compute as pc
+
+    return np.asarray(pc.fill_null(array, 0), dtype=np.int64), np.asarray(pc.is_valid(array))
+
+
+def arrow_microseconds(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Dates, timestamps (UTC) or durations in microseconds; far ends of time are clipped, so nothing overflows."""
+    import pyarrow as pa
+
+    days = pa.types.is_date32(array.type)
+    raw, valid = arrow_integers(array.cast(pa.int32() if days else pa.int64()))
+    unit = "D" if days else "ms" if pa.types.is_date64(array.type) else array.type.unit
+    if unit == "ns":
+        return np.floor_divide(raw, 1000), valid
+    factor = {"D": MICROSECONDS["day"], "s": 1_000_000, "ms": 1000, "us": 1}[unit]
+    largest = np.iinfo(np.int64).max // factor
+    return np.clip(raw, -largest, largest) * factor, valid
+
+
+# ----------------------------------------------------------------------------------------------------
+# Columns of dates, datetimes and durations: whole numbers of days or microseconds on the same kind of axis.
+
+
+_NUMBER_LIKE = re.compile("(%[YmdHMS])+([.](%[YmdHMS])+)?")  # patterns whose texts a reader takes for numbers
+_SECONDS = re.compile(r"^-?[0-9]{1,12}$")
+_WIDTH = re.compile(r"^\s*([0-9]+)\s*(second|minute|hour|day|week|month|year)s?\s*$")
+
+
+class Temporal(Measured):
+    """A date, a moment or a length of time.
+
+    Attributes:
+        pattern: how text writes it, as a strptime pattern ("%d/%m/%Y"); None: ISO 8601. In a file: `format`.
+        resolution: the precision of datetimes and durations.
+    """
+
+    kind: Literal["date", "datetime", "duration"]
+    pattern: str | None = None
+    resolution: Literal["second", "minute", "hour", "day"] = "second"
+
+    @property
+    def grain(self) -> int:
+        """A day, or the resolution in microseconds."""
+        return 1 if self.kind == "date" else MICROSECONDS[self.resolution]
+
+    @property
+    def per_unit(self) -> float:
+        """Dates count in days, lengths and moments in seconds."""
+        return 1.0 if self.kind == "date" else float(MICROSECONDS["second"])
+
+    def unit_of(self, value: float | str, key: str) -> Any:
+        """A declared date, moment or length in days or microseconds."""
+        try:
+            if self.kind == "date":
+                return date_days(date.fromisoformat(str(value)))
+            if self.kind == "datetime":
+                return moment_microseconds(datetime.fromisoformat(str(value)))
+        except ValueError:
+            example = "2024-01-31" if self.kind == "date" else "2024-01-31T08:30:00"
+            raise ValueError(f"`{key}` is no {self.kind}; write it as {example}") from None
+        if _SECONDS.match(str(value)):
+            return int(value) * MICROSECONDS["second"]
+        units, valid = durations(_text_array([str(value)]))
+        if not valid[0]:
+            raise ValueError(f"`{key}` is no duration; write seconds, or as P1DT2H30M")
+        return int(units[0])
+
+    def width_of(self, width: float | str) -> Any:
+        """A declared width: "7 days", "1 hour", or a number of days (dates) or seconds."""
+        match = _WIDTH.match(str(width))
+        if match and match[2] not in ("month", "year"):
+            return self._span(int(match[1]), match[2])
+        if isinstance(width, str):
+            raise ValueError('`bins.width` is no length of time; write "7 days", "1 hour" or "1 month"')
+        return self._span(1, "day" if self.kind == "date" else "second", width)
+
+    def _span(self, count: int, unit: str, times: float = 1) -> int:
+        size = MICROSECONDS["day"] * 7 if unit == "week" else MICROSECONDS[unit]
+        if self.kind != "date":
+            return round(count * size * times)
+        if size < MICROSECONDS["day"] or times != int(times):
+            raise ValueError("`bins.width` of a date is a whole number of days, weeks, months or years; correct it")
+        return count * int(times) * (size // MICROSECONDS["day"])
+
+    def _edges(self) -> NDArray[Any]:
+        width = self.bins.width if isinstance(self.bins, Bins) else None
+        match = _WIDTH.match(width) if isinstance(width, str) else None
+        if match is None or match[2] not in ("month", "year"):
+            return super()._edges()
+        if self.kind == "duration":
+            raise ValueError("`bins.width` of a duration cannot be months or years; use days or weeks")
+        return self._by_months(int(match[1]) * (12 if match[2] == "year" else 1))
+
+    def _by_months(self, months: int) -> NDArray[Any]:
+        """Bins that begin on the first of a month, so that they read as months and years."""
+        if months < 1:
+            raise ValueError("`bins.width` must be positive; give the width of a bin")
+        low, high = self.bounds
+        scale = 1 if self.kind == "date" else MICROSECONDS["day"]
+        first = np.datetime64(int(low // scale), "D").astype("datetime64[M]").astype(np.int64) // months * months
+        last = np.datetime64(int(high // scale), "D").astype("datetime64[M]").astype(np.int64)
+        starts = np.arange(first, last + 1, months).astype("datetime64[M]").astype("datetime64[D]").astype(np.int64)
+        return np.concatenate(([low], (starts * scale)[starts * scale > low], [high + 1]))
+
+    def level_edges(self, level: Level) -> NDArray[Any]:
+        """Where the groups of a level begin; months and years begin on their first day."""
+        match = _WIDTH.match(level.width) if isinstance(level.width, str) else None
+        if match is None or match[2] not in ("month", "year"):
+            return super().level_edges(level)
+        return self._by_months(int(match[1]) * (12 if match[2] == "year" else 1))[:-1]
+
+    def units_of_text(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """Times written as text: by the pattern, as ISO 8601, or by the pattern with or without a time of day.
+
+        Readers make typed cells of such texts where a column holds nothing else, so they count beside an odd cell too.
+        """
+        import pyarrow as pa
+
+        if self.kind == "duration":
+            return durations(text, dialect.decimal, dialect.group)
+        read = dates if self.kind == "date" else datetimes
+        if self.pattern is None:
+            return read(text, None)
+        units, valid = read(_padded(text, self.pattern), self.pattern)
+        for pattern in (None, *_with_or_without_time(self.pattern, self.kind)):
+            if len(odd := np.flatnonzero(~valid)):
+                units, valid = units.copy(), valid.copy()
+                units[odd], valid[odd] = read(_or_null(text.take(pa.array(odd)), pattern), pattern)
+        return units, valid
+
+    def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
+        """Dates, timestamps (those with a zone as UTC) and durations; numbers are lengths in seconds."""
+        import pyarrow as pa
+
+        kind = cells.type
+        if self.kind == "duration":
+            return self._lengths(cells)
+        if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+            return None
+        moments, valid = arrow_microseconds(cells)
+        return (np.floor_divide(moments, MICROSECONDS["day"]), valid) if self.kind == "date" else (moments, valid)
+
+    def _lengths(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pa.types.is_duration(cells.type):
+            return arrow_microseconds(cells)
+        if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
+            return None
+        return length_microseconds(np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan"))))
+
+    def text_of(self, values: Any, dialect: Dialect) -> Any:
+        """Times in the declared pattern, else ISO 8601; lengths in seconds."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if self.kind == "duration":
+            return pc.divide(values.cast(pa.int64()), MICROSECONDS["second"]).cast(pa.string())
+        moments = values.cast(pa.timestamp("s"), safe=False)
+        if self.pattern is None:  # arrow's own text is ISO, and much faster than its strftime
+            return values.cast(pa.string()) if self.kind == "date" else _iso(moments)
+        distinct = moments.dictionary_encode()
+        return pc.strftime(distinct.dictionary, format=self.pattern).take(distinct.indices)
+
+    def from_units(self, units: NDArray[Any]) -> Any:
+        """An arrow array of dates, timestamps or durations."""
+        import pyarrow as pa
+
+        return pa.array(units.astype(np.int32) if self.kind == "date" else units).cast(self.arrow_type)
+
+    @property
+    def arrow_type(self) -> Any:
+        """date32, or microseconds."""
+        import pyarrow as pa
+
+        return {"date": pa.date32(), "datetime": pa.timestamp("us"), "duration": pa.duration("us")}[self.kind]
+
+
+def _iso(moments: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.replace_substring(moments.cast(pa.string()), " ", "T")
+
+
+def _text_array(cells: list[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.array(cells, pa.string())
+
+
+def _or_null(text: Any, pattern: str | None) -> Any:
+    """Text that may follow a pattern; where it is ISO 8601, in full alone: 2020 and 20200131 are numbers to readers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pattern is not None:
+        return text
+    written = pc.fill_null(pc.match_substring_regex(text, r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)"), False)
+    return pc.if_else(written, text, pa.scalar(None, text.type))
+
+
+def _with_or_without_time(pattern: str, kind: str) -> list[str]:
+    """The pattern of a day with a time of day added, or that of a moment without it."""
+    if kind == "date":
+        return [f"{pattern} %H:%M", f"{pattern} %H:%M:%S", f"{pattern} %H:%M:%S.%f"]
+    day = re.split(r"[T ]%[HI]", pattern)[0]
+    return [] if day == pattern else [day]
+
+
+def _padded(text: Any, pattern: str) -> Any:
+    """Digits with the zeros that a reader took from them for a number: 1022024 of %d%m%Y, 2020.1 of %Y.%m."""
+    import pyarrow.compute as pc
+
+    if not _NUMBER_LIKE.fullmatch(pattern):
+        return text
+    whole, *rest = (sum(4 if mark == "Y" else 2 for mark in part if mark != "%") for part in pattern.split("."))
+    if not rest:
+        short = pc.match_substring_regex(text, f"^[0-9]{{1,{whole}}}$")
+        return pc.if_else(pc.fill_null(short, False), pc.utf8_lpad(text, whole, "0"), text)
+    short = pc.match_substring_regex(text, f"^[0-9]{{1,{whole}}}([.,][0-9]{{1,{rest[0]}}})?$")
+    left = pc.utf8_lpad(pc.replace_substring_regex(text, r"[.,].*$", ""), whole, "0")
+    right = pc.utf8_rpad(pc.replace_substring_regex(text, r"^[0-9]*[.,]?", ""), rest[0], "0")
+    return pc.if_else(pc.fill_null(short, False), pc.binary_join_element_wise(left, right, "."), text)

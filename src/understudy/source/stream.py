@@ -1,0 +1,361 @@
+"""Contribution bounding by the embedded engine, which spills to disk where units do not fit in memory."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.domain import Clique, Domain
+from understudy.errors import InputError, SchemaError
+from understudy.schema import Schema
+from understudy.schema.column import compact
+from understudy.schema.frames import meant_columns
+from understudy.source.errors import our_words
+from understudy.source.protocol import RowsBehind
+from understudy.source.temp import PrivateFolder
+from understudy.source.unit import new_key, unit_text
+from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
+
+_TYPES = {np.uint8: "utinyint", np.uint16: "usmallint", np.uint32: "uinteger"}
+_BOUND_FAILED = (
+    "at most so many rows of a unit could not be chosen: is there room for them in --temp-dir? Nothing was spent"
+)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Batch:
+    """Some coded rows.
+
+    **Privacy.** As private as the rows.
+
+    Attributes:
+        codes: one array by coded column.
+        words: arrow texts of the columns whose values are being bought, null where a cell is no value.
+        units: the canonical text of each row's unit, without nulls; None where a row is a unit.
+    """
+
+    codes: dict[str, NDArray[Any]]
+    words: dict[str, Any] = field(default_factory=dict)
+    units: Any = None
+
+
+def bounded_batches(
+    batches: Iterable[Batch], domain: Domain, folder: PrivateFolder, *, max_rows: int, key: bytes
+) -> Iterator[Batch]:
+    """The rows that count: of each unit the `max_rows` with the smallest keyed hash (see `unit`).
+
+    Args:
+        batches: coded rows with their units.
+        domain: the coded columns.
+        folder: where the engine may spill.
+        max_rows: how many rows of a unit are kept at most.
+        key: the run's key, 32 bytes.
+    """
+    from understudy.source.duckdb import STEP_ROWS, connect
+
+    connection = connect(folder)
+    names: dict[str, str] = {}
+    for batch in batches:
+        with our_words(_BOUND_FAILED):
+            if not names:
+                names = _create(connection, batch, domain)
+            _insert(connection, batch, names)
+    if not names:
+        return
+    with our_words(_BOUND_FAILED):
+        chosen = connection.sql(_chosen(list(names.values())), params=[max_rows, key.hex(), max_rows])
+        for rows in chosen.to_arrow_reader(STEP_ROWS):
+            codes = {column: rows[names[column]].to_numpy(zero_copy_only=False) for column in domain}
+            yield Batch(codes, {column: rows[name] for column, name in names.items() if column not in domain})
+    connection.close()
+
+
+def _create(connection: Any, batch: Batch, domain: Domain) -> dict[str, str]:
+    """The table's columns by those of the batch: codes, then texts; none of their names is the user's."""
+    kinds = {column: _TYPES[compact(domain[column])] for column in domain} | dict.fromkeys(batch.words, "varchar")
+    names = {column: f"{'c' if column in domain else 'w'}{place}" for place, column in enumerate(kinds)}
+    listed = ", ".join(f"{name} {kinds[column]}" for column, name in names.items())
+    connection.execute(f"create temp table coded (unit varchar, {listed})")
+    return names
+
+
+def _insert(connection: Any, batch: Batch, names: dict[str, str]) -> None:
+    import pyarrow as pa
+
+    columns = {"unit": batch.units} | {names[column]: pa.array(codes) for column, codes in batch.codes.items()}
+    connection.register("batch", pa.table(columns | {names[column]: texts for column, texts in batch.words.items()}))
+    connection.execute("insert into coded by name select * from batch")
+    connection.unregister("batch")
+
+
+def _chosen(columns: list[str]) -> str:
+    """The statement of ``docs/decisions/contribution-bounding.md``; units with few rows keep them all, unhashed."""
+    listed = ", ".join(columns)
+    texts = ", ".join(name if name[0] == "c" else f"coalesce(sha256({name}), '')" for name in columns)
+    return f"""
+        with crowded as (select unit from coded group by unit having count(*) > ?),
+        numbered as (
+          select *, concat_ws(',', {texts}) as codes, row_number() over (partition by unit, {listed}) as ordinal
+          from coded semi join crowded using (unit)
+        ), ranked as (
+          select *, row_number() over (
+            partition by unit order by sha256(? || '|' || unit || '|' || codes || '|' || ordinal)) as place
+          from numbered
+        )
+        select {listed} from coded anti join crowded using (unit)
+        union all
+        select {listed} from ranked where place <= ?"""  # noqa: S608 - names are ours: c0, w1, ...
+
+
+# ----------------------------------------------------------------------------------------------------
+# Coded columns on disk: written once in pieces, then only counted. Memory does not grow with the number of rows.
+
+
+_SPAN_ROWS = 1 << 24  # rows whose cells are sorted at once: 128 MiB
+
+
+class CodeStore:
+    """One file of small whole numbers for each coded column.
+
+    The files have no names: the operating system gives their space back when the process ends, however it ends.
+
+    **Privacy.** As private as the rows.
+    """
+
+    def __init__(self, domain: Domain, folder: Path) -> None:
+        self._domain = domain
+        self._types = {column: np.dtype(compact(size)) for column, size in domain.items()}
+        self._files: dict[str, Any] = {column: tempfile.TemporaryFile(dir=folder) for column in domain}  # noqa: SIM115
+        self._codes: dict[str, NDArray[Any]] | None = None
+        self._finish = weakref.finalize(self, _close, list(self._files.values()))
+
+    def append(self, codes: Mapping[str, NDArray[Any]]) -> None:
+        """Add rows: one array of codes for each column of the domain, all of one length."""
+        for column, kind in self._types.items():
+            self._files[column].write(np.ascontiguousarray(codes[column], kind).data)
+
+    def close(self) -> None:
+        """Give the space back."""
+        self._codes = None
+        self._finish()
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Exact counts of each clique's cells, in the order asked.
+
+        Raises:
+            SchemaError: before anything is counted, for an unknown column or a table too large to index.
+        """
+        codes = self._frozen()
+        asked = [self._domain.check(clique) for clique in cliques]
+        marginals({column: array[:0] for column, array in codes.items()}, self._domain, asked)
+        return self._answers(codes, asked)
+
+    def _answers(self, codes: Mapping[str, NDArray[Any]], asked: list[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        dense = [clique for clique in asked if self._domain.cells(clique) <= DENSE_CELLS]
+        answers = marginals(codes, self._domain, dense)
+        for clique in asked:
+            if self._domain.cells(clique) <= DENSE_CELLS:
+                yield next(answers)
+            else:
+                yield clique, self._sparse(codes, clique)
+
+    def _sparse(self, codes: Mapping[str, NDArray[Any]], clique: Clique) -> SparseCounts:
+        """A large table span by span: only cells that hold a row are ever in memory, however many rows there are."""
+        found = SparseCounts(np.zeros(0, np.int64), np.zeros(0, np.int64), self._domain.cells(clique))
+        for start in range(0, len(codes[clique[0]]), _SPAN_ROWS):
+            part = {column: codes[column][start : start + _SPAN_ROWS] for column in clique}
+            ((_, more),) = marginals(part, self._domain, [clique])
+            assert isinstance(more, SparseCounts)  # noqa: S101 - its size says so
+            found = _together(found, more)
+        return found
+
+    def _frozen(self) -> dict[str, NDArray[Any]]:
+        if self._codes is None:
+            for file in self._files.values():
+                file.flush()
+            self._codes = {column: _mapped(file, self._types[column]) for column, file in self._files.items()}
+        return self._codes
+
+
+def _close(files: list[Any]) -> None:
+    for file in files:
+        file.close()
+
+
+def _mapped(file: Any, kind: np.dtype[Any]) -> NDArray[Any]:
+    """The file as an array that the operating system reads piece by piece; an empty file cannot be mapped."""
+    return np.memmap(file, kind, "r") if file.tell() else np.zeros(0, kind)
+
+
+def _together(one: SparseCounts, two: SparseCounts) -> SparseCounts:
+    cells, place = np.unique(np.concatenate((one.cells, two.cells)), return_inverse=True)
+    counts = np.zeros(len(cells), np.int64)
+    np.add.at(counts, place, np.concatenate((one.counts, two.counts)))
+    return SparseCounts(cells, counts, one.size)
+
+
+# ----------------------------------------------------------------------------------------------------
+# Rows that pass by in batches: each is coded by the schema and only its codes are kept, on disk.
+#
+# Files, folders, queries of the embedded engine and relations of DuckDB all come this way. The encoder is the schema's
+# own, so the codes are those of `memory` by construction; memory holds one batch and never the table.
+
+
+class StreamedSource(RowsBehind):
+    """Arrow batches behind the `Source` protocol.
+
+    Args:
+        batches: arrow record batches with at least the columns that the schema needs; read once.
+        schema: what is public about the columns.
+        folder: where codes are kept while the source lives; closed with it.
+        key: the bounding key, 32 bytes; drawn for this run when not given.
+
+    **Privacy.** Holds exact codes, in files without names inside a private directory. Its text form names neither rows
+    nor their number, and it refuses to be pickled or copied.
+    """
+
+    __slots__ = ("__folder", "__store", "__words")
+
+    def __init__(
+        self, batches: Iterable[Any], schema: Schema, folder: PrivateFolder, *, key: bytes | None = None
+    ) -> None:
+        super().__init__(schema)
+        self.__folder = folder
+        self.__store = CodeStore(schema.domain, folder.path)
+        coded = _coded(batches, schema)
+        if self.unit.column is not None:
+            coded = bounded_batches(coded, self.domain, folder, max_rows=self.unit.max_rows, key=key or new_key())
+        self.__words: dict[str, Counter[str]] = {column.name: Counter() for column in schema.words}
+        for batch in coded:
+            self.__store.append(batch.codes)
+            for column, texts in batch.words.items():
+                self.__words[column].update(_counted(texts))
+
+    def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
+        """Exact counts of each clique's cells, in the order asked.
+
+        Raises:
+            SchemaError: before anything is counted, for an unknown column or a table too large to index.
+        """
+        return self.__store.counts(cliques)
+
+    def values(self, column: str) -> dict[str, int]:
+        """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
+
+        Raises:
+            SchemaError: for a column that is not among them.
+        """
+        if column not in self.__words:
+            raise SchemaError(f"column {column!r} is not one whose values are being bought; declare `values: discover`")
+        return dict(self.__words[column])
+
+    def close(self) -> None:
+        """Remove everything that was kept on disk."""
+        self.__store.close()
+        self.__folder.close()
+
+
+def _coded(batches: Iterable[Any], schema: Schema) -> Iterator[Batch]:
+    """The codes, texts and units of the rows that are kept."""
+    import narwhals as nw
+    import pyarrow as pa
+
+    unit = schema.privacy_unit.column
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        encoded = schema.encode(table)
+        keep, units = np.asarray(encoded.keep, np.bool_), None
+        if unit is not None:
+            units = unit_text(nw.from_native(table[unit], series_only=True), exact=True)
+            keep &= np.asarray(units.is_valid())
+            units = units.filter(pa.array(keep))
+        cells, _ = meant_columns(table, [column.name for column in schema.words], schema.dialect)
+        words = {column.name: column.texts(cells[column.name], schema.dialect) for column in schema.words}
+        yield Batch(
+            {column: encoded.codes[column][keep] for column in schema.domain},
+            {name: texts.filter(pa.array(keep)).dictionary_decode() for name, texts in words.items()},
+            units,
+        )
+
+
+def _counted(texts: Any) -> dict[str, int]:
+    pairs = texts.drop_null().value_counts()
+    return dict(zip(pairs.field(0).to_pylist(), pairs.field(1).to_pylist(), strict=True))
+
+
+# ----------------------------------------------------------------------------------------------------
+# Rows that may be others the next time they are asked for, written down once: for tables that are coded repeatedly.
+
+
+Read: TypeAlias = Callable[[Schema, PrivateFolder], Iterator[Any]]
+"""Arrow batches with the columns that a schema needs, read from their source."""
+
+_KEEP_FAILED = (
+    "the rows could not be kept while they are coded; is the disk of the private directory (--temp-dir) full?"
+)
+
+
+def read_once(read: Read, schema: Schema) -> Read:
+    """The same rows at every call, whatever happens to the table or to what a query gives.
+
+    With everything declared there is one coding, and rows pass by. Where facts are bought the table is coded again and
+    again: the columns that any coding needs are then written to the private directory first, and the table is let go.
+
+    **Privacy.** As private as the rows; in a file without a name.
+
+    Args:
+        read: reads the table.
+        schema: names every column that any coding needs.
+
+    Raises:
+        InputError: at a second coding, where the schema left nothing to be bought.
+    """
+    kept: list[_Rows] = []
+    passed: list[bool] = []
+
+    def same_rows(coding: Schema, folder: PrivateFolder) -> Iterator[Any]:
+        if not schema.open:
+            if passed:
+                raise InputError("a table that may have changed since it was read is not read again; open it anew")
+            passed.append(True)
+            return read(coding, folder)
+        if not kept:
+            kept.append(_Rows(read(schema, folder), folder.path))
+        return kept[0].batches()
+
+    return same_rows
+
+
+class _Rows:
+    """Batches in a file without a name: its space is given back when the process ends, however it ends."""
+
+    def __init__(self, batches: Iterator[Any], folder: Path) -> None:
+        import pyarrow as pa
+
+        with our_words(_KEEP_FAILED):
+            self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
+            self._finish = weakref.finalize(self, self._file.close)
+            writer = None
+            for batch in batches:
+                writer = writer or pa.ipc.new_stream(self._file, batch.schema)
+                writer.write_batch(batch)
+            if writer is not None:
+                writer.close()
+
+    def batches(self) -> Iterator[Any]:
+        import pyarrow as pa
+
+        if not self._file.seek(0, os.SEEK_END):  # a table without rows has no batch
+            return
+        with our_words(_KEEP_FAILED):
+            self._file.seek(0)
+            yield from pa.ipc.open_stream(self._file)
