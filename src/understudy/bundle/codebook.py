@@ -15,10 +15,10 @@ from understudy.bundle.formulas import guarded
 from understudy.bundle.pages import rendered
 from understudy.release import Release
 from understudy.report.public import CAUTION, measured_tables, on_axis
+from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Coded, Column, Constant, Identifier
 from understudy.schema.labels import code_labels
-from understudy.schema.measured import Measured
 
 ORIGINS = {
     "public": "from public documents",
@@ -122,7 +122,7 @@ def _coded(release: Release, column: Coded, noise: float | None) -> Described:
     notes += (
         [] if joined is None else ["beside other columns, neighbouring ranges with few rows are told apart less well"]
     )
-    notes += ["values are drawn evenly inside each range"] * (isinstance(column, Measured) and _binned(column))
+    notes += ["values are drawn evenly inside each range"] * (isinstance(column, AxisColumn) and _binned(column))
     notes += [] if noise is not None else ["not measured by itself: its counts follow from tables with other columns"]
     kept = [lines[code] for code in sorted(lines) if not _unseen(column, code, lines[code])]
     return Described(
@@ -183,7 +183,7 @@ def _unseen(column: Coded, code: int, line: Line) -> bool:
     return code >= column.ordinary and line.estimate is not None and line.estimate < 0.5 and line.missing == ""
 
 
-def _binned(column: Measured) -> bool:
+def _binned(column: AxisColumn) -> bool:
     sizes: NDArray[Any] = np.asarray(column.axis.upper) - np.asarray(column.axis.lower)
     return bool((sizes > (column.axis.grain or 0)).any())
 

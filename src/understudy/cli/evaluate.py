@@ -41,9 +41,9 @@ def evaluate(
     For example: understudy evaluate people.csv rows.csv -s people.schema.yaml -o scores.json
     """
     from understudy.evaluation import evaluate as score
-    from understudy.schema.custodian import marked
+    from understudy.schema.custodian import mark_path
 
-    path = None if output is None else marked(output)
+    path = None if output is None else mark_path(output)
     if path is not None:
         check_new_file(path, force=True)
     with progress_shown(quiet=quiet or as_json) as progress:

@@ -35,12 +35,12 @@ def report(
     """
     from understudy.release import Release
     from understudy.report import custodian_report, public_report
-    from understudy.schema.custodian import marked
+    from understudy.schema.custodian import mark_path
     from understudy.source import read_table
 
     if real is None and (weight is not None or setting):
         raise SettingError("--weight and --set compare with the real table; add --real TABLE")
-    path = marked(output) if real is not None else _public_path(output)
+    path = mark_path(output) if real is not None else _public_path(output)
     _check(path, force=force)
     loaded = Release.load(release)
     with progress_shown(quiet=quiet or as_json) as progress:
@@ -56,9 +56,9 @@ def report(
 
 
 def _public_path(path: Path) -> Path:
-    from understudy.schema.custodian import marked
+    from understudy.schema.custodian import mark_path
 
-    if marked(path) == path:
+    if mark_path(path) == path:
         raise SettingError("--output: *.custodian-only.html is for reports with --real; choose another name")
     return path
 

@@ -78,11 +78,11 @@ def _draft_of_rows(
 ) -> None:
     """A proposal from the rows themselves: marked, because it shows values of theirs."""
     from understudy.schema import Schema
-    from understudy.schema.custodian import MARK, marked, unmarked
+    from understudy.schema.custodian import MARK, mark_path, unmark_path
     from understudy.schema.draft import draft as propose
 
-    path = marked(output)
-    refuse_present(path, unmarked(path))
+    path = mark_path(output)
+    refuse_present(path, unmark_path(path))
 
     table, names, dialect, asides = _whole_table(data, header)
     if not len(table):
@@ -109,19 +109,19 @@ def _draft_of_rows(
 def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, quiet: bool, as_json: bool) -> None:
     """A schema of names and types alone; nothing in it is private, so it is not marked."""
     from understudy.schema import Dialect, Schema
-    from understudy.schema.draft import header, open_schema, type_of, typed_names
-    from understudy.source.located import column_types
-    from understudy.source.place import home_of, refuse_password
+    from understudy.schema.draft import draft_open_schema, read_header, read_parquet_types, schema_type
+    from understudy.source.open import read_column_types
+    from understudy.source.place import refuse_password, source_kind
 
     refuse_password(data)
     refuse_present(output)
     notes: list[str] = []
-    if home_of(data) != "file":
-        dialect, names = Dialect(), {name: type_of(kind) for name, kind in column_types(data).items()}
+    if source_kind(data) != "file":
+        dialect, names = Dialect(), {name: schema_type(kind) for name, kind in read_column_types(data).items()}
     elif data.lower().endswith((".parquet", ".pq")):
-        dialect, names = Dialect(), typed_names(Path(data))
+        dialect, names = Dialect(), read_parquet_types(Path(data))
     else:
-        dialect, listed = header(Path(data))
+        dialect, listed = read_header(Path(data))
         names = dict.fromkeys(listed, "discover")
         notes = [
             "Column names are the first line of the file, and will be public: make sure that it is no person's row."
@@ -135,7 +135,7 @@ def _open_draft(data: str, output: Path, unit: str | None, types: list[str], *, 
         raise SettingError(
             "say who is protected: --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
         )
-    content = open_schema(names, dialect, unit_of(unit, list(names)))
+    content = draft_open_schema(names, dialect, unit_of(unit, list(names)))
     opened = Schema.from_dict(content).open
     write_page(as_page(content, output.suffix), output)
     lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
@@ -165,13 +165,13 @@ def check(
     """
     from understudy.cli.schema_report import words
     from understudy.schema.check import check as fit_of
-    from understudy.schema.custodian import found, marked
+    from understudy.schema.custodian import find_marked, mark_path
     from understudy.source.read import read_table
 
-    loaded = _complete(found(schema))
+    loaded = _complete(find_marked(schema))
     fit = fit_of(loaded, read_table(data, loaded))
     if output is not None:
-        write_page(as_page(fit.to_dict(), ".json"), marked(output), private=True)
+        write_page(as_page(fit.to_dict(), ".json"), mark_path(output), private=True)
     tell(words(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
 
 
@@ -254,11 +254,11 @@ def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, 
     from understudy.schema import Dialect, Schema
     from understudy.schema.categorical import Categorical
     from understudy.schema.sniff import sniff
-    from understudy.source.office import is_office, office_variables
+    from understudy.source.office import is_office, read_variables
     from understudy.source.read import read_table
 
     if is_office(path):
-        dialect, names = Dialect(), [variable.name for variable in office_variables(path)]
+        dialect, names = Dialect(), [variable.name for variable in read_variables(path)]
     elif path.suffix.lower() in (".parquet", ".pq"):
         dialect, names = Dialect(), _parquet_names(path)
     else:
@@ -282,12 +282,12 @@ def _whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, 
 
 def _with_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """A draft with the labels of an SPSS or Stata file; their values are the file's dictionary, not what rows hold."""
-    from understudy.source.office import is_office, labelled_field, office_variables
+    from understudy.source.office import apply_labels, is_office, read_variables
 
     if not is_office(path):
         return content, notes
-    known = {variable.name: variable for variable in office_variables(path)}
-    fields = [labelled_field(field, known[field["name"]]) for field in content["fields"]]
+    known = {variable.name: variable for variable in read_variables(path)}
+    fields = [apply_labels(field, known[field["name"]]) for field in content["fields"]]
     said = {
         field["name"]: "values and labels of the file's own dictionary" for field in fields if "categories" in field
     }
@@ -312,9 +312,9 @@ def _imported(source: Path, form: str | None) -> Any:
         source.suffix.lower(), "dictionary"
     )
     if form == "dictionary" and source.suffix.lower() in (".sav", ".zsav", ".dta"):
-        from understudy.source.office import import_variables, office_variables
+        from understudy.source.office import import_variables, read_variables
 
-        return import_variables(office_variables(source))
+        return import_variables(read_variables(source))
     if form == "dictionary":
         return read_dictionary(source)
     import yaml

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from understudy.schema.check import ColumnFit, Fit, Loss
+from understudy.schema.check import CheckResult, ColumnCheck, Loss
 from understudy.schema.custodian import MARK
 
 _WIDEST = 40
 _DAY = 86400
 
 
-def words(fit: Fit) -> str:
+def words(fit: CheckResult) -> str:
     """A table of the columns and what to look at, marked custodian-only."""
     lines = [MARK, f"{fit.rows} rows, of which {fit.dropped} are not used (`on_unknown: drop_row`)."]
     if fit.units is not None:
@@ -37,7 +37,7 @@ def _short(name: str) -> str:
     return line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"
 
 
-def _losses(column: ColumnFit) -> list[str]:
+def _losses(column: ColumnCheck) -> list[str]:
     """What the binning alone changes by more than two percent."""
     return [
         f"{column.name}: the bins alone move the {loss.statistic} from {_shown(column.kind, loss, loss.before)} to "

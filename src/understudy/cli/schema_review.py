@@ -30,12 +30,12 @@ def review(
     change `status: draft` to `status: reviewed`. What was answered before an interruption is kept.
     """
     from understudy.schema import Schema
-    from understudy.schema.custodian import found, marked, unmarked
+    from understudy.schema.custodian import find_marked, mark_path, unmark_path
     from understudy.schema.file import load, states_unit
 
-    path = found(schema)
-    done = output or unmarked(path)
-    refuse_present(*({done, marked(output or path)} - {path}))
+    path = find_marked(schema)
+    done = output or unmark_path(path)
+    refuse_present(*({done, mark_path(output or path)} - {path}))
     content = load(path, unit="row").to_dict()
     names = [field["name"] for field in content["fields"]]
     for name in accept or []:
@@ -45,7 +45,7 @@ def review(
     content["fields"], stopped = _answered(content["fields"], accept)
     result = Schema.from_dict(content)
     drafts = [column.name for column in result.columns if column.status == "draft"]
-    target = marked(output or path) if drafts else done
+    target = mark_path(output or path) if drafts else done
     result.save(target, overwrite=True)
     left = f"Still to review: {', '.join(drafts)}." if drafts else "Every column is reviewed."
     left = f"\nInterrupted; what you answered is kept. {left}" if stopped else left

@@ -23,14 +23,14 @@ from understudy.gate.table import PrivateTable
 from understudy.measurement import Measurement
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Column, Dialect, Schema
-from understudy.schema.file import OURS, FieldError, column_of, filled
-from understudy.schema.open import TYPES, Open, Shape, Words, trial
-from understudy.schema.text import EXACT, exact_numbers
-from understudy.source.located import Opener
+from understudy.schema.file import OURS, FieldError, fill_field, parse_field
+from understudy.schema.open import TYPES, Open, Shape, Words, trial_facts
+from understudy.schema.text import EXACT, parse_exact_numbers
+from understudy.source.open import Opener
 from understudy.source.protocol import CountsValues
 from understudy.tabulate import Counts
 
-MOST = (1000, 300, 100, 32)
+MOST_CODES = (1000, 300, 100, 32)
 """How many codes a bought column may have at most: the first of these that fits in memory."""
 
 DELTA_SHARE = 0.1
@@ -44,7 +44,7 @@ _WEIGHT: Mapping[What, Fraction] = {
 }
 
 
-def purchase_budget(
+def discovery_budget(
     schema: Schema, share: float, *, epsilon: float | None, delta: float | None, rho: float | None
 ) -> Budget:
     """The budget of a run, with a part of delta set aside where the schema has values to buy.
@@ -65,16 +65,18 @@ def purchase_budget(
     return Budget.of(epsilon=epsilon, delta=delta, rho=rho, purchase_delta=float(delta) * DELTA_SHARE)
 
 
-def narrowest(schema: Schema) -> Schema:
-    """The schema if everything turned out with the fewest codes of `MOST`: what is checked before anything is spent."""
-    return replace(schema, columns=tuple(map(_trial, schema.columns))) if schema.open else schema
+def narrowest_schema(schema: Schema) -> Schema:
+    """Return the schema with the fewest codes that discovery may give: what is checked before anything is spent."""
+    return replace(schema, columns=tuple(map(_trial_column, schema.columns))) if schema.open else schema
 
 
-def _trial(column: Column) -> Column:
-    return column_of(filled(column.field, **trial(column.field, MOST[-1])), 0) if isinstance(column, Open) else column
+def _trial_column(column: Column) -> Column:
+    if not isinstance(column, Open):
+        return column
+    return parse_field(fill_field(column.field, **trial_facts(column.field, MOST_CODES[-1])), 0)
 
 
-class Unread:
+class NoRows:
     """A source that tells whose rows they are and counts nothing: what the gate holds until there is a coding."""
 
     def __init__(self, schema: Schema) -> None:
@@ -87,7 +89,7 @@ class Unread:
 
 
 @dataclass
-class Shop:
+class Discovery:
     """The purchases of one run.
 
     Args:
@@ -99,26 +101,26 @@ class Shop:
     """
 
     table: PrivateTable
-    reopen: Opener
+    opener: Opener
     schema: Schema
     rho: Fraction
     progress: Progress = silent
     _facts: dict[str, Callable[[int], dict[str, Any]]] = field(default_factory=dict)
 
-    def buy(self, fits: Callable[[Schema], bool]) -> Schema:
+    def discover(self, fits: Callable[[Schema], bool]) -> Schema:
         """Buy everything that is open, and give the complete schema back.
 
         Args:
-            fits: whether a run with this schema fits in memory; with `narrowest(schema)` it does.
+            fits: whether a run with this schema fits in memory; with `narrowest_schema(schema)` it does.
 
         Raises:
             BudgetExceeded: before a row is read for it.
         """
         self._prices()
         columns = self._typed()
-        self._search([column for column in columns if isinstance(column, Open) and "values" not in column.buys])
-        self._values([column for column in columns if isinstance(column, Open) and "values" in column.buys])
-        schemas = (self._complete(columns, most) for most in MOST)
+        self._search([column for column in columns if isinstance(column, Open) and "values" not in column.discovers])
+        self._values([column for column in columns if isinstance(column, Open) and "values" in column.discovers])
+        schemas = (self._complete(columns, most) for most in MOST_CODES)
         chosen = next(schemas)
         while not fits(chosen) and (smaller := next(schemas, None)) is not None:
             chosen = smaller
@@ -135,7 +137,7 @@ class Shop:
         words = [column for column in self.schema.open if column.may_need_delta]
         if self._delta <= 0 and words:
             raise BudgetExceeded("nothing is left of the delta set aside for purchases; nothing was read")
-        if words and not isinstance(self.reopen(self._coding([_words(words[0])])), CountsValues):
+        if words and not isinstance(self.opener(self._coding([_words(words[0])])), CountsValues):
             raise SettingError(
                 f"column {words[0].name!r}: values cannot be bought from this kind of table yet; declare its type and "
                 "`categories`. Nothing was spent"
@@ -145,11 +147,11 @@ class Shop:
 
     def _typed(self) -> tuple[Column, ...]:
         """The columns with unknown types bought; they are still open for bounds and bins, or for values."""
-        unknown = [column for column in self.schema.open if "type" in column.buys]
+        unknown = [column for column in self.schema.open if "type" in column.discovers]
         if not unknown:
             return self.schema.columns
         answers = self._tally([_shape(column) for column in unknown], "type", _WEIGHT["type"])
-        return tuple(_known(column, answers.get(column.name)) for column in self.schema.columns)
+        return tuple(_open_for_type(column, answers.get(column.name)) for column in self.schema.columns)
 
     # -- bounds and bins -------------------------------------------------------------------------------------------
 
@@ -161,7 +163,7 @@ class Shop:
             probes = {name: search.probe() for name, search in active.items()}
             what: dict[str, What] = {
                 name: "bounds"
-                if "bins" not in search.column.buys or ("bounds" in search.column.buys and not turn)
+                if "bins" not in search.column.discovers or ("bounds" in search.column.discovers and not turn)
                 else "bins"
                 for name, search in active.items()
             }
@@ -170,19 +172,19 @@ class Shop:
             turn += 1
             more = {name: search.learn(probes[name], answers[name]) for name, search in active.items()}
             active = {name: search for name, search in active.items() if more[name] and turn < search.rounds}
-        self._facts |= {name: search.facts for name, search in searches.items()}
+        self._facts |= {name: search.result for name, search in searches.items()}
 
     # -- values ----------------------------------------------------------------------------------------------------
 
     def _values(self, columns: Sequence[Open]) -> None:
         if not columns:
             return
-        table = self.table.over(self.reopen(self._coding([_words(column) for column in columns])))
+        table = self.table.over(self.opener(self._coding([_words(column) for column in columns])))
         share = (self.rho - (self.table.account.spent - self._before)) / len(columns)  # with what searches left over
         for column in columns:
             self.progress(Step("discover", None, f"the values of {column.name}"))
             found = table.values(column.name, rho=share, delta=self._delta / 2 / len(columns))
-            self._facts[column.name] = partial(_categories, found, column, self.schema.dialect)
+            self._facts[column.name] = partial(_choose_categories, found, column, self.schema.dialect)
 
     # -- the gate --------------------------------------------------------------------------------------------------
 
@@ -194,7 +196,7 @@ class Shop:
         self, columns: Sequence[Column], shares: Mapping[str, Fraction], what: Mapping[str, What]
     ) -> dict[str, Measurement]:
         self.progress(Step("discover", None, ", ".join(sorted({f"the {one}" for one in what.values()}))))
-        return self.table.over(self.reopen(self._coding(columns))).tally(shares, what=what)
+        return self.table.over(self.opener(self._coding(columns))).tally(shares, what=what)
 
     def _coding(self, columns: Sequence[Column]) -> Schema:
         return replace(self.schema, columns=tuple(columns), rules=())
@@ -203,23 +205,27 @@ class Shop:
         return replace(self.schema, columns=tuple(self._completed(column, most) for column in columns))
 
     def _completed(self, column: Column, most: int) -> Column:
-        return completed(column, self._facts[column.name](most)) if isinstance(column, Open) else column
+        return complete_column(column, self._facts[column.name](most)) if isinstance(column, Open) else column
 
 
-def completed(column: Open, facts: Mapping[str, Any]) -> Column:
+def complete_column(column: Open, facts: Mapping[str, Any]) -> Column:
     """The column with what was bought. Never fails: what does not go together with the declared rest is left out."""
-    for attempt in (dict(facts), {k: v for k, v in facts.items() if k != "bins"}, trial(column.field, MOST[-1])):
+    for attempt in (
+        dict(facts),
+        {k: v for k, v in facts.items() if k != "bins"},
+        trial_facts(column.field, MOST_CODES[-1]),
+    ):
         try:
-            return column_of(filled(column.field, **attempt), 0)
+            return parse_field(fill_field(column.field, **attempt), 0)
         except (FieldError, SchemaError):
             continue
     raise SchemaError(f"column {column.name!r}: its declaration does not go together with anything bought; correct it")
 
 
 def _weight(column: Open) -> Fraction:
-    if "type" in column.buys:
+    if "type" in column.discovers:
         return _WEIGHT["type"] + max(_WEIGHT["values"], _WEIGHT["bounds"] + _WEIGHT["bins"])
-    return sum((_WEIGHT[buy] for buy in column.buys), Fraction(0))
+    return sum((_WEIGHT[buy] for buy in column.discovers), Fraction(0))
 
 
 def _shape(column: Open) -> Shape:
@@ -230,16 +236,16 @@ def _missing(column: Open) -> dict[str, str | None]:
     return {str(token): reason for token, reason in column.field.get(OURS, {}).get("missing", {}).items()}
 
 
-def _known(column: Column, answer: Measurement | None) -> Column:
+def _open_for_type(column: Column, answer: Measurement | None) -> Column:
     """A column of unknown type after its shapes were counted: open for what that type needs."""
     if answer is None or not isinstance(column, Open):
         return column
-    kind = _kind(answer)
+    kind = _choose_type(answer)
     needs = {"values": "discover"} if kind == "string" else {"bounds": "discover", "bins": "discover"}
-    return column_of(filled(column.field, type=kind, **needs), 0)
+    return parse_field(fill_field(column.field, type=kind, **needs), 0)
 
 
-def _kind(answer: Measurement) -> str:
+def _choose_type(answer: Measurement) -> str:
     """The narrowest type that nine of ten cells have; a tenth may be odd and follows `on_unknown`."""
     counts = np.maximum(answer.values[: len(TYPES)].astype(np.float64), 0.0)
     noise = 3 * float(answer.sigma)
@@ -253,25 +259,25 @@ def _kind(answer: Measurement) -> str:
 
 
 def _words(column: Open) -> Words:
-    return Words(name=column.name, tokens=tuple(_missing(column)), numeric=_kind_of(column) != "string")
+    return Words(name=column.name, tokens=tuple(_missing(column)), numeric=_declared_type(column) != "string")
 
 
-def _kind_of(column: Open) -> str:
+def _declared_type(column: Open) -> str:
     return str(column.field.get(OURS, {}).get("kind", column.field.get("type", "string")))
 
 
-def _categories(found: Mapping[str, int], column: Open, dialect: Dialect, most: int) -> dict[str, Any]:
+def _choose_categories(found: Mapping[str, int], column: Open, dialect: Dialect, most: int) -> dict[str, Any]:
     """The values to declare: the commonest ones, in the order of the text; one that stands for all where none is."""
     import pyarrow as pa
 
-    ours, kind = column.field.get(OURS, {}), _kind_of(column)
+    ours, kind = column.field.get(OURS, {}), _declared_type(column)
     if kind == "string":
         values: Mapping[Any, int] = found
     else:
         values = {}
-        written = exact_numbers(pa.array(list(found), pa.string()), dialect.decimal, dialect.group)
+        written = parse_exact_numbers(pa.array(list(found), pa.string()), dialect.decimal, dialect.group)
         for number, count in zip(written, found.values(), strict=True):
-            if (value := _value(number, kind)) is not None:
+            if (value := _to_value(number, kind)) is not None:
                 values[value] = values.get(value, 0) + count
     common = sorted(values, key=lambda value: (-values[value], value))[:most]
     if not common:
@@ -279,7 +285,7 @@ def _categories(found: Mapping[str, int], column: Open, dialect: Dialect, most: 
     return {"categories": sorted(common)}
 
 
-def _value(number: int | float, kind: str) -> int | float | None:
+def _to_value(number: int | float, kind: str) -> int | float | None:
     most = (1 << 63) - 1 if kind == "integer" and isinstance(number, int) else EXACT
     if not abs(number) <= most or (kind == "integer" and number != int(number)):  # "not": of no number neither holds
         return None

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from understudy.errors import SchemaError
 from understudy.measurement import Measurement
-from understudy.schema.file import OURS, column_of, filled
-from understudy.schema.measured import EXACT_UP_TO, Measured
+from understudy.schema.axis import EXACT_UP_TO, AxisColumn
+from understudy.schema.file import OURS, fill_field, parse_field
 from understudy.schema.numeric import Numeric
-from understudy.schema.open import Open, trial
-from understudy.schema.temporal import MICROSECONDS, Temporal, date_days
+from understudy.schema.open import Open, trial_facts
+from understudy.schema.temporal import MICROSECONDS, Temporal, date_to_days
 
 MOST_BINS = 100
 """A bought column has no more bins than this."""
@@ -55,20 +55,20 @@ class Search:
 
     def __init__(self, column: Open) -> None:
         self.column = column
-        found = column_of(filled(column.field, **trial(column.field)) | {"name": column.name}, 0)
-        assert isinstance(found, Measured)  # noqa: S101 - checked when the field was read
+        found = parse_field(fill_field(column.field, **trial_facts(column.field)) | {"name": column.name}, 0)
+        assert isinstance(found, AxisColumn)  # noqa: S101 - checked when the field was read
         self._ruler = found
-        self._bounds, self._bins = "bounds" in column.buys, "bins" in column.buys
+        self._bounds, self._bins = "bounds" in column.discovers, "bins" in column.discovers
         self._spikes = [] if found.grain else [0.0]
         self._spikes += [found.unit_of(spike, "spikes") for spike in found.spikes]
-        edges = _grid(found) if self._bounds else _parts(*_range(found), found.grain, _MOST_WAYS)
+        edges = _first_edges(found) if self._bounds else _split_cell(*_unit_range(found), found.grain, _MOST_WAYS)
         self._edges: list[Any] = [edge for edge in edges if self._fits(edge) or (edge in edges[:1] + edges[-1:])]
         self._counts: dict[_Cell, tuple[float, int]] = {}
         self._at_spikes: dict[Any, float] = {}
         self._sd, self._tip = 1.0, None
         self.rounds = 2 if len(self._edges) > 2 else 0
 
-    def probe(self) -> Measured:
+    def probe(self) -> AxisColumn:
         """The column with the present partition as its bins."""
         ours = self.column.field.get(OURS, {})
         kept = {key: ours[key] for key in ("decimals", "resolution", "missing") if key in ours}
@@ -79,11 +79,11 @@ class Search:
         kept |= {"bins": {"edges": list(map(self._written, edges))}, "spikes": list(map(self._written, sorted(inside)))}
         kept |= {"outside": "unknown"} if self._bounds else {}
         field = {key: self.column.field[key] for key in ("type", "format") if key in self.column.field}
-        made = column_of(field | {"name": self.column.name, OURS: kept}, 0)
-        assert isinstance(made, Measured)  # noqa: S101 - a kind with bins
+        made = parse_field(field | {"name": self.column.name, OURS: kept}, 0)
+        assert isinstance(made, AxisColumn)  # noqa: S101 - a kind with bins
         return made
 
-    def learn(self, probe: Measured, answer: Measurement) -> bool:
+    def learn(self, probe: AxisColumn, answer: Measurement) -> bool:
         """Take in the noisy counts of a probe; whether another round is worth its price."""
         axis, values = probe.axis, answer.values.astype(np.float64)
         self._sd = max(float(answer.sigma), 1e-9)
@@ -101,7 +101,7 @@ class Search:
         if not self._counts:  # every point is a spike or means "missing"
             return False
         if self._bounds:
-            self._trim(None if before else _quantile(len(values), answer.noise == "laplace"))
+            self._trim(None if before else _noise_quantile(len(values), answer.noise == "laplace"))
         return self._cut()
 
     def _agree(self, before: dict[_Cell, tuple[float, int]]) -> None:
@@ -118,7 +118,7 @@ class Search:
                 gap = weight * (mean - sum(self._counts[part][0] for part in parts)) / len(parts)
                 self._counts |= {part: (self._counts[part][0] + gap, 1) for part in parts}
 
-    def facts(self, most: int) -> dict[str, Any]:
+    def result(self, most: int) -> dict[str, Any]:
         """What was found, as the keys of a field; at most `most` bins."""
         cells = sorted(self._counts)
         cells = self._short(most) or cells
@@ -161,7 +161,7 @@ class Search:
             while stop < len(cells) and means[stop] >= self._sd:
                 stop += 1
         else:
-            start, stop = _empty(means, self._sd), len(cells) - _empty(means[::-1], self._sd)
+            start, stop = _count_empty(means, self._sd), len(cells) - _count_empty(means[::-1], self._sd)
             start, stop = (start, stop) if start < stop else (0, len(cells))
         self._counts = {cell: self._counts[cell] for cell in cells[start:stop]}
 
@@ -182,7 +182,7 @@ class Search:
         ends = (cells[0], cells[-1])
         heavy = [cell for cell in cells if (self._mean(cell) > target if self._bins else cell in ends)]
         ways = min(_MOST_WAYS, max(_WAYS, _MOST_PARTS // max(len(heavy), 1))) if self._bins else _WAYS
-        parts = [_parts(*cell, self._ruler.grain, ways)[1:-1] for cell in heavy]
+        parts = [_split_cell(*cell, self._ruler.grain, ways)[1:-1] for cell in heavy]
         inner = [edge for part in parts for edge in part if self._fits(edge)]
         self._edges = sorted({*edges, *inner, *(lower for lower, _ in cells)})
         return bool(inner)
@@ -195,7 +195,7 @@ class Search:
         widths = np.array([float(upper - lower) for lower, upper in cells])
         heaviest = max(HEAVY * self._sd, float(means.sum()) / EVEN_BINS)
         most = min(most, max(1, int(means.sum() / (HEAVY * self._sd))))  # rows enough for each, on average
-        return [cells[i][0] for i in joined(means, variances, widths, heaviest=heaviest, most=most)]
+        return [cells[i][0] for i in join_cells(means, variances, widths, heaviest=heaviest, most=most)]
 
     def _short(self, most: int) -> list[_Cell]:
         """The cells between short bounds, where every point can have a code of its own: few points, rows for each."""
@@ -204,11 +204,11 @@ class Search:
         everyone = sum(max(mean, 0.0) for mean in means)
         if self._bounds:
             spare = SPARE * everyone
-            start, stop = _light(means, self._sd, spare), len(cells) - _light(means[::-1], self._sd, spare)
+            start, stop = _count_light(means, self._sd, spare), len(cells) - _count_light(means[::-1], self._sd, spare)
             cells = cells[start:stop] if start < stop else cells
         if not cells or not self._ruler.grain or not self._bins:
             return []
-        low, high = (cells[0][0], cells[-1][1]) if self._bounds else _range(self._ruler)
+        low, high = (cells[0][0], cells[-1][1]) if self._bounds else _unit_range(self._ruler)
         points = -((low - high) // self._ruler.grain)
         return cells if points <= min(EXACT_UP_TO, most, everyone / (2 * self._sd)) else []
 
@@ -221,7 +221,7 @@ class Search:
     # -- how the column writes its units -------------------------------------------------------------------------
 
     def _written(self, unit: Any) -> Any:
-        return _in_words(self._ruler, unit)
+        return _format_unit(self._ruler, unit)
 
     def _fits(self, unit: Any) -> bool:
         """Whether a unit, and the point before it, survive being written: amounts with many decimals may not."""
@@ -238,7 +238,7 @@ class Search:
         return -(-upper // self._ruler.grain) * self._ruler.grain if self._ruler.grain else upper
 
 
-def _in_words(column: Measured, unit: Any) -> Any:
+def _format_unit(column: AxisColumn, unit: Any) -> Any:
     """A number of units as the column's declarations write it."""
     if isinstance(column, Temporal):
         if column.kind == "duration":
@@ -248,7 +248,7 @@ def _in_words(column: Measured, unit: Any) -> Any:
     return float(unit) if not column.grain else int(unit) if factor == 1 else int(unit) / factor
 
 
-def joined(
+def join_cells(
     means: NDArray[np.float64],
     variances: NDArray[np.float64],
     widths: NDArray[np.float64],
@@ -267,12 +267,12 @@ def joined(
         misplaced = np.abs(means[:-1] * widths[1:] - means[1:] * widths[:-1]) / both
         noise = np.sqrt(variances[:-1] * widths[1:] ** 2 + variances[1:] * widths[:-1] ** 2) / both
         score = np.where(together <= heaviest, misplaced / noise, np.inf)
-        chosen = _lowest(score) & (score <= ALIKE)
+        chosen = _find_minima(score) & (score <= ALIKE)
         if not chosen.any():
             if len(starts) <= most:
                 break
             cost = misplaced + np.maximum(together - heaviest, 0.0)
-            chosen = _lowest(cost)
+            chosen = _find_minima(cost)
             chosen &= cost <= np.sort(cost[chosen])[min(chosen.sum(), len(starts) - most) - 1]
         left = np.flatnonzero(chosen)
         arrays = []
@@ -285,14 +285,14 @@ def joined(
     return [int(start) for start in starts]
 
 
-def _lowest(values: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _find_minima(values: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Which values are lower than both neighbours, the first of equals: no two of them are side by side."""
     around = np.concatenate(([np.inf], values, [np.inf]))
     lowest: NDArray[np.bool_] = (values < around[:-2]) & (values <= around[2:])
     return lowest
 
 
-def _light(means: Sequence[float], sd: float, spare: float) -> int:
+def _count_light(means: Sequence[float], sd: float, spare: float) -> int:
     """How many cells at the start seem to have no rows together, and hardly have more than `spare`."""
     total, light = 0.0, 0
     for i, mean in enumerate(means):
@@ -302,12 +302,12 @@ def _light(means: Sequence[float], sd: float, spare: float) -> int:
     return light
 
 
-def _empty(means: Sequence[float], allowed: float) -> int:
+def _count_empty(means: Sequence[float], allowed: float) -> int:
     """How many cells at the start have, taken together, hardly any rows; stops where they first seem to."""
     return next((i for i, total in enumerate(itertools.accumulate(means)) if total > allowed), len(means))
 
 
-def _quantile(cells: int, laplace: bool) -> float:
+def _noise_quantile(cells: int, laplace: bool) -> float:
     """So many standard deviations that noise alone passes them in no cell, 999 times of 1,000.
 
     A far cell that noise makes stand out stretches the bounds by powers of two, and rows drawn there spoil every mean.
@@ -315,12 +315,12 @@ def _quantile(cells: int, laplace: bool) -> float:
     return math.log(1000 * cells) / math.sqrt(2) if laplace else math.sqrt(2 * math.log(500 * cells))
 
 
-def _range(column: Measured) -> tuple[Any, Any]:
+def _unit_range(column: AxisColumn) -> tuple[Any, Any]:
     low, high = column.bounds
     return low, high + 1 if column.grain else high
 
 
-def _parts(lower: Any, upper: Any, grain: int, ways: int = _WAYS) -> list[Any]:
+def _split_cell(lower: Any, upper: Any, grain: int, ways: int = _WAYS) -> list[Any]:
     """The edges of at most so many parts of a cell, on the column's grid."""
     if not grain:
         edges = np.linspace(lower, upper, ways + 1).tolist()
@@ -330,10 +330,10 @@ def _parts(lower: Any, upper: Any, grain: int, ways: int = _WAYS) -> list[Any]:
     return [lower + grain * (i * points // ways) for i in range(ways)] + [upper]
 
 
-def _grid(column: Measured) -> list[Any]:
+def _first_edges(column: AxisColumn) -> list[Any]:
     """The first cells, by the column's type alone."""
     if isinstance(column, Temporal) and column.kind != "duration":
-        days = [date_days(date(year, 1, 1)) for year in _YEARS[:-1]] + [date_days(date(9999, 12, 31))]
+        days = [date_to_days(date(year, 1, 1)) for year in _YEARS[:-1]] + [date_to_days(date(9999, 12, 31))]
         return [day * (1 if column.kind == "date" else MICROSECONDS["day"]) for day in days]
     if not column.grain:
         reals = [2.0**power for power in range(_SMALLEST_REAL, _LARGEST_REAL + 1)]

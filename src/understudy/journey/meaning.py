@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.accounting import Budget
-from understudy.discovery.discover import purchase_budget
+from understudy.discovery.discover import discovery_budget
 from understudy.errors import SettingError
 from understudy.journey.file import RunFile
 from understudy.journey.rehearsal import rehearsal_rows
@@ -51,7 +51,7 @@ def budget_of(file: RunFile, schema: Schema) -> Budget:
         SettingError: when it cannot be meant.
     """
     stated = dict.fromkeys(("epsilon", "delta", "rho")) | file.content["budget"]
-    return purchase_budget(schema, stated.pop("discovery_share", 0.1), **stated)
+    return discovery_budget(schema, stated.pop("discovery_share", 0.1), **stated)
 
 
 def _own_settings(file: RunFile, mechanism: str) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from understudy.release.facts import facts
 from understudy.release.write import write_rows
 from understudy.schema import Schema
 from understudy.source import open_source
-from understudy.source.located import located
-from understudy.source.place import home_of
+from understudy.source.open import open_table
+from understudy.source.place import source_kind
 from understudy.synthesis.earlier import Diverged, Outdated
 from understudy.synthesis.interrupted import Rate, resume
 from understudy.synthesis.journal import RunJournal
@@ -117,7 +117,7 @@ def _gone_through(
     copied: bool,
 ) -> tuple[Status, Release]:
     """The run from its beginning; what an earlier attempt was answered is taken from its record."""
-    with located(data_of(file), query_of(file)) as table:
+    with open_table(data_of(file), query_of(file)) as table:
         run = prepared_run(file, table)
         if held is not None and json.loads(json.dumps(run.to_dict())) != held.run:
             raise Diverged(
@@ -148,7 +148,7 @@ def _rate(file: RunFile, held: Partial, mark: str) -> Rate | None:
         stated = budget_of(file, declared), parsed_share(file.content.get("quality")), _protected(declared)
         if stated != (receipt.budget, held.run["rating"]["share"], _protected(schema)) or receipt.insecure:
             return None, receipt
-        with located(data_of(file), query_of(file)) as data:
+        with open_table(data_of(file), query_of(file)) as data:
             table = PrivateTable(open_source(data, schema), receipt.budget, noise=receipt.noise)
             table.account.pay(receipt.charges)
             if not file.rehearsal:
@@ -187,7 +187,7 @@ def _check_reports(folder: Folder) -> None:
     if folder.reports and find_spec("jinja2") is None:
         raise InputError("reports need jinja2: pip install 'understudy[eval]'. Nothing was spent")
     data = folder.file.near(folder.file.content["data"])
-    if "custodian" in folder.reports and not folder.file.rehearsal and home_of(data) != "file":
+    if "custodian" in folder.reports and not folder.file.rehearsal and source_kind(data) != "file":
         raise SettingError("outputs: report: a report for the custodian needs the table as one file. Nothing was spent")
 
 

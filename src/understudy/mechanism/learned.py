@@ -20,7 +20,7 @@ _TELLS = 0.1
 
 def unstated(schema: Schema) -> list[Dependency]:
     """The dependencies whose values are to be learned."""
-    return [rule for rule in schema.rules if isinstance(rule, Dependency) and rule.stated(schema) is None]
+    return [rule for rule in schema.rules if isinstance(rule, Dependency) and rule.stated_codes(schema) is None]
 
 
 def settled(mechanism: Mechanism, fit: Fit, schema: Schema, *, total: float | None, progress: Progress = silent) -> Fit:

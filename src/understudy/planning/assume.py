@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from understudy.discovery.discover import completed
+from understudy.discovery.discover import complete_column
 from understudy.schema import Schema
-from understudy.schema.open import Open, trial
+from understudy.schema.open import Open, trial_facts
 
 BINS, VALUES, UNCUT = 32, 16, 100
 """How many bins, and how many values, a column is taken to turn out with; bounds alone are bought for `UNCUT` bins."""
@@ -42,12 +42,12 @@ def assumed(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
 
 def _filled(column: Open) -> Any:
     field = column.field
-    facts = trial(field, _codes(column))
+    facts = trial_facts(field, _codes(column))
     if "minimum" in facts:
         spikes = [spike for spike in field.get("understudy", {}).get("spikes", ()) if isinstance(spike, int | float)]
         low, high = _BOUNDS.get(str(field.get("type")), (min(0, *spikes, 0), max(1000, *spikes, 0)))
         facts |= {"minimum": low, "maximum": high}
-    return completed(column, facts)
+    return complete_column(column, facts)
 
 
 def _listed(column: Open) -> bool:
@@ -60,7 +60,7 @@ def _codes(column: Open) -> int:
     stated = column.field.get("understudy", {}).get("bins")
     if isinstance(stated, int):
         return stated
-    return BINS if "bins" in column.buys else UNCUT
+    return BINS if "bins" in column.discovers else UNCUT
 
 
 def _delta(schema: Schema) -> str:

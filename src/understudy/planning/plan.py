@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from understudy.accounting.neighbours import Neighbours
-from understudy.discovery.discover import purchase_budget
+from understudy.discovery.discover import discovery_budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.mechanism import mechanism_named
@@ -104,7 +104,7 @@ def plan(
     filled, taken = assumed(schema)
     kept = 1 - SHARE if taken else 1.0
     noises = {
-        epsilon: PlannedNoise(purchase_budget(schema, SHARE, epsilon=epsilon, delta=delta, rho=None), neighbours, kept)
+        epsilon: PlannedNoise(discovery_budget(schema, SHARE, epsilon=epsilon, delta=delta, rho=None), neighbours, kept)
         for epsilon in dict.fromkeys(epsilons)
     }
     names = list(dict.fromkeys(mechanisms))

@@ -198,7 +198,7 @@ class Release:
         return count
 
     def _maker(self, rows: Any, seed: Any, where: Any, rare: Any, as_written: bool) -> tuple[Maker, int, int | None]:
-        layout = self.schema.layout_of_file() if as_written else self.layout
+        layout = self.schema.file_layout() if as_written else self.layout
         maker = Maker(self, where=where, rare=rare, layout=layout)
         if rows is not None and where is None:
             self._mind_evidence(as_whole("rows", rows))

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from understudy.errors import SettingError
 from understudy.schema import Schema
+from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded
-from understudy.schema.measured import Measured
 
 _SHOWN, _COMPARED = 12, 5000
 _WRITTEN = {
@@ -168,7 +168,7 @@ def _value(column: Coded, value: Any) -> NDArray[np.float64]:
         named = {column.other_code}
     if named:
         part[list(named)] = 1.0
-    elif isinstance(column, Measured):
+    elif isinstance(column, AxisColumn):
         return _range(column, value, value)
     else:
         known = [str(entry.value) for entry in entries if entry.what == "value"]
@@ -186,7 +186,7 @@ def _listed(known: list[str], wanted: str) -> str:
 
 
 def _spans(column: Coded, wanted: Any) -> tuple[tuple[Any, Any], ...]:
-    if not isinstance(column, Measured):
+    if not isinstance(column, AxisColumn):
         return ()
     several = isinstance(wanted, Collection) and not isinstance(wanted, str | tuple)
     found = []
@@ -209,7 +209,7 @@ def _range(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
         _check_order(column, *codes)
         part[codes[0] : codes[1] + 1] = 1.0
         return part
-    if not isinstance(column, Measured):
+    if not isinstance(column, AxisColumn):
         raise SettingError(f"query: column {column.name!r} has no order; give a value or a list of values")
     axis = column.axis
     first = axis.first if low is None else _unit(column, low)
@@ -239,7 +239,7 @@ def _check_order(column: Coded, first: Any, last: Any) -> None:
         raise SettingError(f"query: the range of {column.name!r} ends before it begins; swap its ends")
 
 
-def _check_inside(column: Measured, first: Any, last: Any) -> None:
+def _check_inside(column: AxisColumn, first: Any, last: Any) -> None:
     """Whether values lie beyond the bounds nobody can tell: they count as the nearest bound, or as unknown."""
     if first > column.axis.last or last < column.axis.first:
         beyond = "unknown" if column.outside == "unknown" else "the nearest of these"
@@ -251,7 +251,7 @@ def _code(column: Coded, value: Any) -> int:
     return int(np.flatnonzero(_value(column, value))[0])
 
 
-def _unit(column: Measured, value: Any) -> Any:
+def _unit(column: AxisColumn, value: Any) -> Any:
     try:
         if isinstance(value, str) and column.kind in ("integer", "number"):
             value = float(value)

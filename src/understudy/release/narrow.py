@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from understudy.release.conditions import Condition
 from understudy.schema import Schema
-from understudy.schema.measured import Axis, Measured
+from understudy.schema.axis import Axis, AxisColumn
 
 
 def narrowed(schema: Schema, asked: Sequence[Condition]) -> Schema:
@@ -26,7 +26,7 @@ def narrowed(schema: Schema, asked: Sequence[Condition]) -> Schema:
 
 
 def _narrowed(column: Any, span: tuple[Any, Any] | None) -> Any:
-    if span is None or not isinstance(column, Measured) or len(column.parts) > 1:
+    if span is None or not isinstance(column, AxisColumn) or len(column.parts) > 1:
         return column
     axis = column.axis
     if axis.points is not None or axis.top is not None:

@@ -16,7 +16,7 @@ from understudy.release.exchange import exchanged
 from understudy.release.narrow import narrowed
 from understudy.release.rare import members_of
 from understudy.schema.column import Coded, Identifier
-from understudy.schema.rules import Cells, Dependency, breaking
+from understudy.schema.rules import Dependency, RuleCells, find_broken_rows
 
 if TYPE_CHECKING:
     from understudy.release.artefact import Release
@@ -148,7 +148,7 @@ class Maker:
         for rule in self._determined:
             table = rule.valued(table, codes, self._layout)
         codes, table = exchanged(self._schema, merged, codes, table, rng)
-        bad = breaking(self._schema, codes, table) if self._schema.rules else np.zeros(table.num_rows, np.bool_)
+        bad = find_broken_rows(self._schema, codes, table) if self._schema.rules else np.zeros(table.num_rows, np.bool_)
         for condition in self._asked:
             bad |= ~self._satisfied(condition, codes, table)
         return table, np.flatnonzero(bad)
@@ -160,7 +160,7 @@ class Maker:
             column = self._schema.column(name)
             assert isinstance(column, Coded)  # noqa: S101 - rules and conditions speak of these alone
             mine = {part: np.asarray(codes[part]) for part in column.parts}
-            codes = codes | dict(column.without_unknown(mine[name], mine, rng)[1])
+            codes = codes | dict(column.replace_unknown(mine[name], mine, rng)[1])
         return codes
 
     def _satisfied(self, condition: Condition, codes: Codes, table: Any) -> NDArray[np.bool_]:
@@ -169,7 +169,7 @@ class Maker:
         mine = codes[condition.column]
         inside: NDArray[np.bool_] = condition.inner[mine]
         if condition.spans:
-            cells = Cells(column, mine, table[condition.column], self._schema.dialect)
+            cells = RuleCells(column, mine, table[condition.column], self._schema.dialect)
             for low, high in condition.spans:
                 inside = inside | cells.within(low, high)
         return inside
@@ -205,7 +205,7 @@ class _Stated:
     """A dependency with stated values: of merged values, the stated one is what stands for them in a row."""
 
     def __init__(self, release: Release, rule: Dependency) -> None:
-        self._rule, self._codes = rule, rule.stated(release.schema)
+        self._rule, self._codes = rule, rule.stated_codes(release.schema)
         sizes = np.arange(release.schema.domain[rule.determines])
         self._merged = release.recoding.apply(rule.determines, sizes)
 

@@ -13,7 +13,7 @@ from typing import Any
 from understudy.errors import InputError, OutputError, SettingError
 from understudy.release.write import in_our_words
 from understudy.schema.frames import to_frame
-from understudy.source.errors import engine
+from understudy.source.errors import import_engine
 
 _FILES = 4  # of a chunk of a million rows; Spark would make one of every ten thousand
 
@@ -27,7 +27,7 @@ def framed(table: Any, kind: Any) -> Any:
     if kind != "spark":
         return to_frame(table, kind)
     try:
-        session = engine("pyspark.sql", "spark").SparkSession.active()
+        session = import_engine("pyspark.sql", "spark").SparkSession.active()
     except SettingError:
         raise InputError("pyspark is not installed; pip install 'understudy[spark]', or ask for 'arrow'") from None
     except Exception:
@@ -92,7 +92,7 @@ def _in_spark(session: Any, table: Any) -> Any:
     """The rows with a type for every column that Spark need not guess."""
     import pyarrow as pa
 
-    types = engine("pyspark.sql.types", "spark")
+    types = import_engine("pyspark.sql.types", "spark")
     fields = [types.StructField(field.name, _type(types, field.type)) for field in table.schema]
     for index, field in enumerate(table.schema):
         if pa.types.is_timestamp(field.type) or pa.types.is_duration(field.type):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from understudy.metric.tables import Rows
 from understudy.schema import Schema
-from understudy.schema.measured import Measured
+from understudy.schema.axis import AxisColumn
 from understudy.schema.numeric import Numeric
 
 _QUANTILES = {"5 %": 0.05, "25 %": 0.25, "median": 0.5, "75 %": 0.75, "95 %": 0.95}
@@ -44,11 +44,11 @@ def binned_rows(real: Rows, schema: Schema, seed: int = 0) -> Rows:
 
 def summaries(
     schema: Schema, standin: Rows, real: Rows | None = None, binned: Rows | None = None
-) -> list[tuple[Measured, list[Line]]]:
+) -> list[tuple[AxisColumn, list[Line]]]:
     """The lines of every numeric column."""
     found = []
     for column in schema.coded:
-        if isinstance(column, Measured):
+        if isinstance(column, AxisColumn):
             tables = [table for table in (standin, real, binned) if table is not None]
             stats = [_statistics(column, table.units[column.name]) for table in tables]
             names = [name for name in stats[0] if name != "share missing" or any(stat[name] for stat in stats)]
@@ -56,7 +56,7 @@ def summaries(
     return found
 
 
-def _statistics(column: Measured, units: NDArray[np.float64]) -> dict[str, float | None]:
+def _statistics(column: AxisColumn, units: NDArray[np.float64]) -> dict[str, float | None]:
     there = units[~np.isnan(units)]
     found: dict[str, float | None] = dict.fromkeys(("mean", "spread", *_QUANTILES))
     if len(there):
@@ -70,7 +70,7 @@ def _statistics(column: Measured, units: NDArray[np.float64]) -> dict[str, float
     return found
 
 
-def _line(column: Measured, name: str, values: list[float | None]) -> Line:
+def _line(column: AxisColumn, name: str, values: list[float | None]) -> Line:
     texts = [_value(column, name, value) for value in values]
     if len(values) < 3:
         return Line(name, texts[0])
@@ -84,7 +84,7 @@ def _line(column: Measured, name: str, values: list[float | None]) -> Line:
     )
 
 
-def _value(column: Measured, name: str, value: float | None) -> str:
+def _value(column: AxisColumn, name: str, value: float | None) -> str:
     if value is None:
         return "none"
     if name.startswith("share"):
@@ -96,7 +96,7 @@ def _value(column: Measured, name: str, value: float | None) -> str:
     return str(column.from_units(np.asarray([round(value)])).to_pylist()[0])[:16]
 
 
-def _change(column: Measured, name: str, before: float | None, after: float | None) -> str:
+def _change(column: AxisColumn, name: str, before: float | None, after: float | None) -> str:
     if before is None or after is None:
         return ""
     gap = after - before

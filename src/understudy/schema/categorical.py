@@ -11,8 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from understudy.schema.column import Coded, Codes, Entry, Generalisation, Level, group_values, plain_text
-from understudy.schema.text import EXACT, FALSE, TRUE, Dialect, as_text, exact_number, in_one_zone, meaning, meanings
+from understudy.schema.column import Coded, Codes, Entry, Generalisation, Level, group_values, to_plain_text
+from understudy.schema.text import (
+    EXACT,
+    FALSE,
+    TRUE,
+    Dialect,
+    drop_utc_mark,
+    meaning,
+    meanings,
+    parse_exact_number,
+    to_text,
+)
 
 Value = bool | int | float | str
 
@@ -86,7 +96,7 @@ class Categorical(Coded):
         """The token itself in text; in numbers, where it is one."""
         if self.type == "string":
             return token
-        number = exact_number(token)
+        number = parse_exact_number(token)
         if number is None or not math.isfinite(number):
             return None
         if self.type == "number":
@@ -105,19 +115,19 @@ class Categorical(Coded):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        codes = _looked_up(text, self.declared())
-        if dialect.trim and (codes == _LOST).any():
-            codes = np.where(codes == _LOST, _looked_up(pc.utf8_trim_whitespace(text), self.declared()), codes)
-        if (lost := codes == _LOST).any():
+        codes = _look_up(text, self.declared_codes())
+        if dialect.trim and (codes == _NOT_FOUND).any():
+            codes = np.where(codes == _NOT_FOUND, _look_up(pc.utf8_trim_whitespace(text), self.declared_codes()), codes)
+        if (lost := codes == _NOT_FOUND).any():
             meant = meanings(text.filter(pa.array(lost)), dialect.decimal, dialect.group)
-            codes[lost] = _looked_up(in_one_zone(meant), self._by_meaning(dialect.decimal, dialect.group))
+            codes[lost] = _look_up(drop_utc_mark(meant), self._by_meaning(dialect.decimal, dialect.group))
             lost[lost] = np.asarray(pc.is_null(meant))
-            codes[lost] = self.null_cell
-        return {self.name: np.where(codes == _LOST, self.unknown_code, codes).astype(np.int32)}
+            codes[lost] = self.null_cell_code
+        return {self.name: np.where(codes == _NOT_FOUND, self.unknown_code, codes).astype(np.int32)}
 
-    def declared(self) -> dict[str, int]:
+    def declared_codes(self) -> dict[str, int]:
         """Texts that the schema names, with their codes: missing tokens, then the values."""
-        return self.tokens() | {str(value): code for code, value in enumerate(self.values)}
+        return self.token_codes() | {str(value): code for code, value in enumerate(self.values)}
 
     def _by_meaning(self, decimal: str, group: str) -> dict[str, int]:
         """Codes by the meaning of declared texts, which write numbers as YAML does or as the table does.
@@ -125,13 +135,13 @@ class Categorical(Coded):
         Of two declared texts with one meaning, "01" and "1", the short one goes last: so typed numbers are written.
         """
         if (decimal, group) not in self._lookups:
-            declared, found = self.declared(), dict[str, int]()
+            declared, found = self.declared_codes(), dict[str, int]()
             for marks in ((decimal, group), (".", "")):
                 for text in sorted(declared, key=lambda text: (-len(text), text)):
                     meant = meaning(text, *marks)
                     if meant is not None:
-                        number = exact_number(text, *marks) is not None
-                        found[in_one_zone(meant.replace(marks[0], decimal) if number else meant)] = declared[text]
+                        number = parse_exact_number(text, *marks) is not None
+                        found[drop_utc_mark(meant.replace(marks[0], decimal) if number else meant)] = declared[text]
             self._lookups[decimal, group] = found
         return self._lookups[decimal, group]
 
@@ -143,12 +153,12 @@ class Categorical(Coded):
         """Codes of values that are not text, by the text of what they mean."""
         import pyarrow.compute as pc
 
-        distinct = cells.dictionary_encode() if _can_be_told_apart(cells.type) else None
+        distinct = cells.dictionary_encode() if _has_dictionary(cells.type) else None
         if distinct is None:
-            return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
-        codes = self.encode_text(plain_text(as_text(distinct.dictionary, dialect.decimal)), dialect)[self.name]
+            return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
+        codes = self.encode_text(to_plain_text(to_text(distinct.dictionary, dialect.decimal)), dialect)[self.name]
         index = np.asarray(pc.fill_null(distinct.indices, len(codes)))
-        return {self.name: np.append(codes, np.int32(self.null_cell))[index]}
+        return {self.name: np.append(codes, np.int32(self.null_cell_code))[index]}
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
         """Groups by listing their members."""
@@ -167,7 +177,7 @@ class Categorical(Coded):
             Entry(self.name, i, "value", v, label=label)
             for i, (v, label) in enumerate(zip(self.values, labels, strict=True))
         ]
-        return rows + self.specials()
+        return rows + self.special_entries()
 
 
 class Boolean(Coded):
@@ -213,9 +223,9 @@ class Boolean(Coded):
         plain = {word: code for code, words in enumerate((FALSE, TRUE)) for word in words if word not in self.missing}
         return plain | dict.fromkeys(self.false_values, 0) | dict.fromkeys(self.true_values, 1)
 
-    def declared(self) -> dict[str, int]:
+    def declared_codes(self) -> dict[str, int]:
         """Texts that the schema names, with their codes: missing tokens, then words for true and false."""
-        return self.tokens() | self._words
+        return self.token_codes() | self._words
 
     @cached_property
     def _texts(self) -> Categorical:
@@ -249,7 +259,7 @@ class Boolean(Coded):
 
         return pa.array(np.asarray(codes[self.name]) == 1)
 
-    def text_of(self, values: Any, dialect: Dialect) -> Any:
+    def format_values(self, values: Any, dialect: Dialect) -> Any:
         """The first declared text of each."""
         import pyarrow.compute as pc
 
@@ -258,23 +268,25 @@ class Boolean(Coded):
     def table(self) -> list[Entry]:
         """False, true, then the special codes."""
         words = [(0, text) for text in self.false_values] + [(1, text) for text in self.true_values]
-        return [Entry(self.name, code, "value", text, label=str(bool(code))) for code, text in words] + self.specials()
+        return [
+            Entry(self.name, code, "value", text, label=str(bool(code))) for code, text in words
+        ] + self.special_entries()
 
 
-_LOST = np.iinfo(np.int32).min
+_NOT_FOUND = np.iinfo(np.int32).min
 
 
-def _looked_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
-    """The code of each text, `_LOST` where it is not among them."""
+def _look_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
+    """The code of each text, `_NOT_FOUND` where it is not among them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     found = np.asarray(pc.fill_null(pc.index_in(text, value_set=pa.array(list(codes), pa.string())), len(codes)))
-    table: NDArray[np.int32] = np.append(np.fromiter(codes.values(), np.int32, len(codes)), np.int32(_LOST))
+    table: NDArray[np.int32] = np.append(np.fromiter(codes.values(), np.int32, len(codes)), np.int32(_NOT_FOUND))
     return np.asarray(table[found], np.int32)
 
 
-def _can_be_told_apart(kind: Any) -> bool:
+def _has_dictionary(kind: Any) -> bool:
     """Whether arrow has a dictionary of such cells."""
     import pyarrow as pa
 

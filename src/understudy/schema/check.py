@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Categorical
 from understudy.schema.column import DROP, Coded
 from understudy.schema.custodian import MARK
-from understudy.schema.frames import meant_columns
-from understudy.schema.measured import Measured
+from understudy.schema.frames import columns_by_meaning
 from understudy.schema.schema import Schema
 
 
@@ -42,7 +42,7 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class ColumnFit:
+class ColumnCheck:
     """How one column fits: rows by what became of their cell."""
 
     name: str
@@ -57,7 +57,7 @@ class ColumnFit:
 
 
 @dataclass(frozen=True)
-class Fit:
+class CheckResult:
     """How a whole table fits its schema.
 
     **Privacy.** Exact counts of the rows: for the custodian only, never part of a release.
@@ -73,7 +73,7 @@ class Fit:
 
     rows: int
     dropped: int
-    columns: tuple[ColumnFit, ...]
+    columns: tuple[ColumnCheck, ...]
     broken: dict[str, int]
     units: tuple[int, int] | None
     drafts: tuple[str, ...]
@@ -87,7 +87,7 @@ class Fit:
         return content
 
 
-def check(schema: Schema, frame: Any, *, seed: int = 0) -> Fit:
+def check(schema: Schema, frame: Any, *, seed: int = 0) -> CheckResult:
     """Encode a table, decode it again without noise, and count what does not fit.
 
     **Privacy.** The result describes the rows exactly: for the custodian only.
@@ -100,27 +100,27 @@ def check(schema: Schema, frame: Any, *, seed: int = 0) -> Fit:
     Raises:
         SchemaError: when the table's structure does not fit the schema.
     """
-    cells, rows = meant_columns(frame, schema.needs, schema.dialect)
+    cells, rows = columns_by_meaning(frame, schema.needs, schema.dialect)
     rng = np.random.default_rng(seed)
     keep = np.ones(rows, dtype=np.bool_)
-    fits: list[ColumnFit] = []
+    fits: list[ColumnCheck] = []
     codes: dict[str, NDArray[Any]] = {}
     for column in schema.coded:
         coded = column.encode(cells[column.name], schema.dialect)
         keep &= coded[column.name] != DROP
-        fits.append(_fit(column, cells[column.name], coded, schema, rng))
-        codes |= column.compact(coded)
+        fits.append(_check_column(column, cells[column.name], coded, schema, rng))
+        codes |= column.compact_codes(coded)
     kept = {part: array[keep] for part, array in codes.items()}
-    broken = {_title(rule.to_dict()): int(rule.broken(schema, kept).sum()) for rule in schema.rules}
+    broken = {_title(rule.to_dict()): int(rule.find_broken(schema, kept).sum()) for rule in schema.rules}
     drafts = tuple(column.name for column in schema.columns if column.status == "draft")
-    return Fit(rows, int(rows - keep.sum()), tuple(fits), broken, _units(schema, cells, keep), drafts)
+    return CheckResult(rows, int(rows - keep.sum()), tuple(fits), broken, _count_units(schema, cells, keep), drafts)
 
 
 def _title(rule: dict[str, Any]) -> str:
     return ", ".join(f"{key}: {value}" for key, value in rule.items())
 
 
-def _units(schema: Schema, cells: dict[str, Any], keep: NDArray[np.bool_]) -> tuple[int, int] | None:
+def _count_units(schema: Schema, cells: dict[str, Any], keep: NDArray[np.bool_]) -> tuple[int, int] | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -132,11 +132,13 @@ def _units(schema: Schema, cells: dict[str, Any], keep: NDArray[np.bool_]) -> tu
     return len(counts), int(np.maximum(counts - unit.max_rows, 0).sum())
 
 
-def _fit(column: Coded, cells: Any, coded: dict[str, Any], schema: Schema, rng: np.random.Generator) -> ColumnFit:
+def _check_column(
+    column: Coded, cells: Any, coded: dict[str, Any], schema: Schema, rng: np.random.Generator
+) -> ColumnCheck:
     main = coded[column.name]
     clipped, losses = 0, tuple[Loss, ...]()
-    if isinstance(column, Measured):
-        clipped, losses = _numeric_fit(column, cells, coded, schema, rng)
+    if isinstance(column, AxisColumn):
+        clipped, losses = _check_axis(column, cells, coded, schema, rng)
     unknown = main == column.unknown_code
     if isinstance(column, Categorical) and column.other in column.values:
         declared = {key: getattr(column, key) for key in Categorical.model_fields}
@@ -146,7 +148,7 @@ def _fit(column: Coded, cells: Any, coded: dict[str, Any], schema: Schema, rng: 
     if column.unknown_code == column.null_code:
         unknown = unknown & np.asarray(cells.is_valid())
         null = null & ~unknown
-    return ColumnFit(
+    return ColumnCheck(
         name=column.name,
         kind=column.kind,
         codes=column.size,
@@ -159,8 +161,8 @@ def _fit(column: Coded, cells: Any, coded: dict[str, Any], schema: Schema, rng: 
     )
 
 
-def _numeric_fit(
-    column: Measured, cells: Any, coded: dict[str, Any], schema: Schema, rng: np.random.Generator
+def _check_axis(
+    column: AxisColumn, cells: Any, coded: dict[str, Any], schema: Schema, rng: np.random.Generator
 ) -> tuple[int, tuple[Loss, ...]]:
     """How many values were clipped, and mean, spread and quartiles before and after, in the column's own units."""
     units, valid = column.units(cells, schema.dialect)
@@ -173,10 +175,10 @@ def _numeric_fit(
     shown = {part: codes[ordinary] for part, codes in coded.items()}
     decoded, _ = column.units(column.decode_ordinary(shown, rng), schema.dialect)
     span = float(high - low) / column.per_unit if column.kind in ("date", "datetime") else None
-    return clipped, _losses(before / column.per_unit, decoded.astype(np.float64) / column.per_unit, span)
+    return clipped, _compute_losses(before / column.per_unit, decoded.astype(np.float64) / column.per_unit, span)
 
 
-def _losses(before: NDArray[np.float64], after: NDArray[np.float64], span: float | None) -> tuple[Loss, ...]:
+def _compute_losses(before: NDArray[np.float64], after: NDArray[np.float64], span: float | None) -> tuple[Loss, ...]:
     rows = [Loss("mean", float(before.mean()), float(after.mean()), span)]
     rows.append(Loss("standard deviation", float(before.std()), float(after.std())))
     for name, share in (("lower quartile", 0.25), ("median", 0.5), ("upper quartile", 0.75)):

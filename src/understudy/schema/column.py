@@ -52,7 +52,7 @@ class Entry:
     label: str | None = None
 
 
-def compact(size: int) -> type[np.uint8] | type[np.uint16] | type[np.uint32]:
+def smallest_dtype(size: int) -> type[np.uint8] | type[np.uint16] | type[np.uint32]:
     """The smallest unsigned type that holds codes ``0 .. size-1``."""
     return np.uint8 if size <= 1 << 8 else np.uint16 if size <= 1 << 16 else np.uint32
 
@@ -261,7 +261,7 @@ def group_intervals(
     return groups.astype(np.int64), list(names)
 
 
-def completed(
+def complete_level(
     level: Level, groups: NDArray[np.int64], labels: Sequence[str], specials: Sequence[str]
 ) -> Generalisation:
     """The level over all codes: groups without a member left out, special codes each in a group of their own."""
@@ -271,7 +271,7 @@ def completed(
     return Generalisation(level.name, np.concatenate((groups, extra)).astype(np.int64), (*kept, *specials))
 
 
-def nested(finer: Generalisation | None, coarser: Generalisation) -> None:
+def check_nesting(finer: Generalisation | None, coarser: Generalisation) -> None:
     """Refuse a level that splits a group of the level before.
 
     Raises:
@@ -365,7 +365,7 @@ class Coded(Column):
         """The code of a reason for missing."""
         return self.empty_code if reason is None else self.ordinary + self.reasons.index(reason)
 
-    def tokens(self) -> dict[str, int]:
+    def token_codes(self) -> dict[str, int]:
         """Cells that mean "missing", with their codes; the empty cell among them unless declared otherwise."""
         return {"": self.empty_code} | {token: self.reason_code(reason) for token, reason in self.missing.items()}
 
@@ -382,8 +382,8 @@ class Coded(Column):
         before: Generalisation | None = None
         specials = [*self.reasons, *(["null"] * self.nullable), *(["other"] * (self.size > self._after_null))]
         for level in self.levels:
-            made = completed(level, *self.group(level, before), specials)
-            nested(before, made)
+            made = complete_level(level, *self.group(level, before), specials)
+            check_nesting(before, made)
             if level.name in found:
                 raise ValueError(f"level {level.name!r} is declared twice; rename one of them")
             before = found[level.name] = made
@@ -404,7 +404,7 @@ class Coded(Column):
         if pa.types.is_dictionary(cells.type):
             return self._by_dictionary(cells, dialect)
         if _is_text(cells.type):
-            flat = plain_text(cells) if pa.types.is_string_view(cells.type) else cells
+            flat = to_plain_text(cells) if pa.types.is_string_view(cells.type) else cells
             return self._by_dictionary(flat.dictionary_encode(), dialect)
         return self.encode_typed(cells, dialect)
 
@@ -415,36 +415,38 @@ class Coded(Column):
         distinct = cells.dictionary
         index = np.asarray(pc.fill_null(cells.indices.cast(pa.int64()), len(distinct)))  # one place more than it knows
         text = _is_text(distinct.type)
-        tables = self.encode_text(plain_text(distinct), dialect) if text else self.encode_typed(distinct, dialect)
-        null = self.codes_of_null()
+        tables = self.encode_text(to_plain_text(distinct), dialect) if text else self.encode_typed(distinct, dialect)
+        null = self.null_codes()
         return {part: np.append(codes, np.int32(null[part]))[index] for part, codes in tables.items()}
 
-    def declared(self) -> dict[str, int]:
+    def declared_codes(self) -> dict[str, int]:
         """Texts that the schema names, with their codes."""
-        return self.tokens()
+        return self.token_codes()
 
-    def merged(self) -> list[str]:
+    def ambiguous_texts(self) -> list[str]:
         """Declared texts that count as another one, or as an empty cell, wherever a reader may have guessed types."""
         codes: dict[str | None, set[int]] = {}
         texts: dict[str | None, list[str]] = {}
-        for text, code in self.declared().items():
+        for text, code in self.declared_codes().items():
             codes.setdefault(meaning(text), set()).add(code)
             texts.setdefault(meaning(text), []).append(text)
         return [text for meant, found in texts.items() if len(codes[meant]) > 1 for text in found if text]
 
     @cached_property
-    def null_cell(self) -> int:
+    def null_cell_code(self) -> int:
         """The code of a cell without content.
 
         Where the schema names a text that readers take for an empty cell, such as NA, it is the code of that text:
         whether a reader did depends on other cells of the column.
         """
-        named = {text: code for text, code in self.declared().items() if text in EMPTY and (text or "" in self.missing)}
+        named = {
+            text: code for text, code in self.declared_codes().items() if text in EMPTY and (text or "" in self.missing)
+        }
         return named.get("", next(iter(named.values()), self.empty_code))
 
-    def codes_of_null(self) -> dict[str, int]:
+    def null_codes(self) -> dict[str, int]:
         """The codes of an empty cell, by part."""
-        return {part: self.null_cell if part == self.name else 0 for part in self.parts}
+        return {part: self.null_cell_code if part == self.name else 0 for part in self.parts}
 
     @abstractmethod
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
@@ -475,7 +477,7 @@ class Coded(Column):
         main = np.asarray(codes[self.name])
         if main.size and int(main.max()) < self.ordinary:
             return self.decode_ordinary(codes, rng)
-        main, codes = self.without_unknown(main, codes, rng)
+        main, codes = self.replace_unknown(main, codes, rng)
         special = main >= self.ordinary
         shown = {part: np.where(special, 0, array) for part, array in codes.items()}
         values = self.decode_ordinary(shown, rng)
@@ -489,10 +491,10 @@ class Coded(Column):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        main, codes = self.without_unknown(np.asarray(codes[self.name]), codes, rng)
+        main, codes = self.replace_unknown(np.asarray(codes[self.name]), codes, rng)
         special = main >= self.ordinary
         shown = {part: np.where(special, 0, array) for part, array in codes.items()}
-        values = self.text_of(self.decode_ordinary(shown, rng), dialect)
+        values = self.format_values(self.decode_ordinary(shown, rng), dialect)
         tokens = {reason: token for token, reason in reversed(list(self.missing.items()))}
         empty = tokens.get(None, "")
         extra = [tokens[reason] for reason in self.reasons] + [empty] * self.nullable
@@ -500,13 +502,13 @@ class Coded(Column):
         picked = np.where(special, main - self.ordinary, len(extra) - 1)
         return pc.if_else(pa.array(special), pa.array(extra, pa.string()).take(pa.array(picked)), values)
 
-    def text_of(self, values: Any, dialect: Dialect) -> Any:
+    def format_values(self, values: Any, dialect: Dialect) -> Any:
         """Decoded values as text."""
         import pyarrow as pa
 
         return values.cast(pa.string())
 
-    def without_unknown(
+    def replace_unknown(
         self, main: NDArray[Any], codes: Mapping[str, NDArray[Any]], rng: np.random.Generator
     ) -> tuple[NDArray[Any], Mapping[str, NDArray[Any]]]:
         """Replace unknown codes by rows drawn beside them, where the column cannot show an unknown value."""
@@ -547,7 +549,7 @@ class Coded(Column):
         """What an unknown value becomes."""
         return None
 
-    def specials(self) -> list[Entry]:
+    def special_entries(self) -> list[Entry]:
         """The entries of missing, null and unknown codes."""
         rows = [
             Entry(self.name, self.reason_code(reason), "null" if reason is None else "missing", token, label=reason)
@@ -557,12 +559,12 @@ class Coded(Column):
             rows.append(Entry(self.name, self.null_code, "null"))
         return [*rows, Entry(self.name, self.unknown_code, "unknown")]
 
-    def compact(self, codes: Mapping[str, Codes]) -> dict[str, NDArray[Any]]:
+    def compact_codes(self, codes: Mapping[str, Codes]) -> dict[str, NDArray[Any]]:
         """The codes in the smallest unsigned type of each part, dropped rows as code 0."""
         return {
-            part: np.maximum(codes[part], 0).astype(compact(size))
+            part: np.maximum(codes[part], 0).astype(smallest_dtype(size))
             if self.unknown_code == DROP
-            else codes[part].astype(compact(size))
+            else codes[part].astype(smallest_dtype(size))
             for part, size in self.parts.items()
         }
 
@@ -573,7 +575,7 @@ def _is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
-def plain_text(cells: Any) -> Any:
+def to_plain_text(cells: Any) -> Any:
     """Text as arrow's plain string type, which every kernel accepts."""
     import pyarrow as pa
 

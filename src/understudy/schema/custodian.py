@@ -25,10 +25,10 @@ OUTPUTS = {
 """Command by command, what it shows of the rows."""
 
 
-def marked(path: Path) -> Path:
+def mark_path(path: Path) -> Path:
     """The path with the mark in its name: ``people.yaml`` becomes ``people.custodian-only.yaml``.
 
-    >>> marked(Path("people.yaml")).name
+    >>> mark_path(Path("people.yaml")).name
     'people.custodian-only.yaml'
 
     Raises:
@@ -39,14 +39,14 @@ def marked(path: Path) -> Path:
     return path.with_name(f"{path.stem}.{SUFFIX}{path.suffix}")
 
 
-def unmarked(path: Path) -> Path:
+def unmark_path(path: Path) -> Path:
     """The path without the mark, for a schema in which nothing is a draft any more."""
     return path.with_name(path.name.replace(f".{SUFFIX}", ""))
 
 
-def found(path: Path) -> Path:
+def find_marked(path: Path) -> Path:
     """The path, or its marked form where only that exists, so that a draft is found under the name that was asked."""
     try:
-        return marked(path) if not path.exists() and marked(path).exists() else path
+        return mark_path(path) if not path.exists() and mark_path(path).exists() else path
     except OSError:  # a name longer than a file's can be
         return path

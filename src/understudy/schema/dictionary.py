@@ -35,7 +35,7 @@ def read_dictionary(path: Path) -> Imported:
         InputError: when the file cannot be read or has no column and value headings.
     """
     rows = read_cells(path)
-    places = _places([cell.strip().lower() for cell in rows[0]] if rows else [])
+    places = _find_headings([cell.strip().lower() for cell in rows[0]] if rows else [])
     if "column" not in places or "value" not in places:
         raise InputError(
             f"{path}: the first line must name a column `column` and a column `value`; rename the headings"
@@ -54,7 +54,7 @@ def read_dictionary(path: Path) -> Imported:
     return Imported({"fields": fields, "understudy": {}}, tuple(gaps))
 
 
-def _places(headings: list[str]) -> dict[str, int]:
+def _find_headings(headings: list[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     for key, names in _NAMES.items():
         for place, heading in enumerate(headings):
@@ -132,7 +132,7 @@ def read_cells(path: Path) -> list[list[str]]:
 def _xlsx(path: Path) -> list[list[str]]:
     try:
         with zipfile.ZipFile(path) as book:
-            shared = _shared(book) if "xl/sharedStrings.xml" in book.namelist() else []
+            shared = _shared_strings(book) if "xl/sharedStrings.xml" in book.namelist() else []
             sheets = sorted(name for name in book.namelist() if re.fullmatch(r"xl/worksheets/sheet\d+\.xml", name))
             rows = [_row(row, shared) for row in _tree(book, sheets[0]).iter(f"{_MAIN}row")]
     except (OSError, zipfile.BadZipFile, ElementTree.ParseError, KeyError, IndexError, ValueError):
@@ -146,19 +146,19 @@ def _tree(book: zipfile.ZipFile, name: str) -> ElementTree.Element:
     return ElementTree.fromstring(book.read(name))  # noqa: S314  (expat limits entity expansion; the size is bounded)
 
 
-def _shared(book: zipfile.ZipFile) -> list[str]:
+def _shared_strings(book: zipfile.ZipFile) -> list[str]:
     return ["".join(text.text or "" for text in item.iter(f"{_MAIN}t")) for item in _tree(book, "xl/sharedStrings.xml")]
 
 
 def _row(row: ElementTree.Element, shared: list[str]) -> list[str]:
     cells: list[str] = []
     for cell in row.iter(f"{_MAIN}c"):
-        place = _place(cell.get("r", ""), len(cells))
+        place = _column_index(cell.get("r", ""), len(cells))
         cells += [""] * (place - len(cells)) + [_value(cell, shared)]
     return cells
 
 
-def _place(reference: str, default: int) -> int:
+def _column_index(reference: str, default: int) -> int:
     """The column number of a reference like "C7"; cells that are empty are left out of the file."""
     letters = re.match(r"[A-Z]+", reference)
     if letters is None:

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import InputError, SettingError
-from understudy.schema.frames import arrow_columns
-from understudy.schema.sniff import beginning, quote_of
-from understudy.schema.temporal import dates, datetimes
-from understudy.schema.text import EXACT, Dialect, as_text, numbers
+from understudy.schema.frames import to_arrow_columns
+from understudy.schema.sniff import guess_quote, read_beginning
+from understudy.schema.temporal import parse_dates, parse_datetimes
+from understudy.schema.text import EXACT, Dialect, parse_numbers, to_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +67,7 @@ class Profile:
     @cached_property
     def numbers(self) -> NDArray[np.float64]:
         """Each distinct cell as a number; NaN where it is none, or no finite one."""
-        parsed = numbers(self._array, self.dialect.decimal, self.dialect.group)
+        parsed = parse_numbers(self._array, self.dialect.decimal, self.dialect.group)
         return np.where(np.isfinite(parsed), parsed, np.nan)
 
     @cached_property
@@ -110,14 +110,14 @@ class Profile:
 
     def moments(self, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_], bool]:
         """Distinct cells as days, which of them are dates or times, and whether any has a time of day."""
-        days, valid = dates(self._array, pattern)
+        days, valid = parse_dates(self._array, pattern)
         if pattern is not None or not valid.any():
             return days, valid, pattern is not None and "%M" in pattern
-        moments, also = datetimes(self._array, None)
+        moments, also = parse_datetimes(self._array, None)
         return days, valid, bool(((moments % 86_400_000_000 != 0) & also).any())
 
 
-def profile(cells: Any, dialect: Dialect) -> Profile:
+def profile_column(cells: Any, dialect: Dialect) -> Profile:
     """Look through one arrow column."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -134,7 +134,7 @@ def profile(cells: Any, dialect: Dialect) -> Profile:
         span = (ends["min"] or 0, ends["max"] or 0)
     elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         typed = "nested"
-    text = pc.fill_null(pc.cast(as_text(cells, exact=True), pa.string()), "")
+    text = pc.fill_null(pc.cast(to_text(cells, exact=True), pa.string()), "")
     table = pc.value_counts(text)
     texts, counts = table.field("values").to_pylist(), np.asarray(table.field("counts"), dtype=np.int64)
     if pa.types.is_floating(kind):
@@ -200,16 +200,16 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
         dialect: how its file is written.
         unit: who is protected, as a schema file writes it; None where nobody has said so.
     """
-    cells, rows = arrow_columns(frame, names, dialect.decimal)
+    cells, rows = to_arrow_columns(frame, names, dialect.decimal)
     fields, notes, named, shaped = [], {}, [], []
     for name in names:
-        seen = profile(cells.pop(name), dialect)
+        seen = profile_column(cells.pop(name), dialect)
         field, note = _propose(name, seen)
         fields.append({"name": name} | field)
         notes[name] = note
         if rows >= 20 and 0.02 * rows < seen.distinct < 0.98 * seen.filled:
             named += [name] if _KEY_NAME.search(name) or _UNIT_NAME.fullmatch(name) else []
-            shaped += [name] if field.get("understudy", {}).get("kind") == "drop" and _like_keys(seen) else []
+            shaped += [name] if field.get("understudy", {}).get("kind") == "drop" and _looks_like_keys(seen) else []
     repeated = [] if unit is not None else named or shaped
     ours: dict[str, Any] = {"privacy_unit": {"column": repeated[0], "max_rows": 1} if repeated else unit or "row"}
     if isinstance(ours["privacy_unit"], dict):
@@ -246,33 +246,37 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
         return {"understudy": {"kind": "drop"}}, "lists, records and bytes cannot be synthesised"
     if _is_key(name, seen):
         key = {"understudy": {"kind": "id" if _KEY_NAME.search(name) else "drop"}}
-        amounts = _with_unit(seen) if not _KEY_NAME.search(name) else None
+        amounts = _propose_with_unit(seen) if not _KEY_NAME.search(name) else None
         return amounts or (key, "different in almost every row: an identifier or free text")
     if seen.typed in ("date", "datetime", "duration"):
-        return _typed_moment(seen)
-    for shape in (_boolean, _number, _moment, _clock, _with_unit):
+        return _propose_typed_moment(seen)
+    for shape in (_propose_boolean, _propose_number, _propose_moment, _propose_clock, _propose_with_unit):
         proposal = shape(seen)
         if proposal is not None:
             return proposal
-    return _values(seen)
+    return _propose_values(seen)
 
 
 def _is_key(name: str, seen: Profile) -> bool:
     if seen.filled < 50 or seen.distinct < 0.9 * seen.filled or seen.typed != "text":
         return False
     real = seen.numeric > 0.8 and not seen.whole
-    moments = any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _formats(seen)) if not seen.numeric else False
-    moments = moments or _clock(seen) is not None
+    moments = (
+        any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _candidate_formats(seen))
+        if not seen.numeric
+        else False
+    )
+    moments = moments or _propose_clock(seen) is not None
     return not real and not moments and (seen.numeric < 0.95 or bool(_KEY_NAME.search(name)))
 
 
-def _like_keys(seen: Profile) -> bool:
+def _looks_like_keys(seen: Profile) -> bool:
     """Codes of one length with a digit in each, as P00523: what people are numbered with, whatever it is called."""
     one_length = len({len(text) for text in seen.texts}) == 1
     return one_length and all(re.search(r"\d", text) and not re.search(r"\s", text) for text in seen.texts)
 
 
-def _boolean(seen: Profile) -> tuple[dict[str, Any], str] | None:
+def _propose_boolean(seen: Profile) -> tuple[dict[str, Any], str] | None:
     if seen.typed == "boolean":
         return {"type": "boolean"} | _required(seen, {}), "true or false"
     texts = [text for text in seen.texts if text.strip().lower() not in _MISSING_WORDS - {"n"}]
@@ -290,12 +294,12 @@ def _missing_words(seen: Profile, besides: set[str]) -> dict[str, str | None]:
     return {text: None for text in seen.texts if text not in besides and text.strip().lower() in _MISSING_WORDS}
 
 
-def _number(seen: Profile) -> tuple[dict[str, Any], str] | None:
+def _propose_number(seen: Profile) -> tuple[dict[str, Any], str] | None:
     values, counts = seen.values()
-    missing, note = _codes_among(seen, ~np.isnan(seen.numbers), "number", several=len(values) > _FEW_NUMBERS)
+    missing, note = _find_missing_codes(seen, ~np.isnan(seen.numbers), "number", several=len(values) > _FEW_NUMBERS)
     if missing is None or seen.numeric == 0 or seen.leading_zeros or seen.long:
         return None
-    sentinel = _sentinels(values, counts >= _rare(seen))
+    sentinel = _find_sentinels(values, counts >= _rare_count(seen))
     missing |= {f"{value:g}": f"code {value:g}" for value in sentinel}
     note += f"; numbers taken for missing codes: {', '.join(f'{value:g}' for value in sentinel)}" if sentinel else ""
     inside = ~np.isin(values, sentinel)
@@ -303,17 +307,17 @@ def _number(seen: Profile) -> tuple[dict[str, Any], str] | None:
     if not len(values):
         return None
     if seen.whole and len(values) <= _FEW_NUMBERS and len(values) < 0.5 * seen.filled:
-        return _whole_values(seen, values, counts, missing, note)
-    low, high = widened(values.min(), values.max(), whole=seen.whole)
+        return _propose_whole_values(seen, values, counts, missing, note)
+    low, high = widen_bounds(values.min(), values.max(), whole=seen.whole)
     field: dict[str, Any] = {"type": "integer" if seen.whole else "number"}
     field["constraints"] = {"minimum": _plain(low), "maximum": _plain(high)} | _required(seen, missing).get(
         "constraints", {}
     )
-    extras = _shape(values, counts, low, high, seen)
+    extras = _numeric_extras(values, counts, low, high, seen)
     return field | _ours(missing=missing, **extras), f"bounds widened to {_plain(low)} and {_plain(high)}{note}"
 
 
-def _codes_among(
+def _find_missing_codes(
     seen: Profile, valid: NDArray[np.bool_], what: str, *, several: bool
 ) -> tuple[dict[str, str | None] | None, str]:
     """The words among numbers or dates that may mean "missing", and what to say of them; None where there are others.
@@ -324,7 +328,7 @@ def _codes_among(
     """
     words = {text: int(count) for text, count, good in zip(seen.texts, seen.counts, valid, strict=True) if not good}
     usual = {word for word in words if word.strip().lower() in _MISSING_WORDS}
-    common = {word for word in words.keys() - usual if words[word] >= _rare(seen)}
+    common = {word for word in words.keys() - usual if words[word] >= _rare_count(seen)}
     odd = sum(words[word] for word in words.keys() - usual - common)
     digits = r"\d" if what == "number" else "[1-8]"
     if any(re.search(digits, word) for word in common) or len(common) > 5 or odd > _ODD_SHARE * seen.filled:
@@ -341,17 +345,19 @@ def _codes_among(
     return {word: None if alone else word.strip() or None for word in codes}, note
 
 
-def _whole_values(
+def _propose_whole_values(
     seen: Profile, values: NDArray[Any], counts: NDArray[Any], missing: dict[str, str | None], note: str
 ) -> tuple[dict[str, Any], str]:
-    common = [int(value) for value, count in zip(values, counts, strict=True) if count >= _rare(seen)]
+    common = [int(value) for value, count in zip(values, counts, strict=True) if count >= _rare_count(seen)]
     if not common:
         return {"understudy": {"kind": "drop"}}, "no value is common enough to name"
     field = {"type": "integer", "categories": common, "categoriesOrdered": True} | _required(seen, missing)
-    return field | _ours(missing=missing), f"few whole numbers{_left_out(len(values) - len(common))}{note}"
+    return field | _ours(missing=missing), f"few whole numbers{_describe_rare(len(values) - len(common))}{note}"
 
 
-def _shape(values: NDArray[Any], counts: NDArray[Any], low: float, high: float, seen: Profile) -> dict[str, Any]:
+def _numeric_extras(
+    values: NDArray[Any], counts: NDArray[Any], low: float, high: float, seen: Profile
+) -> dict[str, Any]:
     """Decimals, spikes and heaps of a numeric column."""
     extras: dict[str, Any] = {}
     if not seen.whole and seen.decimals is not None and seen.decimals <= 4:
@@ -359,7 +365,7 @@ def _shape(values: NDArray[Any], counts: NDArray[Any], low: float, high: float, 
     points = (high - low) * 10 ** (extras.get("decimals", 0) if not seen.whole else 0)
     if points <= 128 and (seen.whole or "decimals" in extras):
         return extras
-    heavy = counts >= max(_SPIKE_SHARE * counts.sum(), _rare(seen))
+    heavy = counts >= max(_SPIKE_SHARE * counts.sum(), _rare_count(seen))
     if heavy.any():
         extras["spikes"] = [_plain(value) for value in values[heavy][:10]]
     rest, weight = values[~heavy], counts[~heavy]
@@ -372,7 +378,7 @@ def _shape(values: NDArray[Any], counts: NDArray[Any], low: float, high: float, 
     return extras
 
 
-def _sentinels(values: NDArray[Any], common: NDArray[np.bool_]) -> list[float]:
+def _find_sentinels(values: NDArray[Any], common: NDArray[np.bool_]) -> list[float]:
     """Negative codes below an otherwise non-negative column, and common nines at more than twice all other values."""
     negative = values[values < 0]
     usual = set(negative.tolist()) <= _MISSING_NUMBERS and bool((values >= 0).any())
@@ -382,7 +388,7 @@ def _sentinels(values: NDArray[Any], common: NDArray[np.bool_]) -> list[float]:
     return below + (values[high & common & (values > 2 * rest.max())].tolist() if len(rest) and rest.max() > 0 else [])
 
 
-def _formats(seen: Profile) -> tuple[str | None, ...]:
+def _candidate_formats(seen: Profile) -> tuple[str | None, ...]:
     """The notations to try; years of two digits only where the first cells have them: they are read one by one."""
     first = [text for text in seen.texts[:100] if text.strip().lower() not in _MISSING_WORDS]
     if first and all(map(_SHORT_DATE.fullmatch, first)):
@@ -395,12 +401,12 @@ def _formats(seen: Profile) -> tuple[str | None, ...]:
     return (None, *(f"{day} {clock}" for day in _DATE_FORMATS if day))
 
 
-def _moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
+def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
     found: dict[str, NDArray[np.bool_]] = {}
-    for pattern in _formats(seen):
+    for pattern in _candidate_formats(seen):
         days, valid, has_time = seen.moments(pattern)
         valid = valid & (days >= _YEAR_1000)  # 05.07.15 among years of four digits is no date of the year 15
-        missing, besides = _codes_among(seen, valid, "date", several=True)
+        missing, besides = _find_missing_codes(seen, valid, "date", several=True)
         if missing is not None and valid.any():
             kind = "datetime" if has_time else "date"
             years = [int(str(np.datetime64(int(day), "D"))[:4]) for day in (days[valid].min(), days[valid].max())]
@@ -418,16 +424,19 @@ def _moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
     if found:
         short = np.array([_SHORT_DATE.fullmatch(text) is not None for text in seen.texts])
         found |= {"years of two digits": short} if short.any() else {}
-    if len(found) > 1 and _codes_among(seen, np.any(list(found.values()), axis=0), "date", several=True)[0] is not None:
+    if (
+        len(found) > 1
+        and _find_missing_codes(seen, np.any(list(found.values()), axis=0), "date", several=True)[0] is not None
+    ):
         ways = ", ".join(found)
         return {"understudy": {"kind": "drop"}}, f"dates written in several ways ({ways}); write them in one to keep it"
     return None
 
 
-def _clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
+def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
     """Times of day, as 15:16: lengths of time since midnight."""
     valid = np.array([_CLOCK.fullmatch(text) is not None for text in seen.texts])
-    missing, besides = _codes_among(seen, valid, "time", several=True)
+    missing, besides = _find_missing_codes(seen, valid, "time", several=True)
     if missing is None or not valid.any():
         return None
     limits = {"minimum": 0, "maximum": 86399} | _required(seen, missing).get("constraints", {})
@@ -437,7 +446,7 @@ def _clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
     return {"type": "duration", "constraints": limits} | ours, note
 
 
-def _with_unit(seen: Profile) -> tuple[dict[str, Any], str] | None:
+def _propose_with_unit(seen: Profile) -> tuple[dict[str, Any], str] | None:
     """Numbers that nearly all have the same unit, as 850,00 €: no list of values would keep them."""
     units: dict[str, int] = {}
     numbers = 0
@@ -452,10 +461,10 @@ def _with_unit(seen: Profile) -> tuple[dict[str, Any], str] | None:
     return {"understudy": {"kind": "drop"}}, f"numbers with a unit ({unit}); write them without it to keep them"
 
 
-def _typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:
+def _propose_typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:
     low, high = seen.span
     if seen.typed == "duration":
-        bounds = widened(low / 1e6, high / 1e6)
+        bounds = widen_bounds(low / 1e6, high / 1e6)
         return {"type": "duration", "constraints": {"minimum": bounds[0], "maximum": bounds[1]}}, "bounds widened"
     first, last = (str(np.datetime64(int(end), "us"))[:4] for end in (low, high))
     start, stop = ("", "") if seen.typed == "date" else ("T00:00:00", "T23:59:59")
@@ -464,7 +473,7 @@ def _typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:
     return field | _ours(bins={"width": "1 month"}), "bounds widened to whole years"
 
 
-def _values(seen: Profile) -> tuple[dict[str, Any], str]:
+def _propose_values(seen: Profile) -> tuple[dict[str, Any], str]:
     """A text column: its common values, or `drop` where there are too many."""
     texts: dict[str, int] = {}
     for text, count in zip(seen.texts, seen.counts, strict=True):
@@ -473,7 +482,7 @@ def _values(seen: Profile) -> tuple[dict[str, Any], str]:
     missing: dict[str, str | None] = {
         text: None for text in texts if text.strip().lower() in _MISSING_WORDS - {"n", "none", "unknown"}
     }
-    common = sorted(text for text, count in texts.items() if count >= _rare(seen) and text not in missing)
+    common = sorted(text for text, count in texts.items() if count >= _rare_count(seen) and text not in missing)
     rare = len(texts) - len(common) - len(missing)
     if not common or len(common) > MOST_VALUES:
         return {"understudy": {"kind": "drop"}}, "free text or too many values to list; group them first to keep it"
@@ -481,10 +490,10 @@ def _values(seen: Profile) -> tuple[dict[str, Any], str]:
     several = "1 value" if len(common) == 1 else f"{len(common)} values"
     alike = len({text.casefold() for text in common}) < len(common)
     note = "; some differ in capitals alone: they stay apart unless they are made one in the table" if alike else ""
-    return field | _ours(missing=missing), f"{several}{_left_out(rare)}{note}"
+    return field | _ours(missing=missing), f"{several}{_describe_rare(rare)}{note}"
 
 
-def _left_out(rare: int) -> str:
+def _describe_rare(rare: int) -> str:
     return f"; {rare} rare {'one' if rare == 1 else 'ones'} folded into other" if rare else ""
 
 
@@ -498,11 +507,11 @@ def _ours(**keys: Any) -> dict[str, Any]:
     return {"understudy": kept} if kept else {}
 
 
-def _rare(seen: Profile) -> float:
+def _rare_count(seen: Profile) -> float:
     return max(RARE, 0.001 * seen.filled)
 
 
-def widened(low: float, high: float, *, whole: bool = False) -> tuple[float, float]:
+def widen_bounds(low: float, high: float, *, whole: bool = False) -> tuple[float, float]:
     """Bounds moved outwards to round numbers, so that they do not quote an extreme person.
 
     Args:
@@ -510,8 +519,10 @@ def widened(low: float, high: float, *, whole: bool = False) -> tuple[float, flo
         high: the greatest.
         whole: stay with whole numbers, however close the two are.
 
-    >>> widened(17, 90), widened(12285, 1490400), widened(0, 99999), widened(1, 2, whole=True)
-    ((10, 100), (0, 1500000), (0, 100000), (1, 3))
+    >>> widen_bounds(17, 90), widen_bounds(12285, 1490400)
+    ((10, 100), (0, 1500000))
+    >>> widen_bounds(0, 99999), widen_bounds(1, 2, whole=True)
+    ((0, 100000), (1, 3))
     """
     span = high - low or abs(high) or 1.0
     step = 10.0 ** np.floor(np.log10(span))
@@ -533,13 +544,13 @@ def _plain(value: float) -> float | int:
 
 
 TYPES = ("integer", "number", "string", "boolean", "date", "datetime", "duration", "drop", "id", "discover")
-"""The types that can be given for a column; `discover` buys the type too."""
+"""The types that can be given for a column; `discover` discovers the type too."""
 
 _LONGEST_HEADER = 1 << 20
 _VALUE = re.compile(r"[\W\d_]*\d[\W\d_TZeE]*|.*@.*")  # a number, amount, date, time or telephone number; an address
 
 
-def open_schema(names: Mapping[str, str], dialect: Dialect, unit: Any = "row") -> dict[str, Any]:
+def draft_open_schema(names: Mapping[str, str], dialect: Dialect, unit: Any = "row") -> dict[str, Any]:
     """The content of a schema file in which everything but names and given types is to be bought.
 
     Args:
@@ -552,7 +563,7 @@ def open_schema(names: Mapping[str, str], dialect: Dialect, unit: Any = "row") -
     """
     fields = [{"name": name} | _field(name, kind) for name, kind in names.items()]
     if isinstance(unit, dict):
-        fields = [field if field["name"] != unit["column"] else _key(field["name"]) for field in fields]
+        fields = [field if field["name"] != unit["column"] else _id_field(field["name"]) for field in fields]
     written = dialect.model_dump(exclude_defaults=True)
     return {"fields": fields, "understudy": {"privacy_unit": unit} | ({"dialect": written} if written else {})}
 
@@ -569,23 +580,23 @@ def _field(name: str, kind: str) -> dict[str, Any]:
     return {"type": kind, "understudy": {"bounds": "discover", "bins": "discover"}}
 
 
-def _key(name: str) -> dict[str, Any]:
+def _id_field(name: str) -> dict[str, Any]:
     return {"name": name, "understudy": {"kind": "id"}}
 
 
-def header(path: Path) -> tuple[Dialect, list[str]]:
+def read_header(path: Path) -> tuple[Dialect, list[str]]:
     """The dialect and the column names of a text file, from its first line alone.
 
     Raises:
         InputError: when the file cannot be read, or its first line does not look like names: it is never taken for
             names then, because it may be a row.
     """
-    line, encoding = _first_line(path)
+    line, encoding = _read_first_line(path)
     if line.count('"') % 2:
         raise InputError(f"{path}: a column name in the first line has a line break; write it in one line")
     marks = {mark: line.count(mark) for mark in (",", ";", "\t", "|")}
     delimiter = max(marks, key=lambda mark: marks[mark])
-    quote = quote_of([line])
+    quote = guess_quote([line])
     names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter, quotechar=quote), [])]
     names = names[:-1] if len(names) > 1 and not names[-1] else names  # a delimiter at the end names no column
     if not any(names):
@@ -598,8 +609,8 @@ def header(path: Path) -> tuple[Dialect, list[str]]:
     return Dialect(delimiter=delimiter, encoding=encoding, quote=quote), names
 
 
-def _first_line(path: Path) -> tuple[str, str]:
-    line = beginning(path, lambda file: file.readline(_LONGEST_HEADER))
+def _read_first_line(path: Path) -> tuple[str, str]:
+    line = read_beginning(path, lambda file: file.readline(_LONGEST_HEADER))
     for encoding in ("utf-8-sig", "windows-1252"):
         try:
             return line.decode(encoding).rstrip("\r\n"), "utf-8" if encoding == "utf-8-sig" else encoding
@@ -608,7 +619,7 @@ def _first_line(path: Path) -> tuple[str, str]:
     raise InputError(f"{path}: the first line is in no encoding that is known; save the file as UTF-8")
 
 
-def typed_names(path: Path) -> dict[str, str]:
+def read_parquet_types(path: Path) -> dict[str, str]:
     """The columns of a Parquet file with their types, from its footer; what cannot be synthesised is left out.
 
     Raises:
@@ -620,10 +631,10 @@ def typed_names(path: Path) -> dict[str, str]:
         schema = pq.read_schema(path)
     except Exception:  # arrow's own words may quote the file
         raise InputError(f"{path}: cannot be read as Parquet; check the path, or export the file again") from None
-    return {field.name: type_of(field.type) for field in schema}
+    return {field.name: schema_type(field.type) for field in schema}
 
 
-def type_of(kind: Any) -> str:
+def schema_type(kind: Any) -> str:
     """The type that a schema writes for an arrow type; "drop" where no column kind can hold it."""
     import pyarrow as pa
 

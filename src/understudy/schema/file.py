@@ -14,13 +14,13 @@ from pydantic import ValidationError
 from understudy.errors import OutputError, SchemaError
 from understudy.notation import MOST_YAML, as_page, compose_yaml, read_json, read_yaml
 from understudy.page import write_page
+from understudy.schema.axis import AxisColumn, Bins
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Coded, Column, Constant, Dropped, Identifier
-from understudy.schema.custodian import found
-from understudy.schema.measured import Bins, Measured
+from understudy.schema.custodian import find_marked
 from understudy.schema.numeric import Numeric
-from understudy.schema.open import COMMON, Open, trial, wanted
-from understudy.schema.rules import Rule, rule_of
+from understudy.schema.open import COMMON, Open, find_discoveries, trial_facts
+from understudy.schema.rules import Rule, parse_rule
 from understudy.schema.temporal import Temporal
 from understudy.schema.text import Dialect
 
@@ -73,7 +73,7 @@ class FieldError(SchemaError):
         self.path = path
 
 
-def column_of(field: Any, index: int) -> Column:
+def parse_field(field: Any, index: int) -> Column:
     """The column that a field declares.
 
     Raises:
@@ -87,17 +87,17 @@ def column_of(field: Any, index: int) -> Column:
         raise FieldError(f"field {index + 1}: `name` must be non-empty text; add it (quotes around numbers)", path)
     ours = _field_keys(field, name, path)
     _check_keys(field, name, path)
-    if (opened := _open(field, ours, name, path)) is not None:
+    if (opened := _parse_open(field, ours, name, path)) is not None:
         return opened
-    kind = _kind(field, ours, name, path)
-    given = _flat(field, ours, name, kind, path)
+    kind = _find_kind(field, ours, name, path)
+    given = _flatten(field, ours, name, kind, path)
     try:
         return _CLASS[kind].model_validate(given)
     except ValidationError as error:
-        raise _explained(error, name, path) from None
+        raise _explain(error, name, path) from None
 
 
-def filled(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
+def fill_field(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
     """A field with what was bought in the place of `discover`, and what it rests on.
 
     Args:
@@ -112,24 +112,26 @@ def filled(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
     return made | ({"constraints": limits} if limits else {})
 
 
-def _open(field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> Column | None:
+def _parse_open(
+    field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tuple[str | int, ...]
+) -> Column | None:
     """The column that a field declares to be bought, in part; the rest of the field is checked by a trial."""
     try:
-        buys = wanted(field, ours)
+        discovers = find_discoveries(field, ours)
     except ValueError as error:
         raise FieldError(f"column {name!r}: {error}", path + _key_path(str(error))) from None
-    if not buys:
+    if not discovers:
         return None
-    column_of(filled(field, **trial(field)) | {"name": name}, int(path[1]))
+    parse_field(fill_field(field, **trial_facts(field)) | {"name": name}, int(path[1]))
     common = {key: ours[key] for key in ("status", "origin") if key in ours}
     common |= {key: field[key] for key in ("title", "description") if key in field}
     try:
-        return Open.model_validate({"name": name, "buys": buys, "field": dict(field), **common})
+        return Open.model_validate({"name": name, "discovers": discovers, "field": dict(field), **common})
     except ValidationError as error:
-        raise _explained(error, name, path) from None
+        raise _explain(error, name, path) from None
 
 
-def field_of(column: Column) -> dict[str, Any]:
+def format_field(column: Column) -> dict[str, Any]:
     """The field that declares a column; defaults are left out."""
     if isinstance(column, Open):
         return dict(column.field)
@@ -138,19 +140,19 @@ def field_of(column: Column) -> dict[str, Any]:
     ours: dict[str, Any] = {"kind": column.kind} if column.kind in ("drop", "id", "constant") else {}
     for key in sorted(_KIND_KEYS[type(column)]):
         if getattr(column, key) != type(column).model_fields[key].get_default(call_default_factory=True):
-            ours[key] = _plain(getattr(column, key))
+            ours[key] = _to_plain(getattr(column, key))
     ours |= {"status": "draft"} if column.status == "draft" else {}
     ours |= {"origin": column.origin} if column.origin != "public" else {}
     if isinstance(column, Categorical):
-        field |= _categories(column)
+        field |= _format_categories(column)
     if isinstance(column, Boolean):
-        field |= _words(column)
+        field |= _format_truth_values(column)
     if isinstance(column, Temporal) and column.pattern is not None:
         field["format"] = column.pattern
     limits: dict[str, Any] = {"required": True} if isinstance(column, Coded) and not column.nullable else {}
-    if isinstance(column, Measured):
+    if isinstance(column, AxisColumn):
         limits |= {
-            key: _whole(getattr(column, key)) for key in ("minimum", "maximum") if getattr(column, key) is not None
+            key: _to_whole(getattr(column, key)) for key in ("minimum", "maximum") if getattr(column, key) is not None
         }
     return field | ({"constraints": limits} if limits else {}) | ({OURS: ours} if ours else {})
 
@@ -181,7 +183,7 @@ def _check_keys(field: Mapping[str, Any], name: str, path: tuple[str | int, ...]
             raise FieldError(f"column {name!r}: unknown constraint `{key}`; use {known}", (*path, "constraints", key))
 
 
-def _kind(field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> str:
+def _find_kind(field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> str:
     listed = "categories" in field or "enum" in field.get("constraints", {})
     kind, declared = ours.get("kind"), field.get("type", "string")
     if kind is not None:
@@ -200,7 +202,7 @@ def _kind(field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tu
     return str(declared)
 
 
-def _flat(
+def _flatten(
     field: Mapping[str, Any], ours: dict[str, Any], name: str, kind: str, path: tuple[str | int, ...]
 ) -> dict[str, Any]:
     allowed = _KIND_KEYS[_CLASS[kind]] | COMMON
@@ -208,7 +210,7 @@ def _flat(
         if key not in allowed:
             known = f"`{key}` does not go with kind {kind}" if key in OUR_KEYS else f"unknown key `{key}`"
             raise FieldError(f"column {name!r}: {known}; use {', '.join(sorted(allowed))}", (*path, OURS, key))
-    given = {key: _readable(value) for key, value in ours.items()} | {"name": name, "kind": kind}
+    given = {key: _dates_to_text(value) for key, value in ours.items()} | {"name": name, "kind": kind}
     given |= {key: field[key] for key in ("title", "description") if key in field}
     if "top" in given and isinstance(given["top"], Mapping) and "from" in given["top"]:
         given["top"] = {("start" if key == "from" else key): value for key, value in given["top"].items()}
@@ -218,19 +220,19 @@ def _flat(
         given["missing"] = {str(token): reason for token, reason in given["missing"].items()}
     limits = field.get("constraints", {})
     given["nullable"] = not limits.get("required", False)
-    if issubclass(_CLASS[kind], Measured):
-        given |= {key: _readable(limits[key]) for key in ("minimum", "maximum") if key in limits}
+    if issubclass(_CLASS[kind], AxisColumn):
+        given |= {key: _dates_to_text(limits[key]) for key in ("minimum", "maximum") if key in limits}
     if _CLASS[kind] is Temporal and field.get("format", "default") not in ("default", "any"):
         given["pattern"] = field["format"]
     if _CLASS[kind] is Boolean:
         given |= {ours: field[theirs] for ours, theirs in _WORDS.items() if theirs in field}
-    return given | (_listed(field, name, path) if _CLASS[kind] is Categorical else {})
+    return given | (_parse_categories(field, name, path) if _CLASS[kind] is Categorical else {})
 
 
 _WORDS = {"true_values": "trueValues", "false_values": "falseValues"}
 
 
-def _listed(field: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> dict[str, Any]:
+def _parse_categories(field: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> dict[str, Any]:
     """Categories: values, or mappings of value and label (Table Schema 2); `constraints.enum` is the older way."""
     listed = field.get("categories", field.get("constraints", {}).get("enum"))
     if not isinstance(listed, list | tuple):
@@ -238,14 +240,14 @@ def _listed(field: Mapping[str, Any], name: str, path: tuple[str | int, ...]) ->
     values, labels = [], {}
     for entry in listed:
         value = entry.get("value") if isinstance(entry, Mapping) else entry
-        values.append(_readable(value))
+        values.append(_dates_to_text(value))
         if isinstance(entry, Mapping) and entry.get("label") is not None:
             labels[str(value)] = str(entry["label"])
     declared = field.get("type", "string")
     return {"values": tuple(values), "labels": labels, "type": declared}
 
 
-def _categories(column: Categorical) -> dict[str, Any]:
+def _format_categories(column: Categorical) -> dict[str, Any]:
     listed = [
         {"value": value, "label": column.labels[str(value)]} if str(value) in column.labels else value
         for value in column.values
@@ -253,7 +255,7 @@ def _categories(column: Categorical) -> dict[str, Any]:
     return {"categories": listed} | ({"categoriesOrdered": True} if column.kind == "ordinal" else {})
 
 
-def _words(column: Boolean) -> dict[str, Any]:
+def _format_truth_values(column: Boolean) -> dict[str, Any]:
     fields = Boolean.model_fields
     return {
         theirs: list(getattr(column, ours))
@@ -273,32 +275,32 @@ def _type_of(column: Column) -> str:
     return column.kind
 
 
-def _readable(value: Any) -> Any:
+def _dates_to_text(value: Any) -> Any:
     """YAML turns 2024-01-31 into a date; the schema keeps the text."""
     if isinstance(value, dt.date | dt.datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
-        return {key: _readable(entry) for key, entry in value.items()}
-    return [_readable(entry) for entry in value] if isinstance(value, list | tuple) else value
+        return {key: _dates_to_text(entry) for key, entry in value.items()}
+    return [_dates_to_text(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     """Models and tuples as what JSON knows."""
     if isinstance(value, Bins) or hasattr(value, "model_dump"):
-        written = {key: _plain(entry) for key, entry in value if entry is not None}
+        written = {key: _to_plain(entry) for key, entry in value if entry is not None}
         return {("from" if key == "start" else key): entry for key, entry in written.items()}
     if isinstance(value, tuple | list):
-        return [_plain(entry) for entry in value]
+        return [_to_plain(entry) for entry in value]
     if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return _whole(value)
+        return {key: _to_plain(entry) for key, entry in value.items()}
+    return _to_whole(value)
 
 
-def _whole(value: Any) -> Any:
+def _to_whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53 else value
 
 
-def _explained(error: ValidationError, name: str, path: tuple[str | int, ...]) -> FieldError:
+def _explain(error: ValidationError, name: str, path: tuple[str | int, ...]) -> FieldError:
     """Pydantic's findings in our words, without repeating the offending value."""
     found = error.errors(include_url=False, include_input=False)
     first = next((entry for entry in found if entry["type"] == "value_error"), found[0])  # our own words before its
@@ -352,7 +354,7 @@ def load(path: Path, *, unit: str | None = None) -> Schema:
     try:
         return from_dict(_parse(text, path), unit=unit)
     except FieldError as error:
-        line = _line(text, error.path)
+        line = _find_line(text, error.path)
         raise SchemaError(f"{path}{f', line {line}' if line else ''}: {error}") from None
     except SchemaError as error:
         raise SchemaError(f"{path}: {error}" if not str(error).startswith(str(path)) else str(error)) from None
@@ -385,7 +387,7 @@ def to_dict(schema: Schema) -> dict[str, Any]:
     head = {"title": schema.title} if schema.title is not None else {}
     if any(column.status == "draft" for column in schema.columns):
         ours["custodian_only"] = DRAFT_MARK
-    return head | {"fields": [field_of(column) for column in schema.columns], OURS: ours}
+    return head | {"fields": [format_field(column) for column in schema.columns], OURS: ours}
 
 
 def states_unit(path: Path) -> bool:
@@ -409,22 +411,22 @@ def from_dict(content: Any, *, unit: str | None = None) -> Schema:
     fields = content.get("fields")
     if not isinstance(fields, list) or not fields:
         raise FieldError("the schema has no columns; list them under `fields`", ())
-    columns = tuple(column_of(field, index) for index, field in enumerate(fields))
+    columns = tuple(parse_field(field, index) for index, field in enumerate(fields))
     title = content.get("title")
     parts: dict[str, Any] = {
-        "privacy_unit": _unit(ours.get("privacy_unit", unit)),
+        "privacy_unit": _parse_unit(ours.get("privacy_unit", unit)),
         "rows": ours.get("rows"),
-        "dialect": _dialect(ours.get("dialect", {})),
-        "rules": _rules(ours.get("rules", [])),
+        "dialect": _parse_dialect(ours.get("dialect", {})),
+        "rules": _parse_rules(ours.get("rules", [])),
         "title": None if title is None else str(title),
     }
     try:
         return Schema(columns, **parts)
     except SchemaError as error:
-        raise FieldError(str(error), _place(str(error), [column.name for column in columns])) from None
+        raise FieldError(str(error), _error_path(str(error), [column.name for column in columns])) from None
 
 
-def _place(message: str, names: list[str]) -> tuple[str | int, ...]:
+def _error_path(message: str, names: list[str]) -> tuple[str | int, ...]:
     """Where a contradiction between columns lies: the last column that the message names, else the key it names."""
     for index in reversed(range(len(names))):
         if repr(names[index]) in message:
@@ -456,7 +458,7 @@ def _table_keys(content: Any) -> Mapping[str, Any]:
     return ours
 
 
-def _unit(given: Any) -> PrivacyUnit:
+def _parse_unit(given: Any) -> PrivacyUnit:
     from understudy.schema.schema import PrivacyUnit
 
     path = (OURS, "privacy_unit")
@@ -476,19 +478,19 @@ def _unit(given: Any) -> PrivacyUnit:
         raise FieldError(str(error), path) from None
 
 
-def _rules(given: Any) -> tuple[Rule, ...]:
+def _parse_rules(given: Any) -> tuple[Rule, ...]:
     if not isinstance(given, list):
         raise FieldError("`rules` must be a list; put a dash before each rule", (OURS, "rules"))
     rules = []
     for index, entry in enumerate(given):
         try:
-            rules.append(rule_of(entry))
+            rules.append(parse_rule(entry))
         except SchemaError as error:
             raise FieldError(f"rule {index + 1}: {error}", (OURS, "rules", index)) from None
     return tuple(rules)
 
 
-def _dialect(given: Any) -> Dialect:
+def _parse_dialect(given: Any) -> Dialect:
     try:
         return Dialect.model_validate(given)
     except ValidationError as error:
@@ -507,7 +509,7 @@ def _read(path: Path) -> str:
     except UnicodeDecodeError:
         raise SchemaError(f"{path}: is not UTF-8 text; save the schema as UTF-8") from None
     except OSError:
-        draft = found(path)
+        draft = find_marked(path)
         if draft != path:
             words = f"it is still a draft, {draft.name}; finish it with `understudy schema review {path}`"
             raise SchemaError(f"{path}: {words}") from None
@@ -540,7 +542,7 @@ def _parse(text: str, path: Path) -> Any:
         raise SchemaError(f"{path}: is no valid YAML; {words}") from None
 
 
-def _line(text: str, path: tuple[str | int, ...]) -> int | None:
+def _find_line(text: str, path: tuple[str | int, ...]) -> int | None:
     """The line where a path leads, as far as it can be followed. JSON is read as the YAML that it also is."""
     import yaml
 
@@ -550,14 +552,14 @@ def _line(text: str, path: tuple[str | int, ...]) -> int | None:
         return None
     line = node.start_mark.line if node is not None else 0
     for step in path:
-        found = _child(node, step)
+        found = _find_child(node, step)
         if found is None:
             break
         line, node = found
     return int(line) + 1
 
 
-def _child(node: Any, step: str | int) -> tuple[int, Any] | None:
+def _find_child(node: Any, step: str | int) -> tuple[int, Any] | None:
     import yaml
 
     if isinstance(node, yaml.MappingNode):

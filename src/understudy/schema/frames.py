@@ -11,12 +11,12 @@ import numpy as np
 from understudy.errors import InputError, SchemaError
 from understudy.schema.categorical import Categorical
 from understudy.schema.column import Coded, Column
-from understudy.schema.text import Dialect, as_text, listed, meanings, objects_as_text, readable
+from understudy.schema.text import Dialect, make_valid_text, meanings, objects_to_text, to_objects, to_text
 
 FrameKind: TypeAlias = Literal["arrow", "pandas", "polars"]
 
 
-def arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tuple[dict[str, Any], int]:
+def to_arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tuple[dict[str, Any], int]:
     """The named columns as arrow arrays, and the number of rows. Columns that are not named are never touched.
 
     Args:
@@ -44,26 +44,26 @@ def arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tuple
             "correct the schema (`kind: drop` columns are never read)"
         )
     by_text = dict(zip(texts, labels, strict=True))
-    return {name: _arrow(_series(frame, by_text[name]), decimal) for name in wanted}, len(frame)
+    return {name: _to_arrow(_series(frame, by_text[name]), decimal) for name in wanted}, len(frame)
 
 
-def meant_columns(frame: Any, names: Iterable[str], dialect: Dialect) -> tuple[dict[str, Any], int]:
-    """The named columns as arrow arrays whose text is what cells mean, and the number of rows: what coding starts from.
+def columns_by_meaning(frame: Any, names: Iterable[str], dialect: Dialect) -> tuple[dict[str, Any], int]:
+    """Return the named columns as arrow arrays with text replaced by its `meaning`, and the number of rows.
 
-    Text keeps its spelling in a table that is `as_written`. In any other the spelling of a cell may depend on what a
-    reader found in the rows of others, and is not looked at.
+    In a table marked by `mark_as_written`, text keeps its spelling. In any other table the spelling of a cell may
+    depend on what a reader found in other rows, so it is ignored.
 
     Raises:
         SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
         InputError: when this is no frame.
     """
-    cells, rows = arrow_columns(frame, names, dialect.decimal)
+    cells, rows = to_arrow_columns(frame, names, dialect.decimal)
     if is_as_written(frame):
         return cells, rows
-    return {name: _meant(column, dialect) for name, column in cells.items()}, rows
+    return {name: _column_by_meaning(column, dialect) for name, column in cells.items()}, rows
 
 
-def as_written(table: Any) -> Any:
+def mark_as_written(table: Any) -> Any:
     """An arrow table, or batch, with the mark that its text is that of a file, in which no reader guessed a type."""
     return table.replace_schema_metadata({**(table.schema.metadata or {}), _AS_WRITTEN: b"yes"})
 
@@ -78,13 +78,13 @@ def is_as_written(frame: Any) -> bool:
 _AS_WRITTEN = b"understudy.as_written"
 
 
-def _meant(cells: Any, dialect: Dialect) -> Any:
+def _column_by_meaning(cells: Any, dialect: Dialect) -> Any:
     """A column's text by what it means, each distinct text once; other types as they are."""
     import pyarrow as pa
 
     kind = cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
-        cells = as_text(cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells, dialect.decimal)
+        cells = to_text(cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells, dialect.decimal)
         kind = cells.type
     if pa.types.is_string_view(kind):
         cells, kind = cells.cast(pa.large_string()), pa.large_string()
@@ -183,7 +183,7 @@ def holds_objects(series: Any) -> bool:
     return str(kind) in ("object", "Object")
 
 
-def _arrow(series: Any, decimal: str) -> Any:
+def _to_arrow(series: Any, decimal: str) -> Any:
     """One column as one arrow array.
 
     Objects are read as text cell by cell, never by a type guessed from all of them: one odd cell must not change how
@@ -195,19 +195,19 @@ def _arrow(series: Any, decimal: str) -> Any:
     given = series
     if not isinstance(series, pa.ChunkedArray | pa.Array):
         if holds_objects(series):
-            return objects_as_text(list(series), decimal)
+            return objects_to_text(list(series), decimal)
         try:
             series = nw.from_native(series, series_only=True).to_arrow()
         except Exception:  # a library's own error would quote a cell
-            return objects_as_text(list(series), decimal)
+            return objects_to_text(list(series), decimal)
     if isinstance(series.type, pa.BaseExtensionType):  # such as pandas' periods: their storage is not what they say
-        return objects_as_text(listed(series) if given is series else list(given), decimal)
+        return objects_to_text(to_objects(series) if given is series else list(given), decimal)
     if isinstance(series, pa.ChunkedArray):
-        series = _wide(series).combine_chunks() if series.num_chunks != 1 else series.chunk(0)
-    return readable(series)
+        series = _widen(series).combine_chunks() if series.num_chunks != 1 else series.chunk(0)
+    return make_valid_text(series)
 
 
-def _wide(pieces: Any) -> Any:
+def _widen(pieces: Any) -> Any:
     """Pieces with room for all of them together.
 
     Arrow's short kind of text ends at 2 GiB, and a dictionary has as many places as its first piece needed: there the
@@ -232,7 +232,7 @@ _WIDTHS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint
 _FLOATS = ("float32", "float64")
 
 
-def layout_of(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
+def read_layout(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
     """Type names, where the frame's type differs from the declared one: "int32", "float32", "category", "string".
 
     **Privacy.** Readers turn whole numbers into floats, numbers and times into objects or text, and 64-bit integers
@@ -246,8 +246,8 @@ def layout_of(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
     for column in columns:
         name = _type_name(frame, column.name)
         if name in ("object", "string"):
-            name = "string" if _holds_words(column) else None
-        if name is not None and _meaningful(name, column):
+            name = "string" if _needs_text(column) else None
+        if name is not None and _is_chosen_type(name, column):
             found[column.name] = name
     return found
 
@@ -270,14 +270,14 @@ def _type_name(frame: Any, name: str) -> str | None:
     return {"categorical": "category"}.get(plain, plain)
 
 
-def _holds_words(column: Column) -> bool:
+def _needs_text(column: Column) -> bool:
     """Whether a column of numbers, times or truth declares missing tokens that only text can hold."""
     if not isinstance(column, Coded) or isinstance(column, Categorical):
         return False
     return any(reason is not None and column.token_value(token) is None for token, reason in column.missing.items())
 
 
-def _meaningful(name: str, column: Column) -> bool:
+def _is_chosen_type(name: str, column: Column) -> bool:
     if isinstance(column, Categorical) and name in ("category", "enum"):
         return True
     if column.kind == "integer" or getattr(column, "type", "") == "integer":
@@ -297,12 +297,12 @@ def _arrow_name(kind: Any) -> str:
     return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
 
 
-def written_as_text(column: Column, name: str | None) -> bool:
+def is_text_in_layout(column: Column, name: str | None) -> bool:
     """Whether a column that is not text was text in the frame: it then comes back as text."""
     return name == "string" and isinstance(column, Coded)
 
 
-def layout_of_file(columns: Iterable[Column], dialect: Dialect) -> dict[str, str]:
+def file_layout(columns: Iterable[Column], dialect: Dialect) -> dict[str, str]:
     """The columns that only text can write as the table's own files do: missing tokens, patterns, other decimals.
 
     And lengths of time: CSV writers count them in microseconds, and everybody reads seconds.
@@ -320,16 +320,16 @@ def layout_of_file(columns: Iterable[Column], dialect: Dialect) -> dict[str, str
     }
 
 
-def laid_out(made: Mapping[str, Any], columns: Iterable[Column], layout: Mapping[str, str]) -> dict[str, Any]:
+def apply_layout(made: Mapping[str, Any], columns: Iterable[Column], layout: Mapping[str, str]) -> dict[str, Any]:
     """Decoded columns in the types of a layout, wherever that type holds all declared values."""
     return {
-        column.name: _as(made[column.name], column, layout.get(column.name))
+        column.name: _cast_column(made[column.name], column, layout.get(column.name))
         for column in columns
         if column.name in made
     }
 
 
-def _as(values: Any, column: Column, name: str | None) -> Any:
+def _cast_column(values: Any, column: Column, name: str | None) -> Any:
     import pyarrow as pa
 
     if name in ("category", "enum") and isinstance(column, Categorical):

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import model_validator
 
+from understudy.schema.axis import AxisColumn, check_bin_count
 from understudy.schema.column import Codes, Entry
-from understudy.schema.measured import Measured, refuse_many
-from understudy.schema.text import EXACT, Dialect, floats, numbers
+from understudy.schema.text import EXACT, Dialect, parse_numbers, to_floats
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Heaps:
 # Columns of whole or real numbers, heaped amounts among them.
 
 
-class Numeric(Measured):
+class Numeric(AxisColumn):
     """Whole or real numbers.
 
     Attributes:
@@ -153,7 +153,7 @@ class Numeric(Measured):
         block = self.heaps.block
         low, high = self.bounds
         if self.bins is None:
-            refuse_many(high // block - low // block, "`heaped`")
+            check_bin_count(high // block - low // block, "`heaped`")
             inner = np.arange(low // block, high // block + 1) * block
             return np.append(np.maximum(inner, low), high + 1)
         edges = super()._edges()
@@ -196,7 +196,7 @@ class Numeric(Measured):
 
     def units_of_text(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Numbers written as text."""
-        return self._units(numbers(text, dialect.decimal, dialect.group))
+        return self._units(parse_numbers(text, dialect.decimal, dialect.group))
 
     def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
         """Integers, floats and decimals of any width."""
@@ -210,7 +210,7 @@ class Numeric(Measured):
             whole = np.clip(whole, -EXACT, EXACT)  # as floats are: a longer code for missing is found in both, or none
             return whole, np.asarray(pc.is_valid(cells))  # an empty cell is no 0, and no round number either
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            return self._units(floats(cells))
+            return self._units(to_floats(cells))
         return None
 
     def _units(self, values: NDArray[np.float64]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -235,7 +235,7 @@ class Numeric(Measured):
 
         return pa.int64() if self.kind == "integer" else pa.float64()
 
-    def text_of(self, values: Any, dialect: Dialect) -> Any:
+    def format_values(self, values: Any, dialect: Dialect) -> Any:
         """Numbers with their declared decimals and the file's decimal mark."""
         import pyarrow as pa
         import pyarrow.compute as pc

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from understudy.errors import SchemaError
 from understudy.schema.categorical import Categorical
-from understudy.schema.column import Codes, Column, Entry, plain_text
-from understudy.schema.temporal import MICROSECONDS, datetimes
-from understudy.schema.text import FALSE, TRUE, Dialect, as_text, floats, meaning, meanings, numbers
+from understudy.schema.column import Codes, Column, Entry, to_plain_text
+from understudy.schema.temporal import MICROSECONDS, parse_datetimes
+from understudy.schema.text import FALSE, TRUE, Dialect, meaning, meanings, parse_numbers, to_floats, to_text
 
-Buy: TypeAlias = Literal["type", "bounds", "bins", "values"]
+Discoverable: TypeAlias = Literal["type", "bounds", "bins", "values"]
 TYPES = ("integer", "number", "date", "datetime", "string")
 """What a column of unknown type can turn out to be, in the order of `Shape`'s codes."""
 
@@ -44,18 +44,18 @@ class Open(Column):
     """A column of which something is still to be bought.
 
     Attributes:
-        buys: what, in the order in which it is bought.
+        discovers: what, in the order in which it is bought.
         field: the declaration as the file writes it.
     """
 
     kind: Literal["open"] = "open"
-    buys: tuple[Buy, ...]
+    discovers: tuple[Discoverable, ...]
     field: dict[str, Any]
 
     @property
     def may_need_delta(self) -> bool:
         """Whether buying it may take a part of delta: values do, and an unknown type may turn out to be text."""
-        return bool({"type", "values"} & set(self.buys))
+        return bool({"type", "values"} & set(self.discovers))
 
 
 class Words(Column):
@@ -83,8 +83,8 @@ class Words(Column):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        cells = cells if pa.types.is_dictionary(cells.type) else _hashable(cells).dictionary_encode()
-        text = plain_text(as_text(cells.dictionary, dialect.decimal))
+        cells = cells if pa.types.is_dictionary(cells.type) else _make_hashable(cells).dictionary_encode()
+        text = to_plain_text(to_text(cells.dictionary, dialect.decimal))
         text = pc.utf8_trim_whitespace(text) if dialect.trim else text
         none = pa.array(["", *self.tokens], pa.string())
         if self.numeric:
@@ -92,7 +92,7 @@ class Words(Column):
         said = [
             meaning(token, *marks) for token in self.tokens for marks in ((".", ""), (dialect.decimal, dialect.group))
         ]
-        none = pa.concat_arrays([none, _texts([token for token in said if token is not None])])
+        none = pa.concat_arrays([none, _text_array([token for token in said if token is not None])])
         lost = pc.or_kleene(pc.is_in(text, value_set=none), pc.greater(pc.utf8_length(text), LONGEST))
         text = pc.if_else(pc.fill_null(lost, True), pa.scalar(None, pa.string()), text)
         return text.take(cells.indices).dictionary_encode()
@@ -112,15 +112,15 @@ class Shape(Categorical):
 
         text = pc.utf8_trim_whitespace(text)
         zeros = np.asarray(pc.fill_null(pc.match_substring_regex(text, r"^[+-]?0[0-9]"), False))
-        truth = np.asarray(pc.fill_null(pc.is_in(text, value_set=_texts([*TRUE, *FALSE])), False))
+        truth = np.asarray(pc.fill_null(pc.is_in(text, value_set=_text_array([*TRUE, *FALSE])), False))
         meant = meanings(text, dialect.decimal, dialect.group)
-        values, (moments, moment) = numbers(meant, dialect.decimal, dialect.group), datetimes(meant, None)
+        values, (moments, moment) = parse_numbers(meant, dialect.decimal, dialect.group), parse_datetimes(meant, None)
         number = np.isfinite(values) & ~zeros & ~truth
         whole = number & (np.where(number, values, 0.5) == np.rint(np.where(number, values, 0.5)))
         moment &= ~number & ~zeros
         day = moment & (moments % MICROSECONDS["day"] == 0)
         codes = np.select([whole, number, day, moment], [0, 1, 2, 3], 4).astype(np.int32)
-        empty = np.asarray(pc.fill_null(pc.is_in(text, value_set=_texts(["", *self.missing])), True))
+        empty = np.asarray(pc.fill_null(pc.is_in(text, value_set=_text_array(["", *self.missing])), True))
         said, when = self._said(dialect)
         empty |= np.asarray(pc.is_null(meant)) | np.isin(values, said) | (moment & np.isin(moments, when))
         codes[empty] = self.empty_code
@@ -128,9 +128,9 @@ class Shape(Categorical):
 
     def _said(self, dialect: Dialect) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """The numbers and the moments that missing tokens write: found however a cell writes or types them."""
-        tokens = meanings(_texts([*self.missing]))
-        said = [numbers(tokens, how.decimal, how.group) for how in (Dialect(), dialect)]
-        moments, valid = datetimes(tokens, None)
+        tokens = meanings(_text_array([*self.missing]))
+        said = [parse_numbers(tokens, how.decimal, how.group) for how in (Dialect(), dialect)]
+        moments, valid = parse_datetimes(tokens, None)
         return np.concatenate(said), moments[valid]
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
@@ -140,11 +140,11 @@ class Shape(Categorical):
 
         kinds = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal
         if any(fits(cells.type) for fits in kinds):
-            values = floats(cells)
+            values = to_floats(cells)
             codes = np.select([~np.isfinite(values), values == np.rint(values)], [4, 0], 1).astype(np.int32)
             codes[np.isin(values, self._said(dialect)[0])] = self.empty_code
         else:
-            return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
+            return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
         codes[np.asarray(pc.is_null(cells, nan_is_null=True))] = self.empty_code
         return {self.name: codes}
 
@@ -157,13 +157,13 @@ class Shape(Categorical):
         raise SchemaError(f"column {self.name!r}: `type: discover` is for text files; write the column's type instead")
 
 
-def wanted(field: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[Buy, ...]:
+def find_discoveries(field: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[Discoverable, ...]:
     """What a field asks to have bought; empty when it declares everything.
 
     Raises:
         ValueError: when that does not go together with the rest of the field.
     """
-    asked: list[Buy] = ["type"] if field.get("type") == _WORD else []
+    asked: list[Discoverable] = ["type"] if field.get("type") == _WORD else []
     asked += [key for key in ("bounds", "bins", "values") if ours.get(key) == _WORD]
     for key in ("bounds", "values"):
         if key in ours and ours[key] != _WORD:
@@ -180,7 +180,7 @@ def wanted(field: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[Buy, ...]
     return tuple(asked)
 
 
-def trial(field: Mapping[str, Any], codes: int = 2) -> dict[str, Any]:
+def trial_facts(field: Mapping[str, Any], codes: int = 2) -> dict[str, Any]:
     """Facts that could have been bought, with so many values or bins: to check the rest of a field before buying."""
     ours, kind = field.get("understudy", {}), field.get("type", "string")
     if kind == _WORD:
@@ -207,7 +207,7 @@ _MISPLACED = {
 }
 
 
-def _check_rest(field: Mapping[str, Any], ours: Mapping[str, Any], first: Buy) -> None:
+def _check_rest(field: Mapping[str, Any], ours: Mapping[str, Any], first: Discoverable) -> None:
     kind, limits = ours.get("kind", field.get("type", "string")), field.get("constraints", {})
     listed = "categories" in field or "enum" in limits
     if listed:
@@ -217,24 +217,26 @@ def _check_rest(field: Mapping[str, Any], ours: Mapping[str, Any], first: Buy) -
     if first in ("bounds", "bins") and kind not in ("integer", "number", "date", "datetime", "duration"):
         raise ValueError(f"`{first}: discover` goes with numbers, dates, datetimes and durations; correct the type")
     if first == "bounds" and {"minimum", "maximum"} & set(limits):
-        raise ValueError("`bounds: discover` buys both bounds; remove `minimum` and `maximum`, or `bounds: discover`")
+        raise ValueError(
+            "`bounds: discover` discovers both bounds; remove `minimum` and `maximum`, or `bounds: discover`"
+        )
     bins = ours.get("bins")
     if first == "bounds" and bins not in (None, _WORD) and (isinstance(bins, bool) or not isinstance(bins, int)):
         raise ValueError("`bins` beside `bounds: discover` is a number of bins, or `discover`; correct it")
 
 
-def _hashable(cells: Any) -> Any:
+def _make_hashable(cells: Any) -> Any:
     """Cells of a type that arrow can tell apart; nested ones as their text."""
     import pyarrow as pa
 
     if pa.types.is_float16(cells.type):
         return pa.array(cells.to_numpy(zero_copy_only=False).astype(np.float32), from_pandas=True)
     if pa.types.is_nested(cells.type) or pa.types.is_string_view(cells.type) or pa.types.is_binary_view(cells.type):
-        return plain_text(as_text(cells))
+        return to_plain_text(to_text(cells))
     return cells
 
 
-def _texts(values: list[Any]) -> Any:
+def _text_array(values: list[Any]) -> Any:
     import pyarrow as pa
 
     return pa.array(values, pa.string())

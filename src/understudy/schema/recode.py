@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.errors import SchemaError
-from understudy.schema.column import compact
+from understudy.schema.column import smallest_dtype
 
 
 class Recoding:
@@ -30,7 +30,7 @@ class Recoding:
     __slots__ = ("_maps",)
 
     def __init__(self, maps: Mapping[str, NDArray[Any]]) -> None:
-        self._maps = {column: _checked(column, array) for column, array in maps.items()}
+        self._maps = {column: _check_map(column, array) for column, array in maps.items()}
 
     @classmethod
     def identity(cls) -> Recoding:
@@ -78,7 +78,7 @@ class Recoding:
     def apply(self, column: str, codes: NDArray[Any]) -> NDArray[Any]:
         """Merged codes of one column's codes; the array itself when the column is left alone."""
         array = self._maps.get(column)
-        return codes if array is None else array.astype(compact(_size(array)))[codes]
+        return codes if array is None else array.astype(smallest_dtype(_size(array)))[codes]
 
     def merged(self, column: str) -> list[list[int]]:
         """For each merged code, the original codes that became it.
@@ -112,7 +112,7 @@ class Recoding:
         return cls({column: np.asarray(array) for column, array in maps.items()})
 
 
-def _checked(column: str, array: NDArray[Any]) -> NDArray[np.int64]:
+def _check_map(column: str, array: NDArray[Any]) -> NDArray[np.int64]:
     array = np.asarray(array)
     if array.ndim != 1 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
         raise SchemaError(f"recoding of column {column!r}: give a one-dimensional array of whole numbers, one per code")

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from understudy.errors import SchemaError
+from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Coded
-from understudy.schema.measured import Measured
 from understudy.schema.text import Dialect
 
 if TYPE_CHECKING:
@@ -68,9 +68,11 @@ class Impossible(_Rule):
         Raises:
             SchemaError: when a condition does not fit its column.
         """
-        return {name: _mask(_coded(schema, name), condition) for name, condition in self.impossible.items()}
+        return {
+            name: _condition_mask(_coded_column(schema, name), condition) for name, condition in self.impossible.items()
+        }
 
-    def broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
+    def find_broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
         """Which coded rows break the rule."""
         masks = self.masks(schema)
         broken: NDArray[np.bool_] = np.logical_and.reduce([mask[codes[name]] for name, mask in masks.items()])
@@ -112,7 +114,7 @@ class Dependency(_Rule):
             raise ValueError("each column once; `map` or `level`, not both, with one given column")
         return self
 
-    def stated(self, schema: Schema) -> NDArray[np.int64] | None:
+    def stated_codes(self, schema: Schema) -> NDArray[np.int64] | None:
         """By code of the given column the code that it determines, -1 where nothing is said; None without a statement.
 
         Raises:
@@ -120,11 +122,11 @@ class Dependency(_Rule):
         """
         if self.map is None and self.level is None:
             return None
-        given, determined = _coded(schema, self.given[0]), _coded(schema, self.determines)
+        given, determined = _coded_column(schema, self.given[0]), _coded_column(schema, self.determines)
         codes = np.full(given.size, -1, dtype=np.int64)
         if self.map is not None:
             for value, wanted in self.map.items():
-                codes[_named(given, value)] = code_of(determined, wanted)
+                codes[_named_codes(given, value)] = find_code(determined, wanted)
             return codes
         known = given.generalisations
         if self.level not in known:
@@ -132,7 +134,7 @@ class Dependency(_Rule):
                 f"a rule names level {self.level!r}, which column {given.name!r} does not have; declare it"
             )
         labels, groups = known[self.level].labels, known[self.level].groups[: given.ordinary]
-        used = {group: code_of(determined, labels[group]) for group in np.unique(groups).tolist()}
+        used = {group: find_code(determined, labels[group]) for group in np.unique(groups).tolist()}
         codes[: given.ordinary] = [used[group] for group in groups.tolist()]
         return codes
 
@@ -141,9 +143,9 @@ class Dependency(_Rule):
         """The columns it speaks of."""
         return (*self.given, self.determines)
 
-    def broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
+    def find_broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
         """Which coded rows differ from what is stated, or from the commonest value of rows they should agree with."""
-        stated = self.stated(schema)
+        stated = self.stated_codes(schema)
         if stated is not None:
             wanted = stated[codes[self.given[0]]]
             wrong: NDArray[np.bool_] = (wanted >= 0) & (wanted != codes[self.determines])
@@ -174,9 +176,9 @@ class Order(_Rule):
 
     def ends(self, schema: Schema) -> list[tuple[NDArray[Any], NDArray[Any]]]:
         """By column, the lowest and highest value of each ordinary code, in common units."""
-        return [_ends(_coded(schema, name)) for name in self.order]
+        return [_ends(_coded_column(schema, name)) for name in self.order]
 
-    def broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
+    def find_broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
         """Which coded rows certainly break the rule: a bin wholly above one that should not be below it."""
         result = np.zeros(len(codes[self.order[0]]), dtype=np.bool_)
         ends = self.ends(schema)
@@ -192,7 +194,7 @@ class Order(_Rule):
 Rule: TypeAlias = Impossible | Dependency | Order
 
 
-def rule_of(given: Any) -> Rule:
+def parse_rule(given: Any) -> Rule:
     """The rule that a mapping declares.
 
     Raises:
@@ -227,24 +229,24 @@ def check_rules(schema: Schema) -> None:
     """
     for rule in schema.rules:
         for name in rule.columns:
-            _coded(schema, name)
+            _coded_column(schema, name)
         if isinstance(rule, Impossible):
             rule.masks(schema)
         if isinstance(rule, Dependency):
-            rule.stated(schema)
-            if len(_coded(schema, rule.determines).parts) > 1:
+            rule.stated_codes(schema)
+            if len(_coded_column(schema, rule.determines).parts) > 1:
                 raise SchemaError(
                     f"a rule determines column {rule.determines!r}, which is `heaped`; remove `heaped` or the rule"
                 )
         if isinstance(rule, Order):
-            kinds = {_family(_coded(schema, name)) for name in rule.order}
+            kinds = {_family(_coded_column(schema, name)) for name in rule.order}
             if len(kinds) > 1:
                 raise SchemaError(
                     f"rule `order: {list(rule.order)}`: the columns are of different kinds; compare like with like"
                 )
 
 
-def _coded(schema: Schema, name: str) -> Coded:
+def _coded_column(schema: Schema, name: str) -> Coded:
     column = schema.column(name)
     if not isinstance(column, Coded):
         raise SchemaError(f"a rule speaks of column {name!r}, which is not synthesised; remove it from the rule")
@@ -252,7 +254,7 @@ def _coded(schema: Schema, name: str) -> Coded:
 
 
 def _family(column: Coded) -> Any:
-    if isinstance(column, Measured):
+    if isinstance(column, AxisColumn):
         return "number" if column.kind in ("integer", "number") else column.kind
     if isinstance(column, Categorical) and column.kind == "ordinal":
         return column.values
@@ -262,7 +264,7 @@ def _family(column: Coded) -> Any:
 
 
 def _ends(column: Coded) -> tuple[NDArray[Any], NDArray[Any]]:
-    if not isinstance(column, Measured):
+    if not isinstance(column, AxisColumn):
         places = np.arange(column.ordinary)
         return places, places
     axis = column.axis
@@ -273,32 +275,32 @@ def _ends(column: Coded) -> tuple[NDArray[Any], NDArray[Any]]:
         high = np.where(axis.spike | (high == column.bounds[1]), high, np.nextafter(high, -np.inf))
     if axis.top is not None and axis.top.kind == "value" and not axis.spike[-1]:
         low[-1] = high[-1] = float(axis.top.value or 0.0)
-    scale = in_common(column)
+    scale = comparison_scale(column)
     return low / scale, high / scale
 
 
-def in_common(column: Coded) -> float:
+def comparison_scale(column: Coded) -> float:
     """The units of a column's axis in one of those in which columns are compared."""
     return 10.0 ** (getattr(column, "decimals", None) or 0)
 
 
-def _mask(column: Coded, condition: Condition) -> NDArray[np.bool_]:
+def _condition_mask(column: Coded, condition: Condition) -> NDArray[np.bool_]:
     mask = np.zeros(column.size, dtype=np.bool_)
     if isinstance(condition, Between):
-        if not isinstance(column, Measured):
+        if not isinstance(column, AxisColumn):
             raise SchemaError(f"a rule gives a range for column {column.name!r}; list its values instead")
-        return _within(column, condition, mask)
+        return _range_mask(column, condition, mask)
     for value in condition:
-        code = code_of(column, value)
-        mask[code] = code >= column.ordinary or not isinstance(column, Measured) or _one_point(column, code)
+        code = find_code(column, value)
+        mask[code] = code >= column.ordinary or not isinstance(column, AxisColumn) or _one_point(column, code)
     return mask
 
 
-def _named(column: Coded, key: str) -> Any:
+def _named_codes(column: Coded, key: str) -> Any:
     """The codes that a key of a `map` names: that of a value, or those of a range."""
     low, dots, high = key.partition("..")
-    if not dots or not isinstance(column, Measured):
-        return code_of(column, key)
+    if not dots or not isinstance(column, AxisColumn):
+        return find_code(column, key)
 
     def end(text: str) -> float | str | None:
         try:
@@ -306,15 +308,15 @@ def _named(column: Coded, key: str) -> Any:
         except ValueError:
             raise SchemaError(f"a rule about column {column.name!r}: {key!r} is no range; write 16..24") from None
 
-    return _within(column, Between(minimum=end(low), maximum=end(high)), np.zeros(column.size, dtype=np.bool_))
+    return _range_mask(column, Between(minimum=end(low), maximum=end(high)), np.zeros(column.size, dtype=np.bool_))
 
 
-def _one_point(column: Measured, code: int) -> bool:
+def _one_point(column: AxisColumn, code: int) -> bool:
     axis = column.axis
     return bool(axis.spike[code] or (axis.grain and axis.upper[code] - axis.lower[code] <= axis.grain))
 
 
-def _within(column: Measured, condition: Between, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _range_mask(column: AxisColumn, condition: Between, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     axis, (low, high) = column.axis, column.bounds
     try:
         first = low if condition.minimum is None else column.unit_of(condition.minimum, "minimum")
@@ -326,7 +328,7 @@ def _within(column: Measured, condition: Between, mask: NDArray[np.bool_]) -> ND
     return mask
 
 
-def code_of(column: Coded, value: bool | int | float | str | None) -> int:
+def find_code(column: Coded, value: bool | int | float | str | None) -> int:
     """The code of a declared value; a value that the column does not know is an error of the rule."""
     import pyarrow as pa
 
@@ -395,7 +397,7 @@ def dependency_cells(
     return Forbidden(order, make)
 
 
-def check_size(domain: Domain, columns: Clique) -> None:
+def check_rule_size(domain: Domain, columns: Clique) -> None:
     """Refuse a rule whose columns have too large a table.
 
     Raises:
@@ -413,7 +415,7 @@ def _lazy_mask(domain: Domain, columns: Clique, make: Any) -> Forbidden:
     order = domain.canonical(columns)
 
     def checked() -> NDArray[np.bool_]:
-        check_size(domain, order)
+        check_rule_size(domain, order)
         mask: NDArray[np.bool_] = make(order)
         return mask
 
@@ -439,7 +441,7 @@ def _order_mask(schema: Schema, domain: Domain, rule: Order, index: int, clique:
 
 
 def _dependency_mask(schema: Schema, domain: Domain, rule: Dependency, clique: Clique) -> NDArray[np.bool_]:
-    stated = rule.stated(schema)
+    stated = rule.stated_codes(schema)
     return np.zeros(domain.shape(clique), np.bool_) if stated is None else dependency_cells(domain, rule, stated).mask
 
 
@@ -450,7 +452,7 @@ def _dependency_mask(schema: Schema, domain: Domain, rule: Dependency, clique: C
 _Bools = NDArray[np.bool_]
 
 
-class Cells:
+class RuleCells:
     """A column of decoded rows: the codes they were made of, and the cells as they are given out.
 
     Args:
@@ -468,21 +470,21 @@ class Cells:
     def has_value(self) -> _Bools:
         """Which cells hold a value, and not a reason for having none."""
         values: _Bools = self.codes < self.column.ordinary
-        return values & self._units[1] if isinstance(self.column, Measured) else values
+        return values & self._units[1] if isinstance(self.column, AxisColumn) else values
 
     @property
     def units(self) -> NDArray[Any]:
         """Numbers and times in units of their axis; the places of ordered values."""
-        return self._units[0] if isinstance(self.column, Measured) else self.codes
+        return self._units[0] if isinstance(self.column, AxisColumn) else self.codes
 
     @property
     def compared(self) -> NDArray[Any]:
         """The same in units in which the columns of an order are compared."""
-        return self.units / in_common(self.column) if isinstance(self.column, Measured) else self.units
+        return self.units / comparison_scale(self.column) if isinstance(self.column, AxisColumn) else self.units
 
     @cached_property
     def _units(self) -> tuple[NDArray[Any], _Bools]:
-        assert isinstance(self.column, Measured)  # noqa: S101 - asked by those only
+        assert isinstance(self.column, AxisColumn)  # noqa: S101 - asked by those only
         cells = self._cells.combine_chunks() if hasattr(self._cells, "combine_chunks") else self._cells
         return self.column.units(cells, self._dialect)
 
@@ -492,7 +494,7 @@ class Cells:
         return inside
 
 
-def breaking(schema: Schema, codes: Mapping[str, NDArray[Any]], table: Any) -> _Bools:
+def find_broken_rows(schema: Schema, codes: Mapping[str, NDArray[Any]], table: Any) -> _Bools:
     """Which decoded rows break a rule.
 
     Dependencies that state no values are not looked at: what they determine is known to a release alone.
@@ -503,7 +505,7 @@ def breaking(schema: Schema, codes: Mapping[str, NDArray[Any]], table: Any) -> _
         table: the rows, as an arrow table.
     """
     names = {name for rule in schema.rules for name in rule.columns}
-    cells = {name: Cells(_coded2(schema, name), codes[name], table[name], schema.dialect) for name in names}
+    cells = {name: RuleCells(_coded2(schema, name), codes[name], table[name], schema.dialect) for name in names}
     broken = np.zeros(table.num_rows, dtype=np.bool_)
     for rule in schema.rules:
         if isinstance(rule, Impossible):
@@ -522,18 +524,18 @@ def _coded2(schema: Schema, name: str) -> Coded:
     return column
 
 
-def _meets(cells: Cells, condition: Condition) -> _Bools:
+def _meets(cells: RuleCells, condition: Condition) -> _Bools:
     column = cells.column
     if isinstance(condition, Between):
-        assert isinstance(column, Measured)  # noqa: S101 - checked when the schema was made
+        assert isinstance(column, AxisColumn)  # noqa: S101 - checked when the schema was made
         low, high = column.bounds
         first = low if condition.minimum is None else column.unit_of(condition.minimum, "minimum")
         last = high if condition.maximum is None else column.unit_of(condition.maximum, "maximum")
         return cells.within(first, last)
     found = np.zeros(len(cells.codes), dtype=np.bool_)
     for value in condition:
-        code = code_of(column, value)
-        if isinstance(column, Measured) and code < column.ordinary:
+        code = find_code(column, value)
+        if isinstance(column, AxisColumn) and code < column.ordinary:
             unit = column.unit_of(value, "value")  # type: ignore[arg-type]  # a code of the axis is a number or a time
             found |= cells.within(unit, unit)
         else:
@@ -541,14 +543,14 @@ def _meets(cells: Cells, condition: Condition) -> _Bools:
     return found
 
 
-def _breaks_order(left: Cells, right: Cells, *, strict: bool) -> _Bools:
+def _breaks_order(left: RuleCells, right: RuleCells, *, strict: bool) -> _Bools:
     both = left.has_value & right.has_value
     wrong: _Bools = left.compared >= right.compared if strict else left.compared > right.compared
     return both & wrong
 
 
 def _breaks_dependency(schema: Schema, rule: Dependency, codes: Mapping[str, NDArray[Any]]) -> _Bools:
-    stated = rule.stated(schema)
+    stated = rule.stated_codes(schema)
     if stated is None:
         return np.zeros(len(codes[rule.determines]), dtype=np.bool_)
     wanted = stated[codes[rule.given[0]]]

@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from understudy.arguments import as_mapping, as_path
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
+from understudy.schema.axis import AxisColumn
 from understudy.schema.column import DROP, Coded, Column, Constant, Dropped, Identifier
 from understudy.schema.frames import (
     FrameKind,
-    laid_out,
-    layout_of,
-    layout_of_file,
-    meant_columns,
+    apply_layout,
+    columns_by_meaning,
+    file_layout,
+    is_text_in_layout,
+    read_layout,
     to_frame,
-    written_as_text,
 )
-from understudy.schema.measured import Measured
 from understudy.schema.numeric import Numeric
 from understudy.schema.open import Open, Words
 from understudy.schema.rules import Order, Rule, check_rules
@@ -117,12 +117,12 @@ class Schema:
 
         if self.open:
             raise SchemaError(
-                f"column {self.open[0].name!r}: `{self.open[0].buys[0]}: discover` is bought by `synthesize`, with a "
-                "share of its budget; declare it to use the schema for anything else"
+                f"column {self.open[0].name!r}: `{self.open[0].discovers[0]}: discover` is left to `synthesize`, "
+                "which spends a share of its budget on it; declare it to use the schema for anything else"
             )
         levels = {c.name: [level.groups for level in c.generalisations.values()] for c in self.coded if c.levels}
         tied = {name for rule in self.rules if isinstance(rule, Order) for name in rule.columns}
-        numbers = [c for c in self.coded if isinstance(c, Measured) and not c.levels]
+        numbers = [c for c in self.coded if isinstance(c, AxisColumn) and not c.levels]
         # a number that is unknown outside its bounds, and not clipped, may be a code, as in `from_domain`
         axes = {c.name: c.ordinary for c in numbers if c.name in tied or c.outside != "unknown"}
         parts = {part: size for column in self.coded for part, size in column.parts.items()}
@@ -201,14 +201,14 @@ class Schema:
         Raises:
             SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
         """
-        cells, rows = meant_columns(frame, [column.name for column in self.coded], self.dialect)
+        cells, rows = columns_by_meaning(frame, [column.name for column in self.coded], self.dialect)
         keep = np.ones(rows, dtype=np.bool_)
         codes: dict[str, NDArray[Any]] = {}
         for column in self.coded:
             coded = column.encode(cells.pop(column.name), self.dialect)
             if column.unknown_code == DROP:
                 keep &= coded[column.name] != DROP
-            codes |= column.compact(coded)
+            codes |= column.compact_codes(coded)
         return Encoded(codes, keep)
 
     def decode(
@@ -244,24 +244,24 @@ class Schema:
         for column in self.columns:
             if isinstance(column, Coded) and column.name != self.privacy_unit.column:
                 parts = {part: np.asarray(codes[part]) for part in column.parts}
-                as_text = text or written_as_text(column, layout.get(column.name))
+                as_text = text or is_text_in_layout(column, layout.get(column.name))
                 made[column.name] = (
                     column.decode_text(parts, rng, self.dialect) if as_text else column.decode(parts, rng)
                 )
             elif isinstance(column, Identifier | Constant):
                 made[column.name] = column.make(rows).cast(pa.string()) if text else column.make(rows)
-        return to_frame(pa.table(laid_out(made, self.columns, layout)), as_)
+        return to_frame(pa.table(apply_layout(made, self.columns, layout)), as_)
 
     def layout(self, frame: Any) -> dict[str, str]:
         """The types of a frame's columns where they differ from the declared ones, as names that `decode` understands.
 
         **Privacy.** Structure only: what the frame's owner chose, not what its cells hold.
         """
-        return layout_of(frame, self.columns)
+        return read_layout(frame, self.columns)
 
-    def layout_of_file(self) -> dict[str, str]:
+    def file_layout(self) -> dict[str, str]:
         """The layout in which the table's own text files are written: what typed columns cannot hold is text."""
-        return layout_of_file(self.columns, self.dialect)
+        return file_layout(self.columns, self.dialect)
 
     # -- other forms ---------------------------------------------------------------------------------------------
 

@@ -38,22 +38,22 @@ def sniff(path: Path, header: bool | None = None) -> tuple[Dialect, list[str]]:
     Raises:
         InputError: when the file cannot be read or holds no table.
     """
-    text, encoding = _start(path)
+    text, encoding = _read_start(path)
     lines = [line for line in io.StringIO(text, newline="") if line.strip()][:_LINES]
     if not lines:
         raise InputError(f"{path} is empty; give a file with at least one line")
-    quote = quote_of(lines)
-    delimiter = _delimiter(lines, quote)
+    quote = guess_quote(lines)
+    delimiter = _guess_delimiter(lines, quote)
     rows = [row for row in csv.reader(lines, delimiter=delimiter, quotechar=quote) if row]
     header = _has_header(rows) if header is None else header
     names = rows[0] if header else [f"field{index + 1}" for index in range(len(rows[0]))]
-    decimal = _decimal(rows, delimiter)
-    group = _group(rows, decimal)
+    decimal = _guess_decimal(rows, delimiter)
+    group = _guess_group(rows, decimal)
     found = Dialect(delimiter=delimiter, decimal=decimal, group=group, encoding=encoding, header=header, quote=quote)
     return found, names
 
 
-def quote_of(lines: list[str]) -> str:
+def guess_quote(lines: list[str]) -> str:
     """The quote: an apostrophe where most lines have a cell within two of them and no cell is within double quotes."""
     single, double = (
         sum(bool(re.search(rf"(^|[,;\t|]){mark}[^{mark}]*{mark}([,;\t|]|\s*$)", line)) for line in lines)
@@ -62,7 +62,7 @@ def quote_of(lines: list[str]) -> str:
     return "'" if not double and 2 * single > len(lines) else '"'
 
 
-def beginning(path: Path, read: Callable[[io.BufferedIOBase], _T]) -> _T:
+def read_beginning(path: Path, read: Callable[[io.BufferedIOBase], _T]) -> _T:
     """What is read from the beginning of a file, compressed or not.
 
     Raises:
@@ -75,8 +75,8 @@ def beginning(path: Path, read: Callable[[io.BufferedIOBase], _T]) -> _T:
         raise InputError(f"{path} cannot be read; check the path, and that the file is whole") from None
 
 
-def _start(path: Path) -> tuple[str, str]:
-    start = beginning(path, lambda file: file.read(_PEEK))
+def _read_start(path: Path) -> tuple[str, str]:
+    start = read_beginning(path, lambda file: file.read(_PEEK))
     for mark, encoding in (
         (codecs.BOM_UTF8, "utf-8"),
         (codecs.BOM_UTF16_LE, "utf-16"),
@@ -88,7 +88,7 @@ def _start(path: Path) -> tuple[str, str]:
         text = start[: _utf8_end(start)].decode("utf-8")
     except UnicodeDecodeError:
         return _whole_lines(start.decode("windows-1252", errors="replace"), len(start)), "windows-1252"
-    if len(start) == _PEEK and not beginning(path, _is_utf8):  # the first umlaut may come late
+    if len(start) == _PEEK and not read_beginning(path, _is_utf8):  # the first umlaut may come late
         if not text.isascii():
             raise InputError(f"{path}: begins in UTF-8 and goes on in another encoding; save it again as UTF-8")
         return _whole_lines(text, len(start)), "windows-1252"
@@ -116,7 +116,7 @@ def _whole_lines(text: str, size: int) -> str:
     return text[: text.rfind("\n") + 1] if size == _PEEK else text
 
 
-def _delimiter(lines: list[str], quote: str) -> str:
+def _guess_delimiter(lines: list[str], quote: str) -> str:
     """The separator that gives most lines the same number of cells, the more cells the better."""
     best, best_score = ",", 0.0
     for candidate in (",", ";", "\t", "|", " "):
@@ -149,13 +149,13 @@ def _has_header(rows: list[list[str]]) -> bool:
     return any(2 * len(set(below[place])) <= len(below[place]) for place in words)
 
 
-def _decimal(rows: list[list[str]], delimiter: str) -> str:
+def _guess_decimal(rows: list[list[str]], delimiter: str) -> str:
     cells = [cell for row in rows for cell in row]
     commas = sum(bool(_COMMA_NUMBER.match(cell)) for cell in cells)
     return "," if delimiter != "," and commas > sum(bool(_POINT_NUMBER.match(cell)) for cell in cells) else "."
 
 
-def _group(rows: list[list[str]], decimal: str) -> str:
+def _guess_group(rows: list[list[str]], decimal: str) -> str:
     """The mark between thousands: only where a number has it and the decimal mark, and none has it in another place."""
     mark = "." if decimal == "," else ","
     both = re.compile(rf"[+-]?[0-9]{{1,3}}(\{mark}[0-9]{{3}})+\{decimal}[0-9]+")

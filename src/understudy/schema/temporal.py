@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.schema.axis import AxisColumn, Bins
 from understudy.schema.column import Level
-from understudy.schema.measured import Bins, Measured
-from understudy.schema.text import EXACT, Dialect, numbers
+from understudy.schema.text import EXACT, Dialect, parse_numbers
 
 MICROSECONDS = {"day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
 _ISO_MOMENT = (  # days that every year has; 29 February and everything less usual is read one by one
@@ -31,16 +31,16 @@ _CLOCK = (
 _PLAIN_SECONDS = re.compile(r"-?[0-9]{1,13}(?:[.][0-9]{1,9})?")
 
 
-def dates(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def parse_dates(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Days since 1970-01-01 and which cells are dates. `pattern` is a strptime pattern; None is ISO 8601."""
-    microseconds, valid = datetimes(text, pattern or "%Y-%m-%d")
+    microseconds, valid = parse_datetimes(text, pattern or "%Y-%m-%d")
     if pattern is None and not valid.all():  # a date written with a time of day is still a date
-        full, also = datetimes(text, None)
+        full, also = parse_datetimes(text, None)
         microseconds, valid = np.where(valid, microseconds, full), valid | also
     return np.floor_divide(microseconds, MICROSECONDS["day"]), valid
 
 
-def datetimes(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def parse_datetimes(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Microseconds since 1970-01-01 (UTC where the text has an offset) and which cells are times."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -49,11 +49,11 @@ def datetimes(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArra
     if pattern is None:
         return _iso_moments(text)
     if re.search(r"%[^YmdHMS]", pattern):  # arrow knows fewer directives than Python, and reads %y differently
-        return _each(text, lambda cell: _pattern_microseconds(cell, pattern))
+        return _parse_each(text, lambda cell: _pattern_microseconds(cell, pattern))
     stamps = pc.strptime(text, format=pattern, unit="s", error_is_null=True)
-    seconds, valid = arrow_integers(stamps.cast(pa.int64()))
+    seconds, valid = arrow_to_integers(stamps.cast(pa.int64()))
     # arrow reads 30 February as 2 March: only what is written back the same was a date
-    same = pc.equal(_unpadded(pc.strftime(stamps, format=pattern)), _unpadded(text))
+    same = pc.equal(_strip_zeros(pc.strftime(stamps, format=pattern)), _strip_zeros(text))
     return seconds * 1_000_000, valid & np.asarray(pc.fill_null(same, False))
 
 
@@ -64,42 +64,44 @@ def _iso_moments(text: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
     plain = pc.fill_null(pc.match_substring_regex(text, _ISO_MOMENT), False)
     stamps = pc.cast(pc.if_else(plain, text, pa.scalar(None, text.type)), pa.timestamp("us"))
-    values, valid = arrow_integers(stamps.cast(pa.int64()))
+    values, valid = arrow_to_integers(stamps.cast(pa.int64()))
     odd = np.flatnonzero(~valid & np.asarray(pc.is_valid(text)))
     if len(odd):
         values, valid = values.copy(), valid.copy()
-        values[odd], valid[odd] = _each(text.take(pa.array(odd)), _iso_microseconds)
+        values[odd], valid[odd] = _parse_each(text.take(pa.array(odd)), _iso_microseconds)
     return values, valid
 
 
-def _unpadded(text: Any) -> Any:
+def _strip_zeros(text: Any) -> Any:
     """Days and months without their zero; not years, of which 22 is none."""
     import pyarrow.compute as pc
 
     return pc.replace_substring_regex(text, r"\b0([0-9])\b", r"\1")
 
 
-def durations(text: Any, decimal: str = ".", group: str = "") -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def parse_durations(text: Any, decimal: str = ".", group: str = "") -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Microseconds and which cells are durations: ISO 8601 (P1DT2H), 26:30:00, "1 day, 2:30:00", or plain seconds."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     text = pc.utf8_trim_whitespace(text)
-    seconds = numbers(text, decimal, group)
+    seconds = parse_numbers(text, decimal, group)
     for pattern in (_ISO_DURATION, _CLOCK):
         fields = pc.extract_regex(text, pattern)
         found = np.asarray(pc.is_valid(fields))
         if found.any():
-            seconds = np.where(found & np.isnan(seconds), _seconds(fields), seconds)
-    micros, valid = length_microseconds(seconds)
+            seconds = np.where(found & np.isnan(seconds), _total_seconds(fields), seconds)
+    micros, valid = seconds_to_microseconds(seconds)
     long = np.flatnonzero(valid & (np.abs(micros) >= EXACT))
     if len(long):  # floating point does not tell microseconds apart any more: by the digits, where they are plain
-        exact, also = _each(text.take(pa.array(long)), lambda cell: _digits_microseconds(cell.replace(decimal, ".")))
+        exact, also = _parse_each(
+            text.take(pa.array(long)), lambda cell: _digits_microseconds(cell.replace(decimal, "."))
+        )
         micros[long] = np.where(also, exact, micros[long])
     return micros, valid
 
 
-def length_microseconds(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def seconds_to_microseconds(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Whole microseconds of lengths in seconds, what is finer left out; and which are lengths that can be held."""
     valid = np.isfinite(seconds) & (np.abs(seconds) < 9e12)
     seconds = np.where(valid, seconds, 0)
@@ -113,7 +115,7 @@ def _digits_microseconds(cell: str) -> int:
     return math.floor(Decimal(cell).scaleb(6))
 
 
-def _seconds(fields: Any) -> NDArray[np.float64]:
+def _total_seconds(fields: Any) -> NDArray[np.float64]:
     import pyarrow.compute as pc
 
     names = [field.name for field in fields.type]
@@ -126,12 +128,12 @@ def _seconds(fields: Any) -> NDArray[np.float64]:
         ("seconds", 1.0),
     ):
         if name in names:
-            total += np.nan_to_num(numbers(pc.struct_field(fields, name))) * factor
+            total += np.nan_to_num(parse_numbers(pc.struct_field(fields, name))) * factor
     negative = np.asarray(pc.fill_null(pc.equal(pc.struct_field(fields, "sign"), "-"), False))
     return np.where(negative, -total, total)
 
 
-def _each(text: Any, parse: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def _parse_each(text: Any, parse: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """One cell at a time: only distinct values come here, so this stays off the row-by-row path."""
     values = np.zeros(len(text), dtype=np.int64)
     valid = np.zeros(len(text), dtype=np.bool_)
@@ -147,37 +149,37 @@ def _each(text: Any, parse: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 def _iso_microseconds(cell: str) -> int:
     if cell.startswith("0000-"):  # a year that Python's calendar lacks and arrow's has
         return int(np.datetime64(cell.replace(" ", "T"), "us").astype(np.int64))
-    return moment_microseconds(datetime.fromisoformat(cell))
+    return datetime_to_microseconds(datetime.fromisoformat(cell))
 
 
 def _pattern_microseconds(cell: str, pattern: str) -> int:
-    return moment_microseconds(datetime.strptime(cell, pattern))
+    return datetime_to_microseconds(datetime.strptime(cell, pattern))
 
 
-def moment_microseconds(moment: datetime) -> int:
+def datetime_to_microseconds(moment: datetime) -> int:
     """Microseconds since 1970-01-01; a moment without an offset counts as it reads."""
     naive = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
     return (naive - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 
 
-def date_days(day: date) -> int:
+def date_to_days(day: date) -> int:
     """Days since 1970-01-01."""
     return (day - date(1970, 1, 1)).days
 
 
-def arrow_integers(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def arrow_to_integers(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """An arrow integer array as numpy, with 0 and False where it is null."""
     import pyarrow.compute as pc
 
     return np.asarray(pc.fill_null(array, 0), dtype=np.int64), np.asarray(pc.is_valid(array))
 
 
-def arrow_microseconds(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def arrow_to_microseconds(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Dates, timestamps (UTC) or durations in microseconds; far ends of time are clipped, so nothing overflows."""
     import pyarrow as pa
 
     days = pa.types.is_date32(array.type)
-    raw, valid = arrow_integers(array.cast(pa.int32() if days else pa.int64()))
+    raw, valid = arrow_to_integers(array.cast(pa.int32() if days else pa.int64()))
     unit = "D" if days else "ms" if pa.types.is_date64(array.type) else array.type.unit
     if unit == "ns":
         return np.floor_divide(raw, 1000), valid
@@ -195,7 +197,7 @@ _SECONDS = re.compile(r"^-?[0-9]{1,12}$")
 _WIDTH = re.compile(r"^\s*([0-9]+)\s*(second|minute|hour|day|week|month|year)s?\s*$")
 
 
-class Temporal(Measured):
+class Temporal(AxisColumn):
     """A date, a moment or a length of time.
 
     Attributes:
@@ -221,15 +223,15 @@ class Temporal(Measured):
         """A declared date, moment or length in days or microseconds."""
         try:
             if self.kind == "date":
-                return date_days(date.fromisoformat(str(value)))
+                return date_to_days(date.fromisoformat(str(value)))
             if self.kind == "datetime":
-                return moment_microseconds(datetime.fromisoformat(str(value)))
+                return datetime_to_microseconds(datetime.fromisoformat(str(value)))
         except ValueError:
             example = "2024-01-31" if self.kind == "date" else "2024-01-31T08:30:00"
             raise ValueError(f"`{key}` is no {self.kind}; write it as {example}") from None
         if _SECONDS.match(str(value)):
             return int(value) * MICROSECONDS["second"]
-        units, valid = durations(_text_array([str(value)]))
+        units, valid = parse_durations(_text_array([str(value)]))
         if not valid[0]:
             raise ValueError(f"`{key}` is no duration; write seconds, or as P1DT2H30M")
         return int(units[0])
@@ -286,15 +288,15 @@ class Temporal(Measured):
         import pyarrow as pa
 
         if self.kind == "duration":
-            return durations(text, dialect.decimal, dialect.group)
-        read = dates if self.kind == "date" else datetimes
+            return parse_durations(text, dialect.decimal, dialect.group)
+        read = parse_dates if self.kind == "date" else parse_datetimes
         if self.pattern is None:
             return read(text, None)
-        units, valid = read(_padded(text, self.pattern), self.pattern)
-        for pattern in (None, *_with_or_without_time(self.pattern, self.kind)):
+        units, valid = read(_pad_zeros(text, self.pattern), self.pattern)
+        for pattern in (None, *_other_patterns(self.pattern, self.kind)):
             if len(odd := np.flatnonzero(~valid)):
                 units, valid = units.copy(), valid.copy()
-                units[odd], valid[odd] = read(_or_null(text.take(pa.array(odd)), pattern), pattern)
+                units[odd], valid[odd] = read(_keep_full_iso(text.take(pa.array(odd)), pattern), pattern)
         return units, valid
 
     def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
@@ -306,7 +308,7 @@ class Temporal(Measured):
             return self._lengths(cells)
         if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
             return None
-        moments, valid = arrow_microseconds(cells)
+        moments, valid = arrow_to_microseconds(cells)
         return (np.floor_divide(moments, MICROSECONDS["day"]), valid) if self.kind == "date" else (moments, valid)
 
     def _lengths(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
@@ -314,12 +316,12 @@ class Temporal(Measured):
         import pyarrow.compute as pc
 
         if pa.types.is_duration(cells.type):
-            return arrow_microseconds(cells)
+            return arrow_to_microseconds(cells)
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
             return None
-        return length_microseconds(np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan"))))
+        return seconds_to_microseconds(np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan"))))
 
-    def text_of(self, values: Any, dialect: Dialect) -> Any:
+    def format_values(self, values: Any, dialect: Dialect) -> Any:
         """Times in the declared pattern, else ISO 8601; lengths in seconds."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -328,7 +330,7 @@ class Temporal(Measured):
             return pc.divide(values.cast(pa.int64()), MICROSECONDS["second"]).cast(pa.string())
         moments = values.cast(pa.timestamp("s"), safe=False)
         if self.pattern is None:  # arrow's own text is ISO, and much faster than its strftime
-            return values.cast(pa.string()) if self.kind == "date" else _iso(moments)
+            return values.cast(pa.string()) if self.kind == "date" else _format_iso(moments)
         distinct = moments.dictionary_encode()
         return pc.strftime(distinct.dictionary, format=self.pattern).take(distinct.indices)
 
@@ -346,7 +348,7 @@ class Temporal(Measured):
         return {"date": pa.date32(), "datetime": pa.timestamp("us"), "duration": pa.duration("us")}[self.kind]
 
 
-def _iso(moments: Any) -> Any:
+def _format_iso(moments: Any) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -359,7 +361,7 @@ def _text_array(cells: list[str]) -> Any:
     return pa.array(cells, pa.string())
 
 
-def _or_null(text: Any, pattern: str | None) -> Any:
+def _keep_full_iso(text: Any, pattern: str | None) -> Any:
     """Text that may follow a pattern; where it is ISO 8601, in full alone: 2020 and 20200131 are numbers to readers."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -370,7 +372,7 @@ def _or_null(text: Any, pattern: str | None) -> Any:
     return pc.if_else(written, text, pa.scalar(None, text.type))
 
 
-def _with_or_without_time(pattern: str, kind: str) -> list[str]:
+def _other_patterns(pattern: str, kind: str) -> list[str]:
     """The pattern of a day with a time of day added, or that of a moment without it."""
     if kind == "date":
         return [f"{pattern} %H:%M", f"{pattern} %H:%M:%S", f"{pattern} %H:%M:%S.%f"]
@@ -378,7 +380,7 @@ def _with_or_without_time(pattern: str, kind: str) -> list[str]:
     return [] if day == pattern else [day]
 
 
-def _padded(text: Any, pattern: str) -> Any:
+def _pad_zeros(text: Any, pattern: str) -> Any:
     """Digits with the zeros that a reader took from them for a number: 1022024 of %d%m%Y, 2020.1 of %Y.%m."""
     import pyarrow.compute as pc
 

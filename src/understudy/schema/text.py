@@ -74,7 +74,7 @@ class Dialect(BaseModel):
 #
 # **The rule.** A value counts by what it means, never by how a reader typed it. Readers of files guess the type of a
 # column from all of its cells, so one odd cell decides whether everybody's `007` is text or 7. `meaning` therefore
-# gives a cell's text the spelling that the text of any such typed cell has, `as_text` gives typed cells that spelling,
+# gives a cell's text the spelling that the text of any such typed cell has, `to_text` gives typed cells that spelling,
 # and all coding, the names of units and the values that are bought rest on these two. ``docs/decisions/schema-
 # coding.md`` says why, and what a text file given by its path keeps besides.
 #
@@ -130,11 +130,11 @@ def meaning(text: str, decimal: str = ".", group: str = "", *, exact: bool = Fal
         return None
     if bare in TRUE or bare in FALSE:
         return "1" if bare in TRUE else "0"
-    if (number := _number_of(bare, decimal, group)) is not None:
-        return _number_text(number, decimal, exact=exact)
+    if (number := _parse_number(bare, decimal, group)) is not None:
+        return _format_number(number, decimal, exact=exact)
     if _MOMENT.fullmatch(bare):
         try:
-            return _moment_text(datetime.fromisoformat(bare))
+            return _format_moment(datetime.fromisoformat(bare))
         except (ValueError, OverflowError):
             return text
     if clock := _CLOCK.fullmatch(bare):
@@ -162,7 +162,7 @@ def meanings(text: Any, decimal: str = ".", group: str = "", *, exact: bool = Fa
     return pc.replace_with_mask(text, mask, pa.array(found, text.type))
 
 
-def in_one_zone(text: Any) -> Any:
+def drop_utc_mark(text: Any) -> Any:
     """Moments without the mark of a zone, all of which are in UTC: a declared moment may leave it out."""
     import pyarrow.compute as pc
 
@@ -172,7 +172,7 @@ def in_one_zone(text: Any) -> Any:
     return pc.replace_substring_regex(text, pattern, r"\1\2")
 
 
-def as_text(cells: Any, decimal: str = ".", *, exact: bool = False) -> Any:
+def to_text(cells: Any, decimal: str = ".", *, exact: bool = False) -> Any:
     """Any arrow array as text: typed cells by what they mean, text as it is.
 
     Where arrow cannot write one cell, every cell is written on its own. `exact` keeps all digits of whole numbers.
@@ -188,33 +188,33 @@ def as_text(cells: Any, decimal: str = ".", *, exact: bool = False) -> Any:
     kinds = pa.types.is_floating, pa.types.is_decimal, pa.types.is_duration, pa.types.is_time
     if any(fits(kind) for fits in kinds):
         distinct = cells.dictionary_encode()
-        written = clocks if pa.types.is_time(kind) else listed
-        return objects_as_text(written(distinct.dictionary), decimal).take(distinct.indices)
+        written = format_clocks if pa.types.is_time(kind) else to_objects
+        return objects_to_text(written(distinct.dictionary), decimal).take(distinct.indices)
     try:
-        text = moments_as_text(cells) if pa.types.is_timestamp(kind) else cells.cast(pa.string())
+        text = format_moments(cells) if pa.types.is_timestamp(kind) else cells.cast(pa.string())
     except pa.ArrowException:
-        return objects_as_text(listed(cells), decimal)
+        return objects_to_text(to_objects(cells), decimal)
     wide = not exact and pa.types.is_integer(kind) and kind.bit_width == 64 and len(cells) > cells.null_count
     ends = pc.min_max(cells).as_py().values() if wide else ()
     return meanings(text) if any(abs(end) >= EXACT for end in ends) else text
 
 
-def exact_number(text: str, decimal: str = ".", group: str = "") -> int | float | None:
+def parse_exact_number(text: str, decimal: str = ".", group: str = "") -> int | float | None:
     """The number that a text writes, infinite ones among them; None where there is none.
 
     Digits alone are a whole number, however long. Any other notation counts as the floating point number that a reader
     of files makes of it.
     """
-    return _number_of(text.strip(), decimal, group)
+    return _parse_number(text.strip(), decimal, group)
 
 
-def exact_numbers(text: Any, decimal: str = ".", group: str = "") -> list[int | float]:
+def parse_exact_numbers(text: Any, decimal: str = ".", group: str = "") -> list[int | float]:
     """The numbers of an arrow array of text, NaN where there is none; long whole numbers are what their digits say."""
-    found = (None if cell is None else exact_number(cell, decimal, group) for cell in text.to_pylist())
+    found = (None if cell is None else parse_exact_number(cell, decimal, group) for cell in text.to_pylist())
     return [math.nan if number is None else number for number in found]
 
 
-def _number_of(bare: str, decimal: str, group: str) -> int | float | None:
+def _parse_number(bare: str, decimal: str, group: str) -> int | float | None:
     """The number that a text without blanks around it writes; digits alone are a whole number, however long."""
     if group and re.fullmatch(rf"[+-]?[0-9]{{1,3}}({re.escape(group)}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?", bare):
         bare = bare.replace(group, "")
@@ -227,7 +227,7 @@ def _number_of(bare: str, decimal: str, group: str) -> int | float | None:
     return None
 
 
-def _number_text(number: float, decimal: str = ".", *, exact: bool = False) -> str | None:
+def _format_number(number: float, decimal: str = ".", *, exact: bool = False) -> str | None:
     """A number the short way; None for what is no number."""
     if number != number:
         return None
@@ -238,7 +238,7 @@ def _number_text(number: float, decimal: str = ".", *, exact: bool = False) -> s
     return repr(number).replace(".", decimal)
 
 
-def numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.float64]:
+def parse_numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.float64]:
     """Numbers written in an arrow array of text; NaN where there is none. Infinities come out as infinities."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -254,11 +254,11 @@ def numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.float6
         fits = pc.match_substring_regex(text, _NUMBER)
         digits = pc.if_else(fits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar(None, text.type))
         parsed = pc.cast(digits, pa.float64())
-        return _with_infinities(text, np.asarray(pc.fill_null(parsed, float("nan")), dtype=np.float64))
+        return _parse_infinities(text, np.asarray(pc.fill_null(parsed, float("nan")), dtype=np.float64))
     return np.asarray(pc.fill_null(parsed, float("nan")), dtype=np.float64)
 
 
-def floats(cells: Any) -> NDArray[np.float64]:
+def to_floats(cells: Any) -> NDArray[np.float64]:
     """Cells of a type of numbers as floating point; NaN where there is none.
 
     Decimals go by their digits. Arrow's own cast is off by a last place that depends on the scale (7.00000 becomes
@@ -271,7 +271,7 @@ def floats(cells: Any) -> NDArray[np.float64]:
     return np.asarray(pc.fill_null(pc.cast(plain, pa.float64(), safe=False), float("nan")), dtype=np.float64)
 
 
-def _with_infinities(text: Any, parsed: NDArray[np.float64]) -> NDArray[np.float64]:
+def _parse_infinities(text: Any, parsed: NDArray[np.float64]) -> NDArray[np.float64]:
     import pyarrow.compute as pc
 
     for pattern, value in ((r"^\+?(?i)inf(inity)?$", np.inf), (r"^-(?i)inf(inity)?$", -np.inf)):
@@ -280,18 +280,18 @@ def _with_infinities(text: Any, parsed: NDArray[np.float64]) -> NDArray[np.float
     return parsed
 
 
-def objects_as_text(cells: list[Any], decimal: str = ".") -> Any:
+def objects_to_text(cells: list[Any], decimal: str = ".") -> Any:
     """Python objects as an arrow array of text, each cell on its own; numbers with the decimal mark of the text."""
     import pyarrow as pa
 
-    texts = [cell if type(cell) is str else _object_text(cell, decimal) for cell in cells]
+    texts = [cell if type(cell) is str else _object_to_text(cell, decimal) for cell in cells]
     try:
         return pa.array(texts, pa.string())
     except (pa.ArrowException, UnicodeError):  # half a surrogate pair somewhere
         return pa.array([text and text.encode("utf-8", "replace").decode() for text in texts], pa.string())
 
 
-def readable(cells: Any) -> Any:
+def make_valid_text(cells: Any) -> Any:
     """An arrow array whose text is UTF-8, as arrow's functions need it for all cells alike.
 
     Arrow holds whatever bytes a file calls text. Where one cell's are not, the array is written cell by cell, with a
@@ -301,7 +301,7 @@ def readable(cells: Any) -> Any:
 
     kind = cells.type
     if pa.types.is_dictionary(kind):
-        words = readable(cells.dictionary)
+        words = make_valid_text(cells.dictionary)
         return cells if words is cells.dictionary else pa.DictionaryArray.from_arrays(cells.indices, words)
     if pa.types.is_decimal(kind) and kind.bit_width < 128:  # arrow has few kernels for the short ones
         return cells.cast(pa.decimal128(kind.precision, kind.scale))
@@ -311,49 +311,49 @@ def readable(cells: Any) -> Any:
     try:
         cells.validate(full=True)
     except pa.ArrowInvalid:
-        return objects_as_text(cells.cast(plain[kind]).to_pylist())
+        return objects_to_text(cells.cast(plain[kind]).to_pylist())
     return cells
 
 
-def listed(cells: Any) -> list[Any]:
+def to_objects(cells: Any) -> list[Any]:
     """An arrow array as Python objects; a cell that Python cannot hold, such as the year 10000, is None."""
     try:
         return list(cells.to_pylist())
     except (ArithmeticError, ValueError):
-        return [_held(cell) for cell in cells]
+        return [_to_object(cell) for cell in cells]
 
 
-def _held(cell: Any) -> Any:
+def _to_object(cell: Any) -> Any:
     try:
         return cell.as_py()
     except (ArithmeticError, ValueError):
         return None
 
 
-def clocks(cells: Any) -> list[str | None]:
+def format_clocks(cells: Any) -> list[str | None]:
     """Times of day as they are written, up to 24:00, which engines know and Python does not; no text for any other."""
     import pyarrow as pa
 
     whole = cells.cast(pa.int32() if pa.types.is_time32(cells.type) else pa.int64()).to_pylist()
     factor, divisor = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}[cells.type.unit]
-    return [None if time is None else _clock(time * factor // divisor) for time in whole]
+    return [None if time is None else _format_clock(time * factor // divisor) for time in whole]
 
 
-def _clock(micros: int) -> str | None:
+def _format_clock(micros: int) -> str | None:
     seconds, rest = divmod(micros, 1_000_000)
     written = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}" + (f".{rest:06}" if rest else "")
     return written if 0 <= micros <= 86_400_000_000 else None
 
 
-def moments_as_text(cells: Any) -> Any:
+def format_moments(cells: Any) -> Any:
     """Moments in ISO 8601, in one text whatever the unit and zone of their column: UTC as Z, no zeros of a second."""
     import pyarrow as pa
 
     zone = "UTC" if cells.type.tz else None
-    return iso_moments(cells.cast(pa.timestamp("us", zone), safe=False).cast(pa.string()))
+    return shorten_moments(cells.cast(pa.timestamp("us", zone), safe=False).cast(pa.string()))
 
 
-def iso_moments(text: Any) -> Any:
+def shorten_moments(text: Any) -> Any:
     """The same of moments that are written with a blank and six digits of a second, as engines do."""
     import pyarrow.compute as pc
 
@@ -362,28 +362,28 @@ def iso_moments(text: Any) -> Any:
     return pc.replace_substring(short, " ", "T", max_replacements=1)
 
 
-def _moment_text(cell: datetime) -> str:
+def _format_moment(cell: datetime) -> str:
     plain = cell if cell.tzinfo is None else cell.astimezone(UTC).replace(tzinfo=None)
     written = plain.isoformat("T", "microseconds" if plain.microsecond else "seconds")
     return written.removesuffix("T00:00:00") if cell.tzinfo is None else f"{written}Z"
 
 
-def _length_text(microseconds: int, decimal: str) -> str:
+def _format_duration(microseconds: int, decimal: str) -> str:
     """A length of time in seconds, with as many digits as it needs."""
     seconds, rest = divmod(abs(microseconds), 1_000_000)
     written = f"{seconds}{decimal}{rest:06}".rstrip("0") if rest else str(seconds)
     return f"-{written}" if microseconds < 0 else written
 
 
-def _object_text(cell: Any, decimal: str) -> str | None:
+def _object_to_text(cell: Any, decimal: str) -> str | None:
     """One object in the text that its typed form would be read as."""
     try:
-        return _written(cell, decimal)
+        return _format_object(cell, decimal)
     except Exception:  # an object that cannot be written is an empty cell
         return None
 
 
-def _written(cell: Any, decimal: str) -> str | None:
+def _format_object(cell: Any, decimal: str) -> str | None:
     if isinstance(cell, np.datetime64):
         cell = cell.astype("M8[us]").item()  # a moment, as frames hold all of these
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
@@ -393,20 +393,20 @@ def _written(cell: Any, decimal: str) -> str | None:
     if isinstance(cell, complex | np.complexfloating) and not cell.imag:  # one among numbers makes all of them so
         cell = cell.real
     if isinstance(cell, np.timedelta64):  # what is finer than a microsecond is left out, as of moments
-        return None if np.isnat(cell) else _length_text(int(cell.astype("m8[us]").astype(np.int64)), decimal)
+        return None if np.isnat(cell) else _format_duration(int(cell.astype("m8[us]").astype(np.int64)), decimal)
     if isinstance(cell, int | np.integer):
-        return _number_text(int(cell), decimal)
+        return _format_number(int(cell), decimal)
     if isinstance(cell, float | np.floating):
-        return _number_text(float(cell), decimal)
+        return _format_number(float(cell), decimal)
     if isinstance(cell, Decimal):
-        return None if cell.is_nan() else _number_text(float(cell), decimal)
+        return None if cell.is_nan() else _format_number(float(cell), decimal)
     if isinstance(cell, bytes):
         return cell.decode("utf-8", "replace")
     if isinstance(cell, timedelta):
         micros = (cell.days * 86_400 + cell.seconds) * 1_000_000 + cell.microseconds
-        return _length_text(micros, decimal)
+        return _format_duration(micros, decimal)
     if type(cell).__name__ == "MonthDayNano" and not cell.months:  # how engines hold lengths; a month has none
-        return _length_text(cell.days * 86_400_000_000 + cell.nanoseconds // 1000, decimal)
+        return _format_duration(cell.days * 86_400_000_000 + cell.nanoseconds // 1000, decimal)
     if isinstance(cell, datetime):
-        return _moment_text(cell)
+        return _format_moment(cell)
     return cell.isoformat() if isinstance(cell, date) else str(cell)

@@ -10,10 +10,10 @@ from urllib.parse import unquote, urlsplit
 
 from understudy.errors import InputError
 from understudy.schema import Schema
-from understudy.schema.frames import as_written
-from understudy.source.errors import engine, our_words
+from understudy.schema.frames import mark_as_written
+from understudy.source.errors import explain_errors, import_engine
 from understudy.source.memory import check_names
-from understudy.source.place import PARQUET, database, statement
+from understudy.source.place import PARQUET, parse_url, strip_query
 from understudy.source.temp import PrivateFolder
 
 STEP_ROWS = 1 << 17
@@ -28,14 +28,14 @@ def connect(folder: PrivateFolder, file: Path | None = None) -> Any:
         SettingError: when DuckDB is not installed.
         InputError: when `file` is no DuckDB database.
     """
-    duckdb = engine("duckdb")
+    duckdb = import_engine("duckdb")
     settings = {
         "temp_directory": str(folder.path),
         "memory_limit": _MEMORY,
         "preserve_insertion_order": "false",
         "autoinstall_known_extensions": "false",
     }
-    with our_words(f"{file or 'DuckDB'}: cannot be opened; is it a DuckDB database that no other program holds?"):
+    with explain_errors(f"{file or 'DuckDB'}: cannot be opened; is it a DuckDB database that no other program holds?"):
         made = duckdb.connect(str(file) if file else ":memory:", read_only=file is not None, config=settings)
         made.execute("set python_enable_replacements = false; set TimeZone = 'UTC'")
     return made
@@ -56,14 +56,14 @@ def query_batches(files: list[Path], place: str, schema: Schema, folder: Private
         SchemaError: when the columns do not fit the schema.
     """
     connection = connect(folder)
-    with our_words(f"{place}: damaged, cut short, or files of different columns; copy or export them again"):
-        rows = _read(connection, files, schema)
+    with explain_errors(f"{place}: damaged, cut short, or files of different columns; copy or export them again"):
+        rows = _read_files(connection, files, schema)
         rows.create_view("data")
     otherwise = "the query cannot be used; try it in DuckDB, with the files as its table `data`"
     batches = _query_batches(connection, query, schema, place, otherwise)
     if os.fspath(files[0]).lower().endswith(PARQUET):
         return batches
-    return map(as_written, batches)  # cells of CSV are text here, and what a query makes of them no reader guessed
+    return map(mark_as_written, batches)  # cells of CSV are text here, and what a query makes of them no reader guessed
 
 
 def database_batches(url: str, schema: Schema, folder: PrivateFolder, query: str | None) -> Iterator[Any]:
@@ -73,8 +73,8 @@ def database_batches(url: str, schema: Schema, folder: PrivateFolder, query: str
         InputError: when the database, the table or the query cannot be used.
         SchemaError: when the columns do not fit the schema.
     """
-    file, rows = _database(url, query)
-    otherwise = "the query cannot be used; try it in DuckDB" if query else _no_table(rows)
+    file, rows = _locate_database(url, query)
+    otherwise = "the query cannot be used; try it in DuckDB" if query else _explain_table(rows)
     return _query_batches(connect(folder, file), rows, schema, str(file), otherwise)
 
 
@@ -84,13 +84,13 @@ def database_columns(url: str, folder: PrivateFolder) -> dict[str, Any]:
     Raises:
         InputError: when the database or the table cannot be used.
     """
-    file, rows = _database(url, None)
-    with connect(folder, file) as connection, our_words(f"{file}: {_no_table(rows)}"):
+    file, rows = _locate_database(url, None)
+    with connect(folder, file) as connection, explain_errors(f"{file}: {_explain_table(rows)}"):
         return {field.name: field.type for field in connection.sql(f"{rows} limit 0").to_arrow_table().schema}
 
 
-def _database(url: str, query: str | None) -> tuple[Path, str]:
-    place = database(url, query=query is not None)
+def _locate_database(url: str, query: str | None) -> tuple[Path, str]:
+    place = parse_url(url, query=query is not None)
     parts = urlsplit(place.address)
     file = Path(unquote(parts.netloc + parts.path))
     if not file.is_file():
@@ -98,10 +98,10 @@ def _database(url: str, query: str | None) -> tuple[Path, str]:
             f"{file}: no such DuckDB database; write duckdb:///path/to/file.duckdb?table=NAME, or "
             "duckdb://file.duckdb?table=NAME for one in this folder"
         )
-    return file, query or f"from {'.'.join(map(quoted, (place.table or '').split('.')))}"
+    return file, query or f"from {'.'.join(map(quote_name, (place.table or '').split('.')))}"
 
 
-def _no_table(rows: str) -> str:
+def _explain_table(rows: str) -> str:
     return f"{rows.removeprefix('from ')} cannot be read; is it a table or view of this database?"
 
 
@@ -112,24 +112,24 @@ def relation_batches(relation: Any, schema: Schema) -> Iterator[Any]:
         SchemaError: when its columns do not fit the schema.
     """
     check_names(relation.columns, schema)
-    with our_words("the relation's rows cannot be read; is its connection still open?"):
+    with explain_errors("the relation's rows cannot be read; is its connection still open?"):
         rows = relation.select(*[_column(name) for name in schema.needs])
         yield from rows.to_arrow_reader(STEP_ROWS)
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """A name as SQL writes it."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def _column(name: str) -> Any:
-    return engine("duckdb").ColumnExpression(name)
+    return import_engine("duckdb").ColumnExpression(name)
 
 
-def _read(connection: Any, files: list[Path], schema: Schema) -> Any:
+def _read_files(connection: Any, files: list[Path], schema: Schema) -> Any:
     names = [os.fspath(file) for file in files]
     if names[0].lower().endswith(PARQUET):
-        _check_alike(files)
+        _check_types(files)
         return connection.read_parquet(names, union_by_name=True)
     dialect = schema.dialect
     return connection.read_csv(
@@ -150,7 +150,7 @@ def _read(connection: Any, files: list[Path], schema: Schema) -> Any:
     )
 
 
-def _check_alike(files: list[Path]) -> None:
+def _check_types(files: list[Path]) -> None:
     """Refuse files whose columns differ in type: the engine would write all of them as the oddest file needs it.
 
     **Privacy.** One cell that makes a file's column text would change how cells and units in other files are written.
@@ -163,7 +163,7 @@ def _check_alike(files: list[Path]) -> None:
     types: dict[str, str] = {}
     for file in files:
         for place, column in enumerate(pq.read_schema(file), 1):
-            kind = _kind(column.type)
+            kind = _type_family(column.type)
             if kind is not None and types.setdefault(column.name, kind) != kind:
                 raise InputError(
                     f"{file}: its column number {place} has another type than in the files before it; write all of "
@@ -171,7 +171,7 @@ def _check_alike(files: list[Path]) -> None:
                 )
 
 
-def _kind(kind: Any) -> str | None:
+def _type_family(kind: Any) -> str | None:
     """What has one text in the engine: whole numbers of any width, text of any kind; nothing for a column of nulls."""
     import pyarrow as pa
 
@@ -184,14 +184,14 @@ def _kind(kind: Any) -> str | None:
 
 
 def _query_batches(connection: Any, query: str, schema: Schema, place: str, otherwise: str) -> Iterator[Any]:
-    with our_words(f"{place}: {otherwise}"):
-        found = connection.sql(statement(query))
+    with explain_errors(f"{place}: {otherwise}"):
+        found = connection.sql(strip_query(query))
         names = found.columns
     check_names(names, schema)
-    return _batches(connection, found, schema, place)
+    return _fetch_batches(connection, found, schema, place)
 
 
-def _batches(connection: Any, found: Any, schema: Schema, place: str) -> Iterator[Any]:
-    with our_words(f"{place}: its rows cannot be read; a file may be damaged, or its disk full"):
+def _fetch_batches(connection: Any, found: Any, schema: Schema, place: str) -> Iterator[Any]:
+    with explain_errors(f"{place}: its rows cannot be read; a file may be damaged, or its disk full"):
         yield from found.select(*[_column(name) for name in schema.needs]).to_arrow_reader(STEP_ROWS)
     connection.close()

@@ -15,11 +15,11 @@ from understudy.errors import SchemaError
 from understudy.schema import Schema
 from understudy.schema.column import Coded
 from understudy.schema.open import Shape, Words
-from understudy.schema.text import PLAIN, Dialect, iso_moments, meanings
+from understudy.schema.text import PLAIN, Dialect, meanings, shorten_moments
 from understudy.source.memory import check_names
-from understudy.source.protocol import RowsBehind
-from understudy.source.steps import Steps, steps
-from understudy.source.unit import new_key, units_meant
+from understudy.source.protocol import SourceBase
+from understudy.source.steps import Steps, find_steps
+from understudy.source.unit import canonical_units, new_key
 from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, consecutive, marginals
 
 
@@ -75,7 +75,7 @@ class Grammar(Protocol):
         """The digest of a text, in hexadecimal, in an order that compares bytes."""
         ...
 
-    def counting(self, cells: Sequence[str], table: str) -> str:
+    def counting_statement(self, cells: Sequence[str], table: str) -> str:
         """A statement that counts the rows of a table by each of these expressions: (which, cell, rows)."""
         ...
 
@@ -102,7 +102,7 @@ def cell_index(clique: Clique, domain: Domain, names: dict[str, str]) -> str:
     return index
 
 
-def bounding(
+def bounding_statement(
     grammar: Grammar, columns: Sequence[str], texts: Sequence[str], key: str, max_rows: int, table: str
 ) -> str:
     """The rows of a coded table that count: the statement of ``docs/decisions/contribution-bounding.md``.
@@ -142,31 +142,31 @@ _COVER_CELLS = 1 << 17
 _GROUP_CLIQUES, _GROUP_CELLS = 256, 1 << 23
 
 
-def groups(asked: list[Clique], domain: Domain) -> Iterator[list[Clique]]:
+def group_cliques(asked: list[Clique], domain: Domain) -> Iterator[list[Clique]]:
     """Cliques that are answered together: so many that covering pays, so few that they fit in memory."""
     return consecutive(asked, domain.cells, most_cells=_GROUP_CELLS, most=_GROUP_CLIQUES)
 
 
-def covers(cliques: list[Clique], domain: Domain, most: int = _COVER_CELLS) -> dict[Clique, Clique]:
+def find_covers(cliques: list[Clique], domain: Domain, most: int = _COVER_CELLS) -> dict[Clique, Clique]:
     """A cover for each clique: the clique itself where it is large, else one that as many others share as possible.
 
     Greedy: grow the first clique that is left by the column that takes in most of the others, while the table is small.
 
     >>> domain = Domain({"a": 2, "b": 2, "c": 2, "d": 9999999})
-    >>> sorted(set(covers([("b", "a"), ("c", "b"), ("a", "c"), ("a", "d")], domain).values()))
+    >>> sorted(set(find_covers([("b", "a"), ("c", "b"), ("a", "c"), ("a", "d")], domain).values()))
     [('a', 'b', 'c'), ('a', 'd')]
     """
     left = dict.fromkeys(domain.canonical(clique) for clique in cliques)
     found: dict[Clique, Clique] = {}
     while left:
-        cover = _grown(set(next(iter(left))), list(map(frozenset, left)), domain, most)
+        cover = _grow_cover(set(next(iter(left))), list(map(frozenset, left)), domain, most)
         for clique in [clique for clique in left if cover.issuperset(clique)]:
             found[clique] = domain.canonical(cover)
             del left[clique]
     return {clique: found[domain.canonical(clique)] for clique in cliques}
 
 
-def _grown(cover: set[str], left: list[frozenset[str]], domain: Domain, most: int) -> set[str]:
+def _grow_cover(cover: set[str], left: list[frozenset[str]], domain: Domain, most: int) -> set[str]:
     while True:
         gains: dict[str, int] = {}
         for clique in left:
@@ -179,7 +179,7 @@ def _grown(cover: set[str], left: list[frozenset[str]], domain: Domain, most: in
         cover.add(max(fitting, key=lambda column: fitting[column]))
 
 
-def summed(table: NDArray[np.int64], cover: Clique, clique: Clique, domain: Domain) -> NDArray[np.int64]:
+def sum_cover(table: NDArray[np.int64], cover: Clique, clique: Clique, domain: Domain) -> NDArray[np.int64]:
     """A clique's marginal out of its cover's table, flat, axes in the order of the clique."""
     others = tuple(place for place, column in enumerate(cover) if column not in clique)
     inner = table.reshape(domain.shape(cover)).sum(axis=others)
@@ -197,7 +197,7 @@ def summed(table: NDArray[np.int64], cover: Clique, clique: Clique, domain: Doma
 
 
 Cells: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
-Counted: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+CountedCells: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class Session(Protocol):
         """Fill ``coded`` or ``bounded`` with what a statement gives; nothing of the snapshot is needed afterwards."""
         ...
 
-    def counted(self, statement: str) -> Counted:
+    def counted(self, statement: str) -> CountedCells:
         """The three columns of a counting statement."""
         ...
 
@@ -260,7 +260,7 @@ class Session(Protocol):
         ...
 
 
-class EngineSource(RowsBehind):
+class EngineSource(SourceBase):
     """An engine's table behind the `Source` protocol.
 
     Args:
@@ -282,7 +282,7 @@ class EngineSource(RowsBehind):
         self.__session = session
         self.__names = {column: f"c{place}" for place, column in enumerate(schema.domain)}
         self.__words = {column.name: f"w{place}" for place, column in enumerate(schema.words)}
-        self.__table = _filled(session, schema, self.__names | self.__words, key or new_key())
+        self.__table = _code_table(session, schema, self.__names | self.__words, key or new_key())
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Exact counts of each clique's cells, in the order asked.
@@ -295,19 +295,19 @@ class EngineSource(RowsBehind):
         return self.__answers(asked)
 
     def __answers(self, asked: list[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        for group in groups(asked, self.domain):
-            cover_of = covers(group, self.domain)
+        for group in group_cliques(asked, self.domain):
+            cover_of = find_covers(group, self.domain)
             tables = self.__counted(list(dict.fromkeys(cover_of.values())))
             for clique in group:
                 cover, table = cover_of[clique], tables[cover_of[clique]]
                 if self.domain.cells(clique) > DENSE_CELLS:
-                    yield clique, _sparse(table, cover, clique, self.domain)
+                    yield clique, _to_sparse(table, cover, clique, self.domain)
                 else:
-                    yield clique, summed(_dense(table, self.domain.cells(cover)), cover, clique, self.domain)
+                    yield clique, sum_cover(_to_dense(table, self.domain.cells(cover)), cover, clique, self.domain)
 
     def __counted(self, cliques: list[Clique]) -> dict[Clique, Cells]:
         cells = [cell_index(clique, self.domain, self.__names) for clique in cliques]
-        which, cell, rows = self.__session.counted(self.__session.grammar.counting(cells, self.__table))
+        which, cell, rows = self.__session.counted(self.__session.grammar.counting_statement(cells, self.__table))
         return {clique: (cell[which == place], rows[which == place]) for place, clique in enumerate(cliques)}
 
     def values(self, column: str) -> dict[str, int]:
@@ -328,14 +328,14 @@ class EngineSource(RowsBehind):
         self.__session.close()
 
 
-def _dense(table: Cells, size: int) -> NDArray[np.int64]:
+def _to_dense(table: Cells, size: int) -> NDArray[np.int64]:
     cells, rows = table
     dense = np.zeros(size, np.int64)
     dense[cells] = rows
     return dense
 
 
-def _sparse(table: Cells, cover: Clique, clique: Clique, domain: Domain) -> SparseCounts:
+def _to_sparse(table: Cells, cover: Clique, clique: Clique, domain: Domain) -> SparseCounts:
     """A large table is its own cover; its cells are numbered anew in the order of the clique as asked."""
     cells, rows = table
     places = dict(zip(cover, np.unravel_index(cells, domain.shape(cover)), strict=True))
@@ -344,7 +344,7 @@ def _sparse(table: Cells, cover: Clique, clique: Clique, domain: Domain) -> Spar
     return SparseCounts(index[order], rows[order], domain.cells(clique))
 
 
-def _filled(session: Session, schema: Schema, names: dict[str, str], key: bytes) -> str:
+def _code_table(session: Session, schema: Schema, names: dict[str, str], key: bytes) -> str:
     """Code the table inside its engine; the name of the table that is counted."""
     listed = session.cells()
     check_names([name for name, _ in listed], schema)
@@ -354,11 +354,11 @@ def _filled(session: Session, schema: Schema, names: dict[str, str], key: bytes)
     session.begin(kinds | ({"unit": "text"} if unit.column is not None else {}), key)
     wanted, joins = [], []
     for place, column in enumerate((*schema.coded, *schema.words)):
-        made, join = _column(session, column, cells[column.name], place, schema)
+        made, join = _column_expressions(session, column, cells[column.name], place, schema)
         wanted += [f"{sql} as {names[part]}" for part, sql in made.items()]
         joins += join
     if unit.column is not None:
-        sql, join = _unit(session, cells[unit.column], len(schema.coded) + len(schema.words))
+        sql, join = _unit_expression(session, cells[unit.column], len(schema.coded) + len(schema.words))
         wanted.append(f"{sql} as unit")
         joins += join
     kept = [f"{names[c.name]} >= 0" for c in schema.coded] + ["unit is not null"] * (unit.column is not None)
@@ -375,27 +375,32 @@ def _filled(session: Session, schema: Schema, names: dict[str, str], key: bytes)
         for name, kind in kinds.items()
     ]
     session.fill(
-        session.bounded, bounding(session.grammar, list(kinds), texts, session.key, unit.max_rows, session.coded)
+        session.bounded,
+        bounding_statement(session.grammar, list(kinds), texts, session.key, unit.max_rows, session.coded),
     )
     return session.bounded
 
 
-def _column(session: Session, column: Any, cell: Cell, place: int, schema: Schema) -> tuple[dict[str, str], list[str]]:
+def _column_expressions(
+    session: Session, column: Any, cell: Cell, place: int, schema: Schema
+) -> tuple[dict[str, str], list[str]]:
     """The expressions of a column's parts, and the join that they need."""
     grammar = session.grammar
-    found = steps(column, cell.kind, schema.dialect) if isinstance(column, Coded) and cell.kind is not None else None
+    found = (
+        find_steps(column, cell.kind, schema.dialect) if isinstance(column, Coded) and cell.kind is not None else None
+    )
     if found is not None:
         return {column.name: step_code(grammar, cell, found)}, []
-    _learn(session, column, cell, place, schema)
+    _fill_lookup(session, column, cell, place, schema)
     table = f"m{place}"
     join = f"left join {session.lookup} {table} on {table}.place = {place} and {table}.v = {grammar.text(cell)}"
     if isinstance(column, Words):
         return {column.name: f"{table}.w"}, [join]
-    null = column.codes_of_null()
+    null = column.null_codes()
     return {part: f"coalesce({table}.p{i}, {null[part]})" for i, part in enumerate(column.parts)}, [join]
 
 
-def _unit(session: Session, cell: Cell, place: int) -> tuple[str, list[str]]:
+def _unit_expression(session: Session, cell: Cell, place: int) -> tuple[str, list[str]]:
     """The expression of a row's unit, and the join that it needs: text that may mean something else is looked up."""
     import pyarrow.compute as pc
 
@@ -405,14 +410,14 @@ def _unit(session: Session, cell: Cell, place: int) -> tuple[str, list[str]]:
     text = f"select {plain} as v from {session.rows} t"  # noqa: S608
     odd = f"v is not null and not ({session.grammar.matches('v', PLAIN)})"
     for texts in session.distinct(f"select distinct v from ({text}) d where {odd}"):  # noqa: S608
-        meant = units_meant(texts, exact=True)
+        meant = canonical_units(texts, exact=True)
         changed = pc.fill_null(pc.not_equal(meant, texts), True)
         session.add(Lookup(place, texts.filter(changed), [], pc.fill_null(meant.filter(changed), "")))
     join = f"left join {session.lookup} u on u.place = {place} and u.v = {plain}"
     return f"nullif(coalesce(u.w, {plain}), '')", [join]
 
 
-def _learn(session: Session, column: Any, cell: Cell, place: int, schema: Schema) -> None:
+def _fill_lookup(session: Session, column: Any, cell: Cell, place: int, schema: Schema) -> None:
     """Fill the lookup table with every text of a column: the declared ones, then what the table has besides."""
     import pyarrow as pa
 
@@ -420,23 +425,23 @@ def _learn(session: Session, column: Any, cell: Cell, place: int, schema: Schema
     declared = list(dict.fromkeys(str(e.value) for e in entries if isinstance(e.value, str | int)))
     declared = ["true", "false"] if str(cell.kind) == "bool" else declared
     if declared and session.any_text:
-        session.add(_coded_texts(column, pa.array(declared, pa.string()), cell, place, schema))
+        session.add(_encode_texts(column, pa.array(declared, pa.string()), cell, place, schema))
     known = f"select 1 from {session.lookup} m where m.place = {place} and m.v = d.v"  # noqa: S608
     text = f"select {session.grammar.text(cell)} as v from {session.rows} t"  # noqa: S608
     statement = f"select distinct v from ({text}) d where v is not null and not exists ({known})"  # noqa: S608
     for texts in session.distinct(statement):
-        session.add(_coded_texts(column, texts, cell, place, schema))
+        session.add(_encode_texts(column, texts, cell, place, schema))
 
 
-def _coded_texts(column: Any, texts: Any, cell: Cell, place: int, schema: Schema) -> Lookup:
-    cells = _typed(texts, cell.kind, schema.dialect)
+def _encode_texts(column: Any, texts: Any, cell: Cell, place: int, schema: Schema) -> Lookup:
+    cells = _restore_types(texts, cell.kind, schema.dialect)
     if isinstance(column, Words):
         return Lookup(place, texts, [], column.texts(cells, schema.dialect).dictionary_decode())
     codes = column.encode(cells, schema.dialect)
     return Lookup(place, texts, [codes[part] for part in column.parts])
 
 
-def _typed(texts: Any, kind: Any, dialect: Dialect) -> Any:
+def _restore_types(texts: Any, kind: Any, dialect: Dialect) -> Any:
     """Texts of numbers and truth values as what they are, for their codes are those of the type; others as meant.
 
     Not as moments: one that arrow cannot hold would change how the others are read.
@@ -446,7 +451,7 @@ def _typed(texts: Any, kind: Any, dialect: Dialect) -> Any:
     if kind is None:
         return meanings(texts, dialect.decimal, dialect.group)
     if pa.types.is_timestamp(kind):
-        return iso_moments(texts)
+        return shorten_moments(texts)
 
     read: dict[str, Any] = {"int64": int, "double": float, "bool": lambda text: text == "true"}
     if str(kind) in read or pa.types.is_decimal(kind):

@@ -15,13 +15,13 @@ _STOPPED = ("InterruptException", "QueryCanceled", "QueryCancelled")
 
 
 @contextmanager
-def our_words(message: str) -> Iterator[None]:
+def explain_errors(message: str) -> Iterator[None]:
     """Replace whatever goes wrong inside by an `InputError` of this message; an interrupt stays an interrupt.
 
     **Privacy.** The engine's own words are dropped, ``from None``, and do not reach pyspark's log in this process.
     """
     try:
-        with _unlogged():
+        with _silence_logs():
             yield
     except UnderstudyError:
         raise
@@ -32,7 +32,7 @@ def our_words(message: str) -> Iterator[None]:
 
 
 @contextmanager
-def _unlogged() -> Iterator[None]:
+def _silence_logs() -> Iterator[None]:
     """Keep pyspark from writing an error, and the cell that it quotes, to the error stream before it is caught here."""
     if "pyspark.logger" not in sys.modules:
         yield
@@ -48,7 +48,7 @@ def _unlogged() -> Iterator[None]:
             log.disabled = was
 
 
-def engine(module: str, extra: str = "sql") -> Any:
+def import_engine(module: str, extra: str = "sql") -> Any:
     """An engine's library.
 
     Raises:

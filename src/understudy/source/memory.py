@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from understudy.domain import Clique
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.schema.frames import is_as_written, meant_columns
-from understudy.source.protocol import RowsBehind
-from understudy.source.unit import bounded, new_key, unit_text
+from understudy.schema.frames import columns_by_meaning, is_as_written
+from understudy.source.protocol import SourceBase
+from understudy.source.unit import bound_rows, new_key, unit_text
 from understudy.tabulate import Counts, marginals
 
 
-class MemorySource(RowsBehind):
+class MemorySource(SourceBase):
     """A pandas, polars or pyarrow frame behind the `Source` protocol.
 
     The frame is encoded by the schema, rows that the schema drops are dropped, at most ``max_rows`` rows of each
@@ -44,15 +44,15 @@ class MemorySource(RowsBehind):
     __slots__ = ("__codes", "__words")
 
     def __init__(self, frame: Any, schema: Schema, *, key: bytes | None = None) -> None:
-        units = _checked(frame, schema)
+        units = _check_frame(frame, schema)
         super().__init__(schema)
         encoded = schema.encode(frame)
         keep = np.asarray(encoded.keep, np.bool_)
         codes = {column: encoded.codes[column] for column in self.domain}
-        words = _words(frame, schema)
+        words = _read_words(frame, schema)
         if units is not None:
-            rows = codes | {name: _digests(texts) for name, texts in words.items()}
-            keep = _bounded_among(
+            rows = codes | {name: _digest_texts(texts) for name, texts in words.items()}
+            keep = _bound_kept_rows(
                 keep, unit_text(units, exact=is_as_written(frame)), rows, self.unit.max_rows, key or new_key()
             )
         self.__words = {name: texts.filter(keep) for name, texts in words.items()}
@@ -83,7 +83,7 @@ class MemorySource(RowsBehind):
         }
 
 
-def _checked(frame: Any, schema: Schema) -> Any:
+def _check_frame(frame: Any, schema: Schema) -> Any:
     """The unit column, or None where a row is a unit; structure is an error here, content never is."""
     import narwhals as nw
     from narwhals.exceptions import DuplicateError
@@ -98,7 +98,7 @@ def _checked(frame: Any, schema: Schema) -> Any:
     labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
     index = {str(name) for name in getattr(getattr(frame, "index", None), "names", ())} - set(map(str, labels))
     if hidden := [name for name in schema.needs if name in index]:
-        raise SchemaError(f"{_named(hidden)} in the frame's index; pass `frame.reset_index()`")
+        raise SchemaError(f"{_list_columns(hidden)} in the frame's index; pass `frame.reset_index()`")
     check_names(map(str, labels), schema)
     if schema.privacy_unit.column is None:
         return None
@@ -106,15 +106,15 @@ def _checked(frame: Any, schema: Schema) -> Any:
     return nw.from_native(frame[label], series_only=True)
 
 
-def _words(frame: Any, schema: Schema) -> dict[str, Any]:
+def _read_words(frame: Any, schema: Schema) -> dict[str, Any]:
     """The texts of the columns whose values are being bought, as arrow dictionaries."""
     if not schema.words:
         return {}
-    cells, _ = meant_columns(frame, [column.name for column in schema.words], schema.dialect)
+    cells, _ = columns_by_meaning(frame, [column.name for column in schema.words], schema.dialect)
     return {column.name: column.texts(cells[column.name], schema.dialect) for column in schema.words}
 
 
-def _digests(texts: Any) -> NDArray[Any]:
+def _digest_texts(texts: Any) -> NDArray[Any]:
     """A cell's text in the place of its code, for bounding: its SHA-256, or nothing.
 
     Codes of a dictionary would not do: they depend on the cells of other units.
@@ -139,16 +139,18 @@ def check_names(names: Iterable[str], schema: Schema) -> None:
     if not listed:
         raise SchemaError("the table has no columns; give one with the columns that the schema names")
     if missing := [name for name in schema.needs if name not in found]:
-        near = _near(missing, listed)
-        raise SchemaError(f"{_named(missing)} not in the table{near}; add or rename there, or correct the schema")
+        near = _describe_near(missing, listed)
+        raise SchemaError(
+            f"{_list_columns(missing)} not in the table{near}; add or rename there, or correct the schema"
+        )
     if twice := [name for name in schema.needs if found[name] > 1]:
-        raise SchemaError(f"{_named(twice)} named more than once in the table; rename all but one")
+        raise SchemaError(f"{_list_columns(twice)} named more than once in the table; rename all but one")
     if len(found) < found.total():
         places = [place + 1 for place, name in enumerate(listed) if found[name] > 1]
         raise SchemaError(f"columns number {places[0]} and others of the table share a name; rename all but one")
 
 
-def _near(missing: list[str], listed: list[str]) -> str:
+def _describe_near(missing: list[str], listed: list[str]) -> str:
     """Where the table has a name that differs from a missing one in capitals, blanks and signs alone; by its place."""
     bare = {re.sub(r"[\W_]", "", name).casefold(): place for place, name in enumerate(listed, 1)}
     bare.pop("", None)
@@ -157,18 +159,18 @@ def _near(missing: list[str], listed: list[str]) -> str:
     return "" if place is None else f" (its column number {place} is {name!r} but for capitals, blanks or signs)"
 
 
-def _named(names: list[str]) -> str:
+def _list_columns(names: list[str]) -> str:
     listed = ", ".join(repr(name) for name in names[:5])
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"column {listed} is" if len(names) == 1 else f"columns {listed}{more} are"
 
 
-def _bounded_among(
+def _bound_kept_rows(
     keep: NDArray[np.bool_], units: Any, codes: dict[str, NDArray[Any]], max_rows: int, key: bytes
 ) -> NDArray[np.bool_]:
     """Bound the rows that the schema keeps: a dropped row must not take the place of one that counts."""
     rows = np.flatnonzero(keep)
-    chosen = bounded(units.take(rows), [array[rows] for array in codes.values()], max_rows=max_rows, key=key)
+    chosen = bound_rows(units.take(rows), [array[rows] for array in codes.values()], max_rows=max_rows, key=key)
     within = np.zeros(len(keep), np.bool_)
     within[rows[chosen]] = True
     return within

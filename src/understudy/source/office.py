@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import InputError
 from understudy.schema.exchange import Imported
-from understudy.schema.frames import as_written
+from understudy.schema.frames import mark_as_written
 
 OFFICE = (".sav", ".zsav", ".dta", ".xlsx")
 """The endings of such files."""
@@ -51,22 +51,22 @@ def is_office(path: Path) -> bool:
     return path.suffix.lower() in OFFICE
 
 
-def office_variables(path: Path) -> list[Variable]:
+def read_variables(path: Path) -> list[Variable]:
     """The dictionary of a file: names, labels, value labels and missing codes. No row is read.
 
     Raises:
         InputError: when the file cannot be read, or something has to be installed first.
     """
     if path.suffix.lower() == ".xlsx":
-        names = _xlsx(path, header_only=True)[0]
+        names = _read_xlsx(path, header_only=True)[0]
         return [Variable("" if name is None else str(name)) for name in names]
-    meta = _stat(path, metadataonly=True)[1]
+    meta = _read_stat(path, metadataonly=True)[1]
     return [
         Variable(
             name,
             str(meta.column_names_to_labels.get(name) or ""),
             meta.variable_value_labels.get(name, {}),
-            _missing(meta, name),
+            _missing_codes(meta, name),
             str(meta.variable_measure.get(name, "unknown")),
         )
         for name in meta.column_names
@@ -90,23 +90,23 @@ def read_office(path: Path, names: Sequence[str], *, decimal: str = ".") -> Any:
     import pyarrow as pa
 
     if path.suffix.lower() == ".xlsx":
-        header, *rows = _xlsx(path, header_only=False)
+        header, *rows = _read_xlsx(path, header_only=False)
         places = {str(name): place for place, name in enumerate(header)}
-        cells = {name: [_text(_at(row, places[name]), decimal) for row in rows] for name in names}
-        return as_written(pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()}))
+        cells = {name: [_format_cell(_cell_at(row, places[name]), decimal) for row in rows] for name in names}
+        return mark_as_written(pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()}))
     # Dates stay numbers here: the reader would fail over a single one that no calendar holds.
-    columns, meta = _stat(path, usecols=list(names), output_format="dict", disable_datetime_conversion=True)
+    columns, meta = _read_stat(path, usecols=list(names), output_format="dict", disable_datetime_conversion=True)
     kinds, forms = meta.readstat_variable_types, meta.original_variable_types
     try:
-        return pa.table({name: _column(columns[name], kinds[name], forms[name]) for name in names})
+        return pa.table({name: _to_column(columns[name], kinds[name], forms[name]) for name in names})
     except Exception:  # arrow quotes the cell that it cannot take
         raise InputError(f"{path}: a column holds what its type does not allow; export the file again") from None
 
 
-def _stat(path: Path, **options: Any) -> tuple[Any, Any]:
+def _read_stat(path: Path, **options: Any) -> tuple[Any, Any]:
     """What pyreadstat reads of an SPSS or Stata file."""
-    _need("pyreadstat", path)
-    _exists(path)
+    _require_package("pyreadstat", path)
+    _require_file(path)
     import pyreadstat
 
     try:
@@ -119,29 +119,29 @@ def _stat(path: Path, **options: Any) -> tuple[Any, Any]:
     return found
 
 
-def _missing(meta: Any, name: str) -> list[Any]:
+def _missing_codes(meta: Any, name: str) -> list[Any]:
     """Single values that SPSS declares missing; ranges of values are left to the schema."""
     return [entry["lo"] for entry in meta.missing_ranges.get(name, ()) if entry["lo"] == entry["hi"]]
 
 
-def _column(cells: Sequence[Any], kind: str, form: str) -> Any:
+def _to_column(cells: Sequence[Any], kind: str, form: str) -> Any:
     import pyarrow as pa
 
     if kind == "string":
         return pa.array([cell or None for cell in cells], pa.string())
     numbers = pa.array(cells, pa.float64(), from_pandas=True)
-    moment = kind_of(str(form))
+    moment = moment_kind(str(form))
     if moment is None:
         return numbers
-    return moments(numbers.to_numpy(zero_copy_only=False), str(form), moment)
+    return to_moments(numbers.to_numpy(zero_copy_only=False), str(form), moment)
 
 
-def _at(row: Sequence[Any], place: int) -> Any:
+def _cell_at(row: Sequence[Any], place: int) -> Any:
     """A cell of a row, which may end before its empty cells."""
     return row[place] if place < len(row) else None
 
 
-def _text(cell: Any, decimal: str) -> str | None:
+def _format_cell(cell: Any, decimal: str) -> str | None:
     """A cell of Excel as a person would write it, whatever is in the others."""
     if cell is None or isinstance(cell, str):
         return cell or None
@@ -156,10 +156,10 @@ def _text(cell: Any, decimal: str) -> str | None:
     return str(cell)
 
 
-def _xlsx(path: Path, *, header_only: bool) -> list[list[Any]]:
+def _read_xlsx(path: Path, *, header_only: bool) -> list[list[Any]]:
     """The cells of the first sheet, values as typed in; empty rows at the end are left out."""
-    _need("openpyxl", path)
-    _exists(path)
+    _require_package("openpyxl", path)
+    _require_file(path)
     import warnings
 
     import openpyxl
@@ -180,12 +180,12 @@ def _xlsx(path: Path, *, header_only: bool) -> list[list[Any]]:
     return rows
 
 
-def _need(package: str, path: Path) -> None:
+def _require_package(package: str, path: Path) -> None:
     if find_spec(package) is None:
         raise InputError(f"{path}: reading {path.suffix} files needs {package}: pip install 'understudy[office]'")
 
 
-def _exists(path: Path) -> None:
+def _require_file(path: Path) -> None:
     if not path.is_file():
         raise InputError(f"{path}: no such file; check the path")
 
@@ -215,7 +215,7 @@ _DAY = 86_400
 _FIRST, _LAST = (datetime.min - _UNIX).days, (datetime.max - _UNIX).days
 
 
-def kind_of(form: str) -> Kind | None:
+def moment_kind(form: str) -> Kind | None:
     """What a column's format says that its numbers are: of SPSS such as DATE11, of Stata such as %td; None: numbers."""
     if not form.startswith("%"):
         found = re.match("[A-Z]+", form.upper())
@@ -228,14 +228,14 @@ def kind_of(form: str) -> Kind | None:
     return "time" if stata[2] in ("HH:MM:SS", "HH:MM") else "datetime"
 
 
-def moments(numbers: NDArray[np.float64], form: str, kind: Kind) -> Any:
+def to_moments(numbers: NDArray[np.float64], form: str, kind: Kind) -> Any:
     """Numbers as an arrow array of dates, datetimes in microseconds, or times of day; what none can be is null.
 
     SPSS counts seconds since 14 October 1582; Stata days, or milliseconds, since 1 January 1960.
     """
     import pyarrow as pa
 
-    days, micros = _split(numbers, form, kind)
+    days, micros = _split_moments(numbers, form, kind)
     valid = (days >= _FIRST) & (days <= _LAST)
     whole = np.where(valid, days, 0).astype(np.int64)
     if kind == "date":
@@ -246,7 +246,9 @@ def moments(numbers: NDArray[np.float64], form: str, kind: Kind) -> Any:
     return pa.array(whole * _DAY * 10**6 + part, pa.int64(), mask=~valid).cast(pa.timestamp("us"))
 
 
-def _split(numbers: NDArray[np.float64], form: str, kind: Kind) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _split_moments(
+    numbers: NDArray[np.float64], form: str, kind: Kind
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Days since 1970, and microseconds of the day; NaN stays NaN and compares with nothing."""
     spss = not form.startswith("%")
     start = ((datetime(1582, 10, 14) if spss else datetime(1960, 1, 1)) - _UNIX).days
@@ -264,7 +266,7 @@ def _split(numbers: NDArray[np.float64], form: str, kind: Kind) -> tuple[NDArray
 # is not looked at, so a value that nobody has is declared like any other.
 
 
-def labelled_field(field: Mapping[str, Any], variable: Variable) -> dict[str, Any]:
+def apply_labels(field: Mapping[str, Any], variable: Variable) -> dict[str, Any]:
     """A drafted field with what the file says: its title, and for a labelled variable its values and missing reasons.
 
     A variable on a scale keeps the bounds that were drafted, with its missing codes; one whose labels name only missing
@@ -288,7 +290,7 @@ def import_variables(variables: Sequence[Variable]) -> Imported:
     """A schema from a file's dictionary alone, and what a person still has to add."""
     fields, gaps = [], ["`privacy_unit`: the file does not say who is protected"]
     for variable in variables:
-        field = labelled_field({"name": variable.name, "type": "string"}, variable)
+        field = apply_labels({"name": variable.name, "type": "string"}, variable)
         fields.append(field)
         if "categories" not in field:
             gaps.append(f"column {variable.name!r}: it lists no values; add `categories` or bounds, or `kind: drop`")

@@ -20,7 +20,7 @@ CSV = tuple(f"{ending}{gz}" for ending in (".csv", ".tsv", ".txt", ".data") for 
 PARQUET = (".parquet", ".pq")
 _POSTGRES = ("postgresql", "postgres")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # two letters and more: C:/ is a path
-Home: TypeAlias = Literal["frame", "file", "files", "duckdb", "postgresql", "spark", "ibis", "relation"]
+SourceKind: TypeAlias = Literal["frame", "file", "files", "duckdb", "postgresql", "spark", "ibis", "relation"]
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,17 @@ class Database:
     table: str | None
 
 
-def home_of(data: Any, *, query: bool = False) -> Home:
+def source_kind(data: Any, *, query: bool = False) -> SourceKind:
     """What kind of place `data` is; `query` says that a file is to be read through a query."""
     if isinstance(data, str | os.PathLike):
-        return _home_of_text(os.fspath(data), query)
+        return _text_kind(os.fspath(data), query)
     library = type(data).__module__.partition(".")[0]
     if library == "pyspark":
         return "spark"
     return "ibis" if library == "ibis" else "relation" if library in ("duckdb", "_duckdb") else "frame"
 
 
-def _home_of_text(text: str, query: bool) -> Home:
+def _text_kind(text: str, query: bool) -> SourceKind:
     scheme, mark, _ = text.partition("://")
     if mark and scheme in (*_POSTGRES, "duckdb"):
         return "duckdb" if scheme == "duckdb" else "postgresql"
@@ -76,7 +76,7 @@ def refuse_url(text: str) -> None:
         )
 
 
-def database(url: str, *, query: bool) -> Database:
+def parse_url(url: str, *, query: bool) -> Database:
     """A database's URL taken apart: ``table=`` is ours, everything else is the engine's.
 
     Raises:
@@ -110,7 +110,7 @@ def refuse_password(data: Any) -> None:
         )
 
 
-def files_of(text: str) -> list[Path]:
+def list_files(text: str) -> list[Path]:
     """The files that a folder or pattern stands for, in order: the list is fixed here, for the whole run.
 
     Raises:
@@ -139,7 +139,7 @@ def read_query(file: Path) -> str:
         SettingError: when it cannot be read or is empty.
     """
     try:
-        text = statement(file.read_text("utf-8-sig"))
+        text = strip_query(file.read_text("utf-8-sig"))
     except (OSError, ValueError):
         raise SettingError(f"{file}: the query cannot be read; give a text file with one SELECT statement") from None
     if not text:
@@ -147,7 +147,7 @@ def read_query(file: Path) -> str:
     return text
 
 
-def statement(query: str) -> str:
+def strip_query(query: str) -> str:
     """A query without what may follow it, semicolons and lines of comment, since it becomes part of another."""
     lines = query.strip().splitlines()
     while lines and (not lines[-1].strip("; \t") or lines[-1].lstrip().startswith("--")):
@@ -155,12 +155,12 @@ def statement(query: str) -> str:
     return "\n".join(lines).rstrip("; \t")
 
 
-def name_of(data: Any) -> str:
+def table_name(data: Any) -> str:
     """What the book calls a table that was given no name: the table's, the folder's or the file's own name."""
     if not isinstance(data, str | os.PathLike):
         return "unnamed"
     text = os.fspath(data)
-    home = home_of(text)
+    home = source_kind(text)
     if home in ("postgresql", "duckdb"):
         parts = urlsplit(text)
         file = parts.netloc + parts.path if home == "duckdb" else parts.path  # duckdb://shop.duckdb is in this folder

@@ -12,10 +12,10 @@ import numpy as np
 
 from understudy.errors import InputError
 from understudy.schema import Schema
-from understudy.source.duckdb import quoted
-from understudy.source.engine import Cell, Counted, EngineSource, Grammar, Lookup
-from understudy.source.errors import engine, our_words
-from understudy.source.place import database, statement
+from understudy.source.duckdb import quote_name
+from understudy.source.engine import Cell, CountedCells, EngineSource, Grammar, Lookup
+from understudy.source.errors import explain_errors, import_engine
+from understudy.source.place import parse_url, strip_query
 
 
 class PostgresGrammar:
@@ -92,7 +92,7 @@ class PostgresGrammar:
         """Needs PostgreSQL 11."""
         return f"encode(sha256(convert_to({text}, 'UTF8')), 'hex') collate \"C\""
 
-    def counting(self, cells: Sequence[str], table: str) -> str:
+    def counting_statement(self, cells: Sequence[str], table: str) -> str:
         """One hash table after the other: measured to be as fast as GROUPING SETS, and it fits in any `work_mem`."""
         counts = (
             f"select {place} as clique, {cell} as cell, count(*) as n from {table} group by 2"  # noqa: S608
@@ -101,7 +101,7 @@ class PostgresGrammar:
         return " union all ".join(counts)
 
 
-def readable(name: str) -> str:
+def readable_function(name: str) -> str:
     """A function that gives a text back, or, of one that has no form in Unicode, its bytes as PostgreSQL writes them.
 
     Single-byte encodings leave some bytes without a sign, and wide ones have signs that Unicode has not; a database
@@ -176,11 +176,11 @@ class PostgresSnapshot:
         self._holder = _connect(address)
         self._finish = weakref.finalize(self, _disconnect, self._holder)
         self._sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
-        with our_words(_FAILED):
-            _begin(self._holder)
+        with explain_errors(_FAILED):
+            _begin_snapshot(self._holder)
             self._id = self._holder.execute("select pg_export_snapshot()").fetchone()[0]
-        with our_words("the database has no such table, or the query is wrong; try it with psql"):
-            self.cells = _cells(self._holder, self._rows)
+        with explain_errors("the database has no such table, or the query is wrong; try it with psql"):
+            self.cells = _read_cells(self._holder, self._rows)
 
     @classmethod
     def of_url(cls, url: str, query: str | None) -> PostgresSnapshot:
@@ -190,12 +190,12 @@ class PostgresSnapshot:
             InputError: when there is no such database or table, in our words.
             SettingError: when the URL does not say what to read.
         """
-        place = database(url, query=query is not None)
+        place = parse_url(url, query=query is not None)
         if query is not None:
-            return cls(place.address, f"({statement(query)}\n)")
-        return cls(place.address, f"(select * from {'.'.join(map(quoted, (place.table or '').split('.')))})")  # noqa: S608
+            return cls(place.address, f"({strip_query(query)}\n)")
+        return cls(place.address, f"(select * from {'.'.join(map(quote_name, (place.table or '').split('.')))})")  # noqa: S608
 
-    def coded(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
+    def source(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
         """The rows coded by a schema, in temporary tables of a session of their own."""
         session = _Session(_connect(self._address), self._id, self._rows, self.cells, self)
         self._sessions.add(session)
@@ -240,14 +240,14 @@ class _Session:
             self.bounded: {name: kind for name, kind in types.items() if name != "unit"},
             self._keys: {"key": _WORDS},
         }
-        with our_words(_TEMP):
+        with explain_errors(_TEMP):
             for table, kinds in tables.items():
                 listed = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
                 self._connection.execute(f"create temp table {table.removeprefix('pg_temp.')} ({listed})")
             if self._readable:
-                self._connection.execute(readable(self._readable))
-        with our_words(_FAILED):
-            _begin(self._connection, self._snapshot)
+                self._connection.execute(readable_function(self._readable))
+        with explain_errors(_FAILED):
+            _begin_snapshot(self._connection, self._snapshot)
             # Copied, not a parameter: what is copied is in no log of statements.
             with self._connection.cursor().copy(f"copy {self._keys} from stdin") as copy:
                 copy.write_row((key.hex(),))
@@ -255,7 +255,7 @@ class _Session:
     def distinct(self, statement: str) -> Iterator[Any]:
         import pyarrow as pa
 
-        with our_words(_FAILED), self._connection.cursor("understudy_texts") as cursor:
+        with explain_errors(_FAILED), self._connection.cursor("understudy_texts") as cursor:
             cursor.execute(statement)
             while texts := cursor.fetchmany(_STEP_TEXTS):
                 yield pa.array([text for (text,) in texts], pa.string())
@@ -264,17 +264,17 @@ class _Session:
         parts = [codes.tolist() for codes in lookup.codes] + [[None] * len(lookup.texts)] * (2 - len(lookup.codes))
         words = [None] * len(lookup.texts) if lookup.words is None else lookup.words.to_pylist()
         copying = f"copy {self.lookup} (place, v, p0, p1, w) from stdin"
-        with our_words(_FAILED), self._connection.cursor().copy(copying) as copy:
+        with explain_errors(_FAILED), self._connection.cursor().copy(copying) as copy:
             for row in zip(lookup.texts.to_pylist(), *parts, words, strict=True):
                 copy.write_row((lookup.column, *row))
 
     def fill(self, table: str, statement: str) -> None:
-        with our_words(_FAILED):
+        with explain_errors(_FAILED):
             self._connection.execute(f"analyze {self.lookup if table == self.coded else self.coded}")
             self._connection.execute(f"insert into {table} {statement}")
 
-    def counted(self, statement: str) -> Counted:
-        with our_words(_FAILED):
+    def counted(self, statement: str) -> CountedCells:
+        with explain_errors(_FAILED):
             with self._connection.cursor().copy(f"copy ({statement}) to stdout (format csv)") as copy:
                 text = b"".join(copy)
             found = (
@@ -285,7 +285,7 @@ class _Session:
         return found[:, 0], found[:, 1], found[:, 2]
 
     def texts(self, statement: str) -> dict[str, int]:
-        with our_words(_FAILED):
+        with explain_errors(_FAILED):
             return dict(self._connection.execute(statement).fetchall())
 
     def close(self) -> None:
@@ -306,8 +306,8 @@ def _disconnect(connection: Any) -> None:
 
 def _connect(address: str) -> Any:
     """A connection in autocommit: transactions are begun where they are meant."""
-    psycopg = engine("psycopg")
-    with our_words(
+    psycopg = import_engine("psycopg")
+    with explain_errors(
         "the database cannot be reached or refuses the login; check host, port, database, user and password (they come "
         "from the URL, PGHOST, PGUSER, PGPASSWORD, ~/.pgpass or a service file)"
     ):
@@ -317,19 +317,19 @@ def _connect(address: str) -> Any:
         raise InputError(
             "the database's encoding is SQL_ASCII, in which text has no letters; copy it to a UTF8 database"
         )
-    with our_words(_FAILED):
+    with explain_errors(_FAILED):
         made.execute("set timezone = 'UTC'; set datestyle = 'ISO, YMD'; set intervalstyle = 'postgres'")
         made.execute("set extra_float_digits = 1")
     return made
 
 
-def _begin(connection: Any, snapshot: str | None = None) -> None:
+def _begin_snapshot(connection: Any, snapshot: str | None = None) -> None:
     connection.execute("begin isolation level repeatable read read only")
     if snapshot is not None:
         connection.execute(f"set transaction snapshot '{snapshot}'")
 
 
-def _cells(connection: Any, rows: str) -> list[tuple[str, Cell]]:
+def _read_cells(connection: Any, rows: str) -> list[tuple[str, Cell]]:
     found = connection.execute(f"select * from {rows} t limit 0").description  # noqa: S608
     names = dict(connection.execute("select oid, typname from pg_type").fetchall())
     return [(column.name, _cell(column, names.get(column.type_code, ""))) for column in found]
@@ -349,4 +349,4 @@ def _cell(column: Any, own: str) -> Cell:
     kind = kinds.get(own)
     if own == "numeric" and column.precision and column.precision <= _DECIMAL_DIGITS and column.scale >= 0:
         kind = pa.decimal128(column.precision, column.scale)
-    return Cell(f"t.{quoted(column.name)}", kind, own)
+    return Cell(f"t.{quote_name(column.name)}", kind, own)

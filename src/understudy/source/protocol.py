@@ -77,7 +77,7 @@ class CountsValues(Protocol):
 # What every source says in the same way: facts of the schema, and that it lets nobody copy it.
 
 
-class RowsBehind:
+class SourceBase:
     """The public side of rows that are held somewhere; a source adds how it counts them.
 
     **Privacy.** Its text form names neither rows nor their number, and it refuses to be pickled or copied.

@@ -12,92 +12,25 @@ import gzip
 import io
 import json
 import os
-import warnings
 from collections.abc import Iterable, Iterator
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
-from understudy.errors import InputError, SchemaError, SettingError
-from understudy.notice import MergedValues
+from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.schema.frames import as_written, is_as_written
+from understudy.schema.frames import mark_as_written
 from understudy.schema.text import Dialect
-from understudy.source.errors import our_words
-from understudy.source.memory import MemorySource, check_names
-from understudy.source.office import OFFICE, office_variables, read_office
-from understudy.source.place import CSV, PARQUET, home_of, refuse_url
-from understudy.source.protocol import Source
-from understudy.source.temp import Place
+from understudy.source.errors import explain_errors
+from understudy.source.memory import check_names
+from understudy.source.office import OFFICE, read_office, read_variables
+from understudy.source.place import CSV, PARQUET, refuse_url, source_kind
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 BATCH_ROWS = 1 << 17
 _PIECE, _LONGEST_PIECE = 1 << 23, 1 << 28  # bytes of CSV that are parsed at a time, and where one line takes more
 _DUCKDB = (".duckdb", ".ddb", ".db")
 _NO_PARQUET = "{}: damaged, cut short or not Parquet; copy or export the file again"
-
-
-def open_source(
-    data: Any, schema: Schema, *, key: bytes | None = None, query: str | None = None, temp_dir: Place = None
-) -> Source:
-    """The private rows of a table, wherever it lives, ready to be counted.
-
-    Args:
-        data: a pandas, polars or pyarrow frame; the path of a CSV or Parquet file, of a folder of them, or a pattern
-            (``data/*.parquet``); a database's URL (``postgresql://host/db?table=people``); or a table of Spark, Ibis
-            or DuckDB.
-        schema: what is public about the columns.
-        key: the bounding key; drawn for this run when not given, and never saved.
-        query: a SELECT statement to read instead of a table; for files, they are its table ``data``.
-        temp_dir: where engines may put files while they work; the system's place for such files when not given.
-
-    Raises:
-        InputError: when the table cannot be used, saying why and what to do.
-        SchemaError: when its columns do not fit the schema.
-    """
-    from understudy.source.located import Located  # which reads files by what is here
-
-    if isinstance(data, Located):
-        _tell_merged(schema, data.files)
-        return data.coded(schema, key=key)
-    home = home_of(data, query=query is not None)
-    if home == "frame" and query is not None:
-        raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
-    if home in ("frame", "file"):
-        table = data if home == "frame" else read_table(data, schema)
-        if not is_as_written(table):
-            _tell_merged(schema)
-        return MemorySource(table, schema, key=key)
-    located = Located(data, query, temp_dir)
-    _tell_merged(schema, located.files)
-    return located.coded(schema, key=key)
-
-
-def _tell_merged(schema: Schema, files: Iterable[Path] = ()) -> None:
-    """Warn of declared values that a frame, or a table with types, does not tell apart; by the schema alone.
-
-    **Privacy.** Looks at no row and at no column's type, which rows may have decided.
-    """
-    if any(file.name.lower().endswith(CSV) for file in files):
-        return
-    remedy = "give the CSV file itself"
-    for column in schema.coded:
-        if merged := column.merged():
-            said = ", ".join(map(repr, merged[:4]))
-            warnings.warn(
-                f"column {column.name!r}: of {said} some mean the same, or an empty cell, to readers that guess types, "
-                f"and count as one here; {remedy} to tell them apart",
-                MergedValues,
-                stacklevel=2,
-            )
-    for words in schema.words:
-        if not words.numeric:
-            warnings.warn(
-                f"column {words.name!r}: its values are told by what they mean, 007 as 7 and true as 1; {remedy} to "
-                "have them as written",
-                MergedValues,
-                stacklevel=2,
-            )
 
 
 def read_table(path: _Path, schema: Schema) -> Any:
@@ -130,7 +63,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
     if size == 0:
         raise InputError(f"{file}: the file is empty; export the table again, with its header")
     if name.endswith(OFFICE):
-        check_names([variable.name for variable in office_variables(file)], schema)
+        check_names([variable.name for variable in read_variables(file)], schema)
         return read_office(file, schema.needs, decimal=schema.dialect.decimal)
     return _read_csv(file, schema) if name.endswith(CSV) else _read_parquet(file, schema)
 
@@ -138,7 +71,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
 def _read_parquet(file: Path, schema: Schema) -> Any:
     import pyarrow.parquet as pq
 
-    with our_words(_NO_PARQUET.format(file)):
+    with explain_errors(_NO_PARQUET.format(file)):
         with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
             check_names(parquet.schema_arrow.names, schema)
             table = parquet.read(columns=list(schema.needs))
@@ -159,11 +92,11 @@ def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     for file in files:
-        with our_words(_NO_PARQUET.format(file)):
+        with explain_errors(_NO_PARQUET.format(file)):
             check_names(pq.read_schema(file).names, schema)
     options = {"page_checksum_verification": True, "read_dictionary": [column.name for column in schema.coded]}
     for file in files:
-        with our_words(_NO_PARQUET.format(file)), pq.ParquetFile(file, **options) as parquet:
+        with explain_errors(_NO_PARQUET.format(file)), pq.ParquetFile(file, **options) as parquet:
             for batch in parquet.iter_batches(BATCH_ROWS, columns=list(schema.needs)):
                 _check_text(batch.columns)
                 yield batch.select(list(schema.needs))
@@ -195,12 +128,12 @@ def _read_csv(file: Path, schema: Schema) -> Any:
             try:
                 with _csv_stream(file, schema.dialect) as stream:
                     table = arrow_csv.read_csv(stream, *options)
-                return as_written(pa.concat_tables([table, pa.Table.from_batches([odd.batch(table.schema)])]))
+                return mark_as_written(pa.concat_tables([table, pa.Table.from_batches([odd.batch(table.schema)])]))
             except ValueError as error:
                 odd.forget()
-                _take_longer_lines(options[0], error)
+                _lengthen_pieces(options[0], error)
     except Exception as error:
-        raise InputError(csv_trouble(file, error, schema.dialect)) from None
+        raise InputError(explain_csv_error(file, error, schema.dialect)) from None
 
 
 def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
@@ -221,19 +154,19 @@ def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
                 try:
                     stream = _csv_stream(file, schema.dialect)
                     with stream, arrow_csv.open_csv(stream, *settings) as reader:
-                        for batch in _beyond(reader, rows):
+                        for batch in _skip_rows(reader, rows):
                             rows += len(batch)
-                            yield as_written(batch)
-                        yield as_written(odd.batch(reader.schema))
+                            yield mark_as_written(batch)
+                        yield mark_as_written(odd.batch(reader.schema))
                     again = False
                 except ValueError as error:
                     odd.forget()
-                    _take_longer_lines(settings[0], error)
+                    _lengthen_pieces(settings[0], error)
         except Exception as error:
-            raise InputError(csv_trouble(file, error, schema.dialect)) from None
+            raise InputError(explain_csv_error(file, error, schema.dialect)) from None
 
 
-def _beyond(batches: Iterable[Any], rows: int) -> Iterator[Any]:
+def _skip_rows(batches: Iterable[Any], rows: int) -> Iterator[Any]:
     """The batches without so many rows at the start, which were read before."""
     for batch in batches:
         if len(batch) > rows:
@@ -241,7 +174,7 @@ def _beyond(batches: Iterable[Any], rows: int) -> Iterator[Any]:
         rows = max(0, rows - len(batch))
 
 
-def _take_longer_lines(options: Any, error: ValueError) -> None:
+def _lengthen_pieces(options: Any, error: ValueError) -> None:
     """Make the reader's pieces longer where a line was longer than one: the content of a cell must not fail a run.
 
     Raises:
@@ -257,14 +190,14 @@ def _csv_stream(file: Path, dialect: Dialect) -> Any:
     import pyarrow as pa
 
     stream = pa.input_stream(str(file), compression="gzip" if file.suffix.lower() == ".gz" else None)
-    return stream if _is_utf8(dialect) else pa.PythonFile(_Recoded(stream, dialect.encoding), mode="r")
+    return stream if _is_utf8(dialect) else pa.PythonFile(_Utf8Stream(stream, dialect.encoding), mode="r")
 
 
 def _is_utf8(dialect: Dialect) -> bool:
     return dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
 
 
-class _Recoded:
+class _Utf8Stream:
     """A stream of bytes in another encoding as one in UTF-8, with a mark for what cannot be read."""
 
     closed = False
@@ -330,7 +263,7 @@ def _csv_options(file: Path, schema: Schema) -> tuple[tuple[Any, Any, Any], _Odd
     from pyarrow import csv as arrow_csv
 
     dialect = schema.dialect
-    names = _header(file, schema, dialect.delimiter)
+    names = _read_header(file, schema, dialect.delimiter)
     try:
         check_names(names, schema)
     except SchemaError:
@@ -360,14 +293,14 @@ def _explain_delimiter(file: Path, schema: Schema) -> None:
         SchemaError: naming the delimiter with which the header has every column.
     """
     for mark in (",", ";", "\t", "|"):
-        if mark != schema.dialect.delimiter and set(schema.needs) <= set(_header(file, schema, mark)):
+        if mark != schema.dialect.delimiter and set(schema.needs) <= set(_read_header(file, schema, mark)):
             raise SchemaError(
                 f"{file}: its columns are separated by {mark!r}, and the schema says {schema.dialect.delimiter!r}; "
                 f"write `dialect: {{delimiter: {json.dumps(mark)}}}` under `understudy` in the schema"
             ) from None
 
 
-def _header(file: Path, schema: Schema, delimiter: str) -> list[str]:
+def _read_header(file: Path, schema: Schema, delimiter: str) -> list[str]:
     """The names in the first line, checked before a large file is parsed; two of one name the reader would let pass."""
     dialect = schema.dialect
     if not dialect.header:
@@ -382,7 +315,7 @@ def _header(file: Path, schema: Schema, delimiter: str) -> list[str]:
             raise UnicodeError
         return names
     except Exception as error:
-        raise InputError(csv_trouble(file, error, dialect)) from None
+        raise InputError(explain_csv_error(file, error, dialect)) from None
 
 
 # ----------------------------------------------------------------------------------------------------
@@ -395,37 +328,37 @@ def _header(file: Path, schema: Schema, delimiter: str) -> list[str]:
 _LARGEST = 1 << 30  # bytes of a file that is read once more to say where it is damaged
 
 
-def csv_trouble(file: Path, error: Exception, dialect: Dialect) -> str:
+def explain_csv_error(file: Path, error: Exception, dialect: Dialect) -> str:
     """What went wrong, told from the reader's error but never in its words."""
     words = str(error)
     if isinstance(error, UnicodeError):
         remedy = "set `encoding` in the schema's dialect (Excel: windows-1252), or save it again as UTF-8"
         return f"{file}: its header is not written in {dialect.encoding}; {remedy}"
     if "Expected" in words and "columns" in words:
-        place, remedy = _place(file, dialect), "mend it, or check `delimiter` and `quote` in the dialect"
+        place, remedy = _find_damage(file, dialect), "mend it, or check `delimiter` and `quote` in the dialect"
         return f"{file}: {place or 'a line'} has a quote, and more or fewer cells than the header; {remedy}"
     if isinstance(error, PermissionError):
         return f"{file}: no permission to read it; ask its owner for access"
     return f"{file}: damaged, cut short or not CSV; copy or export the file again"
 
 
-def _place(file: Path, dialect: Dialect) -> str:
+def _find_damage(file: Path, dialect: Dialect) -> str:
     """The line where the quote is; nothing where none was found, or the file is too large to be searched."""
     try:
         if file.stat().st_size > _LARGEST:
             return ""
         with gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb") as content:
-            found = _ragged(cast(BinaryIO, content), dialect)
+            found = _find_ragged_row(cast(BinaryIO, content), dialect)
     except (OSError, EOFError, ValueError, csv.Error):
         return ""
     return "" if found is None else "its last line" if found[1] else f"line {found[0]:,}"
 
 
-def _ragged(content: BinaryIO, dialect: Dialect) -> tuple[int, bool] | None:
+def _find_ragged_row(content: BinaryIO, dialect: Dialect) -> tuple[int, bool] | None:
     """The first row with a quote and more or fewer cells than the first one, and whether it is the last."""
     with io.TextIOWrapper(content, encoding=dialect.encoding, errors="replace", newline="") as text:
         lines: list[str] = []
-        rows = csv.reader(_kept(text, lines), delimiter=dialect.delimiter, quotechar=dialect.quote)
+        rows = csv.reader(_record_lines(text, lines), delimiter=dialect.delimiter, quotechar=dialect.quote)
         width, number = 0, 1
         for row in rows:
             width = width or len(row)
@@ -436,7 +369,7 @@ def _ragged(content: BinaryIO, dialect: Dialect) -> tuple[int, bool] | None:
     return None
 
 
-def _kept(text: Iterable[str], lines: list[str]) -> Iterator[str]:
+def _record_lines(text: Iterable[str], lines: list[str]) -> Iterator[str]:
     for line in text:
         lines.append(line)
         yield line
@@ -446,7 +379,7 @@ def _kept(text: Iterable[str], lines: list[str]) -> Iterator[str]:
 # Rows of an engine's table, brought into memory: for evaluation, which is the custodian's own and needs them all.
 
 
-def collected(data: Any, schema: Schema) -> Any:
+def collect_table(data: Any, schema: Schema) -> Any:
     """The table as a frame: a frame as it is, a file read, a table of Spark, Ibis or DuckDB with the schema's columns.
 
     **Privacy.** Rows leave the engine. Never for synthesis, of which only counts come out.
@@ -460,10 +393,10 @@ def collected(data: Any, schema: Schema) -> Any:
     """
     if isinstance(data, str | PathLike):
         return read_table(data, schema)
-    home = home_of(data)
+    home = source_kind(data)
     if home not in ("spark", "ibis", "relation"):
         return data
-    with our_words(
+    with explain_errors(
         "the table's rows cannot be brought here; is its session still open, and do the rows fit into memory? If they "
         "do not, give a sample of both tables, or save it as Parquet and give the file"
     ):

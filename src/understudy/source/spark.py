@@ -11,8 +11,8 @@ from itertools import islice
 from typing import Any
 
 from understudy.schema import Schema
-from understudy.source.engine import Cell, Counted, EngineSource, Grammar, Lookup
-from understudy.source.errors import our_words
+from understudy.source.engine import Cell, CountedCells, EngineSource, Grammar, Lookup
+from understudy.source.errors import explain_errors
 from understudy.source.memory import check_names
 
 _EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
@@ -92,7 +92,7 @@ class SparkGrammar:
         """Spark's digests are lowercase hexadecimal text."""
         return f"sha2({text}, 256)"
 
-    def counting(self, cells: Sequence[str], table: str) -> str:
+    def counting_statement(self, cells: Sequence[str], table: str) -> str:
         """By `stack`: one scan; every executor counts its own part before anything is exchanged."""
         listed = ", ".join(f"{place}, {cell}" for place, cell in enumerate(cells))
         stacked = f"select stack({len(cells)}, {listed}) as (clique, cell) from {table}"  # noqa: S608
@@ -152,14 +152,14 @@ class SparkSnapshot:
         self._spark = frame.sparkSession
         names = {name: f"r{place}" for place, name in enumerate(schema.needs)}
         self._cells = [(name, _cell(frame.schema[name].dataType, short)) for name, short in names.items()]
-        with our_words("Spark cannot read the table; try `table.count()` in the same session"):
+        with explain_errors("Spark cannot read the table; try `table.count()` in the same session"):
             chosen = frame.select(
                 *[frame[f"`{name.replace('`', '``')}`"].alias(short) for name, short in names.items()]
             )
             self._rows = chosen.localCheckpoint(eager=True)
         self._sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
 
-    def coded(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
+    def source(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
         """The rows coded by a schema, in temporary views of the session."""
         session = _Session(self._spark, self._rows, self._cells)
         self._sessions.add(session)
@@ -198,7 +198,7 @@ class _Session:
     def begin(self, columns: dict[str, str], key: bytes) -> None:
         import pyarrow as pa
 
-        with our_words(_FAILED):
+        with explain_errors(_FAILED):
             # A view, not a literal: a plan is shown in Spark's pages and logs, the content of a local table is not.
             self._spark.createDataFrame(pa.table({"key": [key.hex()]})).createOrReplaceTempView(self._keys)
         none = pa.array([], pa.string())
@@ -207,7 +207,7 @@ class _Session:
     def distinct(self, statement: str) -> Iterator[Any]:
         import pyarrow as pa
 
-        with our_words(_FAILED):
+        with explain_errors(_FAILED):
             rows = self._spark.sql(statement).toLocalIterator()
             while texts := [row[0] for row in islice(rows, _STEP_TEXTS)]:
                 yield pa.array(texts, pa.string())
@@ -221,7 +221,7 @@ class _Session:
         words = pa.nulls(rows, pa.string()) if lookup.words is None else lookup.words
         place = pa.array([lookup.column] * rows, pa.int32())
         columns = {"place": place, "v": lookup.texts, "p0": parts[0], "p1": parts[1], "w": words}
-        with our_words(_FAILED):
+        with explain_errors(_FAILED):
             self._lookups.append(self._spark.createDataFrame(pa.table(columns)))
             together = self._lookups[0]
             for more in self._lookups[1:]:
@@ -229,16 +229,16 @@ class _Session:
             together.createOrReplaceTempView(self.lookup)
 
     def fill(self, table: str, statement: str) -> None:
-        with our_words(_FAILED):
+        with explain_errors(_FAILED):
             self._spark.sql(statement).localCheckpoint(eager=True).createOrReplaceTempView(table)
 
-    def counted(self, statement: str) -> Counted:
-        with our_words(_FAILED):
+    def counted(self, statement: str) -> CountedCells:
+        with explain_errors(_FAILED):
             found = self._spark.sql(statement).toArrow()
             return tuple(column.to_numpy().astype("int64") for column in found.columns)
 
     def texts(self, statement: str) -> dict[str, int]:
-        with our_words(_FAILED):
+        with explain_errors(_FAILED):
             return {row[0]: row[1] for row in self._spark.sql(statement).collect()}
 
     def close(self) -> None:

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Coded
-from understudy.schema.measured import Measured
 from understudy.schema.open import Shape
-from understudy.schema.text import EXACT, Dialect, exact_number, floats
+from understudy.schema.text import EXACT, Dialect, parse_exact_number, to_floats
 
-MOST = 512
+MOST_STEPS = 512
 """A column of more steps than this is looked up in a table instead."""
 
 _LEAST, _LARGEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -45,7 +45,7 @@ class Steps:
     null: int
 
 
-def steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
+def find_steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
     """The coding of cells of an arrow type, or None where it is no step function of few steps.
 
     Args:
@@ -56,14 +56,14 @@ def steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
     import pyarrow as pa
 
     no_line = pa.types.is_boolean(kind) or len(column.parts) > 1 or isinstance(column, Shape)
-    moves = None if no_line else _moves(column, kind)
+    moves = None if no_line else _unit_function(column, kind)
     if moves is None:
         return None
-    line = _line(column, dialect)
+    line = _find_breakpoints(column, dialect)
     if isinstance(column, Categorical) and not pa.types.is_floating(kind) and any(abs(end) >= EXACT for end in line):
         return None  # whole numbers that floating point does not tell apart
     values, least, largest = _scale(kind)
-    starts = _starts(lambda places: moves(values(places)), np.asarray(line), least, largest)
+    starts = _find_starts(lambda places: moves(values(places)), np.asarray(line), least, largest)
     cells = values(np.unique(np.append(starts, least)))
     if pa.types.is_floating(kind):  # infinities have no units: they are no part of the line
         cells = pa.concat_arrays([pa.array([-math.inf]), cells, pa.array([math.inf])])
@@ -71,36 +71,36 @@ def steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
     else:
         places = np.unique(np.append(starts, least)).tolist()
     codes = column.encode(cells, dialect)[column.name].tolist()
-    return _merged(places, codes, column.codes_of_null()[column.name])
+    return _merge_steps(places, codes, column.null_codes()[column.name])
 
 
-def _line(column: Coded, dialect: Dialect) -> list[int | float]:
+def _find_breakpoints(column: Coded, dialect: Dialect) -> list[int | float]:
     """Every number that the code of a cell can depend on, in the units of the axis."""
     import pyarrow as pa
 
     entries = [entry for entry in column.table() if entry.part == column.name]
     found = [end for entry in entries for end in (entry.lower, entry.upper) if end is not None]
     values = [entry.value for entry in entries if entry.value is not None]
-    if isinstance(column, Measured):
+    if isinstance(column, AxisColumn):
         tokens = pa.array([v for v in values if isinstance(v, str)], pa.string())
         read = [column.units(tokens, how) for how in (Dialect(), dialect)]
         units = [unit for found_units, valid in read for unit in found_units[valid].tolist()]
         return [*found, *(v for v in values if not isinstance(v, str)), *units]
     written = [(str(value), *marks) for value in values for marks in ((".", ""), (dialect.decimal, dialect.group))]
-    numbers = [exact_number(*text) for text in written]
+    numbers = [parse_exact_number(*text) for text in written]
     # true and false are 1 and 0, however they are declared
     return [0, 1, *(number for number in numbers if number is not None and math.isfinite(number))]
 
 
-def _moves(column: Coded, kind: Any) -> Callable[[Any], NDArray[Any]] | None:
+def _unit_function(column: Coded, kind: Any) -> Callable[[Any], NDArray[Any]] | None:
     """Cells in the units of the axis, growing with the cell; None where a cell of that type is coded by its text."""
     import pyarrow as pa
 
     number = any(fits(kind) for fits in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
     if isinstance(column, Categorical | Boolean):
-        return floats if number else None
+        return to_floats if number else None
     if (
-        not isinstance(column, Measured)
+        not isinstance(column, AxisColumn)
         or column.kind == "duration"
         or column.units_of_typed(pa.array([], kind)) is None
     ):
@@ -119,30 +119,30 @@ def _scale(kind: Any) -> tuple[Callable[[Positions], Any], int, int]:
     import pyarrow as pa
 
     if pa.types.is_floating(kind):
-        largest = int(_ordered(np.array([np.finfo(np.float64).max]).view(np.int64))[0])
-        return lambda places: pa.array(_ordered(places).view(np.float64)), -largest, largest
+        largest = int(_order_bits(np.array([np.finfo(np.float64).max]).view(np.int64))[0])
+        return lambda places: pa.array(_order_bits(places).view(np.float64)), -largest, largest
     if pa.types.is_decimal(kind):
         most = 10**kind.precision - 1
-        return lambda places: _decimals(places, kind), -most, most
+        return lambda places: _to_decimals(places, kind), -most, most
     if pa.types.is_date(kind):
         ends = np.iinfo(np.int32)
         return lambda places: pa.array(places.astype(np.int32), kind), int(ends.min), int(ends.max)
     return lambda places: pa.array(places, kind), _LEAST, _LARGEST
 
 
-def _ordered(bits: Positions) -> Positions:
+def _order_bits(bits: Positions) -> Positions:
     """The bits of floating point numbers as whole numbers in the same order, and back."""
     return np.where(bits < 0, _LEAST - bits, bits)
 
 
-def _decimals(places: Positions, kind: Any) -> Any:
+def _to_decimals(places: Positions, kind: Any) -> Any:
     import pyarrow as pa
 
     words = np.ascontiguousarray(np.stack([places, places >> 63], axis=1))
     return pa.Array.from_buffers(kind, len(places), [None, pa.py_buffer(words)])
 
 
-def _starts(moves: Callable[[Positions], NDArray[Any]], line: NDArray[Any], least: int, largest: int) -> Positions:
+def _find_starts(moves: Callable[[Positions], NDArray[Any]], line: NDArray[Any], least: int, largest: int) -> Positions:
     """The first place at each number of the line, and the first beyond it."""
     wanted = np.concatenate((line, line))
     beyond = np.repeat([False, True], len(line))
@@ -160,9 +160,9 @@ def _starts(moves: Callable[[Positions], NDArray[Any]], line: NDArray[Any], leas
     return high[exists]
 
 
-def _merged(places: list[Any], codes: list[int], null: int) -> Steps | None:
+def _merge_steps(places: list[Any], codes: list[int], null: int) -> Steps | None:
     """Neighbours of one code as one step; the first step has no beginning."""
     kept = [(place, code) for place, code, before in zip(places[1:], codes[1:], codes, strict=False) if code != before]
-    if len(kept) > MOST:
+    if len(kept) > MOST_STEPS:
         return None
     return Steps(tuple(start for start, _ in kept), (codes[0], *(code for _, code in kept)), null)

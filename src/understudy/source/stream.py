@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.schema.column import compact
-from understudy.schema.frames import meant_columns
-from understudy.source.errors import our_words
-from understudy.source.protocol import RowsBehind
+from understudy.schema.column import smallest_dtype
+from understudy.schema.frames import columns_by_meaning
+from understudy.source.errors import explain_errors
+from understudy.source.protocol import SourceBase
 from understudy.source.temp import PrivateFolder
 from understudy.source.unit import new_key, unit_text
 from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
@@ -48,7 +48,7 @@ class Batch:
     units: Any = None
 
 
-def bounded_batches(
+def bound_batches(
     batches: Iterable[Batch], domain: Domain, folder: PrivateFolder, *, max_rows: int, key: bytes
 ) -> Iterator[Batch]:
     """The rows that count: of each unit the `max_rows` with the smallest keyed hash (see `unit`).
@@ -65,30 +65,32 @@ def bounded_batches(
     connection = connect(folder)
     names: dict[str, str] = {}
     for batch in batches:
-        with our_words(_BOUND_FAILED):
+        with explain_errors(_BOUND_FAILED):
             if not names:
-                names = _create(connection, batch, domain)
-            _insert(connection, batch, names)
+                names = _create_table(connection, batch, domain)
+            _insert_batch(connection, batch, names)
     if not names:
         return
-    with our_words(_BOUND_FAILED):
-        chosen = connection.sql(_chosen(list(names.values())), params=[max_rows, key.hex(), max_rows])
+    with explain_errors(_BOUND_FAILED):
+        chosen = connection.sql(_bounding_statement(list(names.values())), params=[max_rows, key.hex(), max_rows])
         for rows in chosen.to_arrow_reader(STEP_ROWS):
             codes = {column: rows[names[column]].to_numpy(zero_copy_only=False) for column in domain}
             yield Batch(codes, {column: rows[name] for column, name in names.items() if column not in domain})
     connection.close()
 
 
-def _create(connection: Any, batch: Batch, domain: Domain) -> dict[str, str]:
+def _create_table(connection: Any, batch: Batch, domain: Domain) -> dict[str, str]:
     """The table's columns by those of the batch: codes, then texts; none of their names is the user's."""
-    kinds = {column: _TYPES[compact(domain[column])] for column in domain} | dict.fromkeys(batch.words, "varchar")
+    kinds = {column: _TYPES[smallest_dtype(domain[column])] for column in domain} | dict.fromkeys(
+        batch.words, "varchar"
+    )
     names = {column: f"{'c' if column in domain else 'w'}{place}" for place, column in enumerate(kinds)}
     listed = ", ".join(f"{name} {kinds[column]}" for column, name in names.items())
     connection.execute(f"create temp table coded (unit varchar, {listed})")
     return names
 
 
-def _insert(connection: Any, batch: Batch, names: dict[str, str]) -> None:
+def _insert_batch(connection: Any, batch: Batch, names: dict[str, str]) -> None:
     import pyarrow as pa
 
     columns = {"unit": batch.units} | {names[column]: pa.array(codes) for column, codes in batch.codes.items()}
@@ -97,7 +99,7 @@ def _insert(connection: Any, batch: Batch, names: dict[str, str]) -> None:
     connection.unregister("batch")
 
 
-def _chosen(columns: list[str]) -> str:
+def _bounding_statement(columns: list[str]) -> str:
     """The statement of ``docs/decisions/contribution-bounding.md``; units with few rows keep them all, unhashed."""
     listed = ", ".join(columns)
     texts = ", ".join(name if name[0] == "c" else f"coalesce(sha256({name}), '')" for name in columns)
@@ -133,10 +135,10 @@ class CodeStore:
 
     def __init__(self, domain: Domain, folder: Path) -> None:
         self._domain = domain
-        self._types = {column: np.dtype(compact(size)) for column, size in domain.items()}
+        self._types = {column: np.dtype(smallest_dtype(size)) for column, size in domain.items()}
         self._files: dict[str, Any] = {column: tempfile.TemporaryFile(dir=folder) for column in domain}  # noqa: SIM115
         self._codes: dict[str, NDArray[Any]] | None = None
-        self._finish = weakref.finalize(self, _close, list(self._files.values()))
+        self._finish = weakref.finalize(self, _close_files, list(self._files.values()))
 
     def append(self, codes: Mapping[str, NDArray[Any]]) -> None:
         """Add rows: one array of codes for each column of the domain, all of one length."""
@@ -175,28 +177,28 @@ class CodeStore:
             part = {column: codes[column][start : start + _SPAN_ROWS] for column in clique}
             ((_, more),) = marginals(part, self._domain, [clique])
             assert isinstance(more, SparseCounts)  # noqa: S101 - its size says so
-            found = _together(found, more)
+            found = _add_sparse(found, more)
         return found
 
     def _frozen(self) -> dict[str, NDArray[Any]]:
         if self._codes is None:
             for file in self._files.values():
                 file.flush()
-            self._codes = {column: _mapped(file, self._types[column]) for column, file in self._files.items()}
+            self._codes = {column: _map_file(file, self._types[column]) for column, file in self._files.items()}
         return self._codes
 
 
-def _close(files: list[Any]) -> None:
+def _close_files(files: list[Any]) -> None:
     for file in files:
         file.close()
 
 
-def _mapped(file: Any, kind: np.dtype[Any]) -> NDArray[Any]:
+def _map_file(file: Any, kind: np.dtype[Any]) -> NDArray[Any]:
     """The file as an array that the operating system reads piece by piece; an empty file cannot be mapped."""
     return np.memmap(file, kind, "r") if file.tell() else np.zeros(0, kind)
 
 
-def _together(one: SparseCounts, two: SparseCounts) -> SparseCounts:
+def _add_sparse(one: SparseCounts, two: SparseCounts) -> SparseCounts:
     cells, place = np.unique(np.concatenate((one.cells, two.cells)), return_inverse=True)
     counts = np.zeros(len(cells), np.int64)
     np.add.at(counts, place, np.concatenate((one.counts, two.counts)))
@@ -210,7 +212,7 @@ def _together(one: SparseCounts, two: SparseCounts) -> SparseCounts:
 # own, so the codes are those of `memory` by construction; memory holds one batch and never the table.
 
 
-class StreamedSource(RowsBehind):
+class StreamedSource(SourceBase):
     """Arrow batches behind the `Source` protocol.
 
     Args:
@@ -231,14 +233,14 @@ class StreamedSource(RowsBehind):
         super().__init__(schema)
         self.__folder = folder
         self.__store = CodeStore(schema.domain, folder.path)
-        coded = _coded(batches, schema)
+        coded = _encode_batches(batches, schema)
         if self.unit.column is not None:
-            coded = bounded_batches(coded, self.domain, folder, max_rows=self.unit.max_rows, key=key or new_key())
+            coded = bound_batches(coded, self.domain, folder, max_rows=self.unit.max_rows, key=key or new_key())
         self.__words: dict[str, Counter[str]] = {column.name: Counter() for column in schema.words}
         for batch in coded:
             self.__store.append(batch.codes)
             for column, texts in batch.words.items():
-                self.__words[column].update(_counted(texts))
+                self.__words[column].update(_count_texts(texts))
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Exact counts of each clique's cells, in the order asked.
@@ -264,7 +266,7 @@ class StreamedSource(RowsBehind):
         self.__folder.close()
 
 
-def _coded(batches: Iterable[Any], schema: Schema) -> Iterator[Batch]:
+def _encode_batches(batches: Iterable[Any], schema: Schema) -> Iterator[Batch]:
     """The codes, texts and units of the rows that are kept."""
     import narwhals as nw
     import pyarrow as pa
@@ -278,7 +280,7 @@ def _coded(batches: Iterable[Any], schema: Schema) -> Iterator[Batch]:
             units = unit_text(nw.from_native(table[unit], series_only=True), exact=True)
             keep &= np.asarray(units.is_valid())
             units = units.filter(pa.array(keep))
-        cells, _ = meant_columns(table, [column.name for column in schema.words], schema.dialect)
+        cells, _ = columns_by_meaning(table, [column.name for column in schema.words], schema.dialect)
         words = {column.name: column.texts(cells[column.name], schema.dialect) for column in schema.words}
         yield Batch(
             {column: encoded.codes[column][keep] for column in schema.domain},
@@ -287,7 +289,7 @@ def _coded(batches: Iterable[Any], schema: Schema) -> Iterator[Batch]:
         )
 
 
-def _counted(texts: Any) -> dict[str, int]:
+def _count_texts(texts: Any) -> dict[str, int]:
     pairs = texts.drop_null().value_counts()
     return dict(zip(pairs.field(0).to_pylist(), pairs.field(1).to_pylist(), strict=True))
 
@@ -296,7 +298,7 @@ def _counted(texts: Any) -> dict[str, int]:
 # Rows that may be others the next time they are asked for, written down once: for tables that are coded repeatedly.
 
 
-Read: TypeAlias = Callable[[Schema, PrivateFolder], Iterator[Any]]
+ReadBatches: TypeAlias = Callable[[Schema, PrivateFolder], Iterator[Any]]
 """Arrow batches with the columns that a schema needs, read from their source."""
 
 _KEEP_FAILED = (
@@ -304,7 +306,7 @@ _KEEP_FAILED = (
 )
 
 
-def read_once(read: Read, schema: Schema) -> Read:
+def read_once(read: ReadBatches, schema: Schema) -> ReadBatches:
     """The same rows at every call, whatever happens to the table or to what a query gives.
 
     With everything declared there is one coding, and rows pass by. Where facts are bought the table is coded again and
@@ -319,7 +321,7 @@ def read_once(read: Read, schema: Schema) -> Read:
     Raises:
         InputError: at a second coding, where the schema left nothing to be bought.
     """
-    kept: list[_Rows] = []
+    kept: list[_StoredRows] = []
     passed: list[bool] = []
 
     def same_rows(coding: Schema, folder: PrivateFolder) -> Iterator[Any]:
@@ -329,19 +331,19 @@ def read_once(read: Read, schema: Schema) -> Read:
             passed.append(True)
             return read(coding, folder)
         if not kept:
-            kept.append(_Rows(read(schema, folder), folder.path))
+            kept.append(_StoredRows(read(schema, folder), folder.path))
         return kept[0].batches()
 
     return same_rows
 
 
-class _Rows:
+class _StoredRows:
     """Batches in a file without a name: its space is given back when the process ends, however it ends."""
 
     def __init__(self, batches: Iterator[Any], folder: Path) -> None:
         import pyarrow as pa
 
-        with our_words(_KEEP_FAILED):
+        with explain_errors(_KEEP_FAILED):
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
             self._finish = weakref.finalize(self, self._file.close)
             writer = None
@@ -356,6 +358,6 @@ class _Rows:
 
         if not self._file.seek(0, os.SEEK_END):  # a table without rows has no batch
             return
-        with our_words(_KEEP_FAILED):
+        with explain_errors(_KEEP_FAILED):
             self._file.seek(0)
             yield from pa.ipc.open_stream(self._file)

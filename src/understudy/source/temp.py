@@ -14,7 +14,7 @@ from typing import IO, Any, TypeAlias
 
 from understudy.errors import OutputError
 
-Place: TypeAlias = str | PathLike[str] | None
+TempDir: TypeAlias = str | PathLike[str] | None
 
 PREFIX = "understudy-private-"
 _LOCK = "in-use"
@@ -36,12 +36,12 @@ class PrivateFolder:
         OutputError: when it cannot be made there.
     """
 
-    def __init__(self, base: Place = None) -> None:
+    def __init__(self, base: TempDir = None) -> None:
         place = Path(tempfile.gettempdir() if base is None else base)
         remove_stale(place)
         try:
             self.path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-            self._lock = _locked(self.path / _LOCK)
+            self._lock = _open_locked(self.path / _LOCK)
         except OSError:
             raise OutputError(
                 f"{place}: no private directory can be made there; give another place with --temp-dir"
@@ -72,13 +72,13 @@ def _is_stale(path: Path) -> bool:
             return False
         if not (path / _LOCK).exists():
             return time.time() - found.st_mtime > _YOUNG_SECONDS
-        _locked(path / _LOCK).close()
+        _open_locked(path / _LOCK).close()
     except OSError:
         return False
     return True
 
 
-def _locked(path: Path) -> IO[bytes]:
+def _open_locked(path: Path) -> IO[bytes]:
     """The file, locked by this process.
 
     Raises:

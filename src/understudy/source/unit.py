@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import SettingError
 from understudy.schema.frames import holds_objects
-from understudy.schema.text import in_one_zone, listed, meaning, meanings, readable
+from understudy.schema.text import drop_utc_mark, make_valid_text, meaning, meanings, to_objects
 
 KEY_BYTES = 32
 _CHUNK_ROWS = 1 << 16
@@ -59,35 +59,35 @@ def unit_text(column: Any, *, exact: bool = False) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    array = _arrow(column)
+    array = _to_arrow(column)
     if array is None:
         native = column.to_native()
-        return _texts(listed(native) if hasattr(native, "to_pylist") else column.to_list(), exact=exact)
+        return _canonical_texts(to_objects(native) if hasattr(native, "to_pylist") else column.to_list(), exact=exact)
     kind = array.type
     if pa.types.is_null(kind) or (pa.types.is_integer(kind) and (exact or kind.bit_width < 64)):
         return array.cast(pa.large_string())
     distinct = pc.dictionary_encode(array)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        words = units_meant(pc.utf8_trim(distinct.dictionary.cast(pa.large_string()), " "), exact=exact)
+        words = canonical_units(pc.utf8_trim(distinct.dictionary.cast(pa.large_string()), " "), exact=exact)
     elif pa.types.is_integer(kind):
-        words = units_meant(distinct.dictionary.cast(pa.large_string()), exact=exact)
+        words = canonical_units(distinct.dictionary.cast(pa.large_string()), exact=exact)
     else:
-        words = _texts(listed(distinct.dictionary), exact=exact)
+        words = _canonical_texts(to_objects(distinct.dictionary), exact=exact)
     return words.take(distinct.indices)
 
 
-def units_meant(text: Any, *, exact: bool) -> Any:
+def canonical_units(text: Any, *, exact: bool) -> Any:
     """The canonical text of units that are text without blanks around it."""
-    return in_one_zone(meanings(text, exact=exact))
+    return drop_utc_mark(meanings(text, exact=exact))
 
 
-def _texts(values: list[Any], *, exact: bool) -> Any:
+def _canonical_texts(values: list[Any], *, exact: bool) -> Any:
     import pyarrow as pa
 
-    return pa.array([_canonical(value, exact=exact) for value in values], pa.large_string())
+    return pa.array([_canonical_or_none(value, exact=exact) for value in values], pa.large_string())
 
 
-def _arrow(column: Any) -> Any:
+def _to_arrow(column: Any) -> Any:
     """The series as one arrow array of a type that can be told apart quickly, or None: then it goes value by value.
 
     Python objects always do: arrow would guess one type for all of them, and one unit would decide how the units of
@@ -105,7 +105,7 @@ def _arrow(column: Any) -> Any:
             array = array.dictionary_decode()
         if pa.types.is_timestamp(array.type):
             array = array.cast(pa.timestamp("us"), safe=False)
-        array = readable(array)
+        array = make_valid_text(array)
         if pa.types.is_string_view(array.type):
             array = array.cast(pa.large_string())
         pc.dictionary_encode(array.slice(0, 0))
@@ -114,14 +114,14 @@ def _arrow(column: Any) -> Any:
     return array
 
 
-def _canonical(value: Any, *, exact: bool) -> str | None:
+def _canonical_or_none(value: Any, *, exact: bool) -> str | None:
     try:
-        return _value_text(value, exact=exact)
+        return _canonical_text(value, exact=exact)
     except Exception:  # a value without a text form is no unit; its error could quote it
         return None
 
 
-def _value_text(value: Any, *, exact: bool) -> str | None:
+def _canonical_text(value: Any, *, exact: bool) -> str | None:
     if isinstance(value, np.datetime64 | np.timedelta64):
         value = value.astype("M8[us]" if isinstance(value, np.datetime64) else "m8[us]")
     value = value.item() if isinstance(value, np.generic) else value
@@ -140,7 +140,7 @@ def _value_text(value: Any, *, exact: bool) -> str | None:
         value = timedelta(value.days, value.seconds, value.microseconds)
     text = str(value).strip(" ")
     meant = meaning(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"), exact=exact)
-    return meant and in_one_zone(meant)
+    return meant and drop_utc_mark(meant)
 
 
 def _decimal_text(value: Decimal) -> str | None:
@@ -152,7 +152,7 @@ def _decimal_text(value: Decimal) -> str | None:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def bounded(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key: bytes) -> NDArray[np.bool_]:
+def bound_rows(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key: bytes) -> NDArray[np.bool_]:
     """Which rows are counted: of each unit the `max_rows` with the smallest hash; of rows without a unit, none.
 
     Args:
@@ -179,29 +179,31 @@ def bounded(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key: by
     crowded = np.flatnonzero(keep & (rows_of > max_rows)[unit_of])
     crowded = crowded[np.argsort(unit_of[crowded], kind="stable")]
     keep[crowded] = False
-    keep[crowded[_smallest(distinct.dictionary, unit_of[crowded], _row_texts(codes, crowded), max_rows, key)]] = True
+    keep[
+        crowded[_pick_smallest(distinct.dictionary, unit_of[crowded], _format_rows(codes, crowded), max_rows, key)]
+    ] = True
     return keep
 
 
-def _smallest(names: Any, unit_of: NDArray[np.int64], texts: Iterator[str], k: int, key: bytes) -> list[int]:
+def _pick_smallest(names: Any, unit_of: NDArray[np.int64], texts: Iterator[str], k: int, key: bytes) -> list[int]:
     """Positions of the k smallest hashes of each unit, among rows sorted by unit."""
     starts = np.flatnonzero(np.diff(unit_of, prepend=-1))
     units = names.take(unit_of[starts]).to_pylist()
     chosen: list[int] = []
     for unit, start, stop in zip(units, starts.tolist(), [*starts[1:].tolist(), len(unit_of)], strict=False):
-        hashes = _hashes(f"{key.hex()}|{unit}|", islice(texts, stop - start))
+        hashes = _hash_rows(f"{key.hex()}|{unit}|", islice(texts, stop - start))
         chosen += [start + place for place in sorted(range(stop - start), key=hashes.__getitem__)[:k]]
     return chosen
 
 
-def _row_texts(codes: Sequence[NDArray[Any]], rows: NDArray[np.int64]) -> Iterator[str]:
+def _format_rows(codes: Sequence[NDArray[Any]], rows: NDArray[np.int64]) -> Iterator[str]:
     for start in range(0, len(rows), _CHUNK_ROWS):
         chunk = rows[start : start + _CHUNK_ROWS]
         for row in zip(*(column[chunk].tolist() for column in codes), strict=True):
             yield ",".join(map(str, row))
 
 
-def _hashes(prefix: str, texts: Iterator[str]) -> list[str]:
+def _hash_rows(prefix: str, texts: Iterator[str]) -> list[str]:
     ordinals: dict[str, int] = {}
     digests = []
     for text in texts:

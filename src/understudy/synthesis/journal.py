@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, cast
 
 from understudy.accounting.charge import PURCHASES, Charge
-from understudy.discovery.discover import narrowest
+from understudy.discovery.discover import narrowest_schema
 from understudy.errors import BudgetExceeded, InputError, OutputError, Paid, UnderstudyError, Unforeseen
 from understudy.measurement import Measurement
 from understudy.notice import PastLimit
@@ -71,7 +71,7 @@ class RunJournal:
         self._bought = False
         self._recalled: Any = None
         self._answers = 0 if earlier is None else earlier.answers
-        footprint = run.mechanism.footprint(narrowest(run.schema).domain)
+        footprint = run.mechanism.footprint(narrowest_schema(run.schema).domain)
         check_memory(footprint.memory_bytes + run.rules_bytes)
         if not run.insecure and not run.rehearsal:
             book.check(dataset)

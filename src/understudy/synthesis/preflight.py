@@ -20,7 +20,7 @@ from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.notice import WeakBudget
 from understudy.schema import Schema
-from understudy.schema.rules import breaking, check_size
+from understudy.schema.rules import check_rule_size, find_broken_rows
 
 _MOST_TIED = 1 << 27
 """The most cells of a model of the rules alone: a gigabyte."""
@@ -133,7 +133,7 @@ def check_rules(schema: Schema) -> int:
     """
     domain = schema.domain
     for rule in domain.rules:
-        check_size(domain, rule.clique)
+        check_rule_size(domain, rule.clique)
     if not domain.rules:
         return 0
     columns = domain.canonical({column for rule in domain.rules for column in rule.clique})
@@ -160,7 +160,7 @@ def _rows_possible(schema: Schema, seed: int) -> bool:
     except InputError:
         return False
     codes = {column: drawn[column] if column in names else np.zeros(_ROWS, np.uint8) for column in domain}
-    return not bool(breaking(schema, codes, schema.decode(codes, rng)).all())
+    return not bool(find_broken_rows(schema, codes, schema.decode(codes, rng)).all())
 
 
 def check_noise(noise: str) -> None:

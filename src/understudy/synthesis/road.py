@@ -11,7 +11,7 @@ from typing import Any
 
 from understudy.accounting.exact import float_below
 from understudy.arguments import as_path, as_progress
-from understudy.discovery.discover import Shop, Unread, narrowest, purchase_budget
+from understudy.discovery.discover import Discovery, NoRows, discovery_budget, narrowest_schema
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism import Mechanism
@@ -22,8 +22,8 @@ from understudy.quality import parsed_share
 from understudy.release import Release
 from understudy.schema import Schema
 from understudy.source import open_source
-from understudy.source.located import Located, located, opener
-from understudy.source.place import name_of
+from understudy.source.open import StoredTable, make_opener, open_table
+from understudy.source.place import table_name
 from understudy.synthesis.earlier import Diverged
 from understudy.synthesis.journal import RunJournal
 from understudy.synthesis.rating import Rating, rated
@@ -88,8 +88,8 @@ def synthesize(
     if "seed" in settings:
         raise SettingError("seed: noise that protects people cannot be seeded; seed the rows, `release.sample(seed=1)`")
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
-    budget = purchase_budget(schema, discovery_share, epsilon=epsilon, delta=delta, rho=rho)
-    with located(data, query, temp_dir) as table:
+    budget = discovery_budget(schema, discovery_share, epsilon=epsilon, delta=delta, rho=rho)
+    with open_table(data, query, temp_dir) as table:
         share = parsed_share(quality)
         rating = None if share is None else Rating(share)
         try:
@@ -158,14 +158,14 @@ def _opened(data: Any, run: Run, journal: RunJournal, progress: Progress) -> Pri
         table = PrivateTable(source, run.budget, noise=run.noise, journal=journal, plan=run.plan)
         table.account.pay(paid)
         return table
-    reopen = opener(data, run.schema)
-    reopen(narrowest(run.schema))  # a column that is missing or cannot be read is refused before anything is bought
-    table = PrivateTable(Unread(run.schema), run.budget, noise=run.noise, journal=journal)
+    opener = make_opener(data, run.schema)
+    opener(narrowest_schema(run.schema))  # refuses a missing or unreadable column before anything is spent
+    table = PrivateTable(NoRows(run.schema), run.budget, noise=run.noise, journal=journal)
     table.account.pay(paid)
     share = Fraction(run.discovery_share) * table.account.remaining
-    run.complete(Shop(table, reopen, run.schema, share, progress).buy(run.fits))
+    run.complete(Discovery(table, opener, run.schema, share, progress).discover(run.fits))
     journal.bought(run.schema)
-    return table.over(reopen(run.schema))
+    return table.over(opener(run.schema))
 
 
 def _layout(data: Any, schema: Schema) -> dict[str, str]:
@@ -175,4 +175,4 @@ def _layout(data: Any, schema: Schema) -> dict[str, str]:
 
 def dataset_name(data: Any) -> str:
     """The book's name for a table that was given none: that of the file, folder or database table, else "unnamed"."""
-    return data.name if isinstance(data, Located) else name_of(data)
+    return data.name if isinstance(data, StoredTable) else table_name(data)

@@ -13,14 +13,14 @@ from understudy.accounting.calibrate import can_plan, certified_plan
 from understudy.accounting.charge import Charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.arguments import as_whole
-from understudy.discovery.discover import narrowest
+from understudy.discovery.discover import narrowest_schema
 from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.gate.randomness import is_insecure
 from understudy.mechanism import Mechanism, mechanism_named
 from understudy.release.artefact import Frame
 from understudy.schema import Schema, frame_kind
-from understudy.source.located import Located
+from understudy.source.open import StoredTable
 from understudy.synthesis.preflight import (
     check_noise,
     check_rules,
@@ -59,7 +59,7 @@ class Run:
         # a plan fixes all measurements in advance: a question about their result is none of them
         self.plan, self.budget = (None, budget) if rating else _planned(mechanism, schema, budget, self.neighbours)
         self.insecure = is_insecure()
-        self.rules_bytes = check_rules(narrowest(schema))
+        self.rules_bytes = check_rules(narrowest_schema(schema))
 
     def look(self) -> bool:
         """Whether any noise so far was seeded: once in test mode, always marked."""
@@ -119,7 +119,7 @@ def prepared(
     """
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
     schema.require_reviewed()
-    if not narrowest(schema).domain:
+    if not narrowest_schema(schema).domain:
         raise SettingError("the schema has no column to synthesise; declare at least one")
     rows = None if rows is None else as_whole("rows", rows, least=1)
     _check_kinds(mechanism)
@@ -144,7 +144,7 @@ def prepared(
         )
     if rating is not None:
         rating = replace(rating, workload=rating.workload or getattr(chosen, "workload", None) or "all-2way")
-        rating.tables(narrowest(schema).domain)
+        rating.tables(narrowest_schema(schema).domain)
         if schema.open and discovery_share + rating.share >= 1:
             raise SettingError("quality and discovery_share leave nothing for the mechanism; give one of them less")
     return Run(schema, budget, chosen, noise, rows, _frame_kind(data), discovery_share, rating)
@@ -188,4 +188,4 @@ def told_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _frame_kind(data: Any) -> Frame:
-    return "spark" if isinstance(data, Located) and data.home == "spark" else frame_kind(data)
+    return "spark" if isinstance(data, StoredTable) and data.kind == "spark" else frame_kind(data)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from understudy.errors import SettingError
-from understudy.source.located import Located
+from understudy.source.open import StoredTable
 
 
 def refuse_same_table(public: Any, data: Any) -> None:
@@ -23,7 +23,7 @@ def refuse_same_table(public: Any, data: Any) -> None:
     Raises:
         SettingError: when both have one address.
     """
-    located = isinstance(data, Located)
+    located = isinstance(data, StoredTable)
     files = data.files if located else [data] if isinstance(data, str | os.PathLike) else []
     if public is data or (located and data.is_given_as(public)) or any(_same_file(public, file) for file in files):
         raise SettingError(

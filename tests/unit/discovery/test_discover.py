@@ -12,14 +12,21 @@ import pytest
 import understudy as us
 from understudy.accounting import Budget, Receipt
 from understudy.accounting.charge import PURCHASES, Charge
-from understudy.discovery.discover import MOST, Shop, Unread, completed, narrowest, purchase_budget
+from understudy.discovery.discover import (
+    MOST_CODES,
+    Discovery,
+    NoRows,
+    complete_column,
+    discovery_budget,
+    narrowest_schema,
+)
 from understudy.errors import BudgetExceeded, SchemaError, SettingError
 from understudy.gate import PrivateTable
 from understudy.privacy.records.book import Book
 from understudy.schema import PrivacyUnit, Schema
-from understudy.schema.file import column_of
+from understudy.schema.file import parse_field
 from understudy.source import MemorySource
-from understudy.source.located import opener
+from understudy.source.open import make_opener
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
 
@@ -56,9 +63,9 @@ def frame(rows=3000, seed=0):
 
 
 def bought(given, declared, budget, share=Fraction(1, 2)):
-    table = PrivateTable(Unread(declared), budget)
-    shop = Shop(table, opener(given, declared), declared, share * budget.capacity)
-    return shop.buy(lambda _: True), table
+    table = PrivateTable(NoRows(declared), budget)
+    discovery = Discovery(table, make_opener(given, declared), declared, share * budget.capacity)
+    return discovery.discover(lambda _: True), table
 
 
 @pytest.mark.parametrize("rows_public", [None, 3000])
@@ -66,7 +73,7 @@ def bought(given, declared, budget, share=Fraction(1, 2)):
 @pytest.mark.parametrize("budget", [{"epsilon": 5.0, "delta": 1e-6}, {"rho": 0.5, "delta": 1e-6}], ids=["eps", "rho"])
 def test_every_purchase_costs_what_its_noise_costs(budget, unit, rows_public):
     declared = schema(unit=unit, rows=rows_public)
-    budget = purchase_budget(declared, 0.5, **({"epsilon": None, "rho": None} | budget))
+    budget = discovery_budget(declared, 0.5, **({"epsilon": None, "rho": None} | budget))
     with Spy() as spy:
         complete, table = bought(frame(), declared, budget)
     check_spent(spy, Receipt(budget, table.account.charges, table.neighbours))
@@ -80,16 +87,18 @@ def test_every_purchase_costs_what_its_noise_costs(budget, unit, rows_public):
 def test_a_run_that_was_killed_while_it_bought_can_buy_again():
     """An attempt takes half of the delta that is left, so that there is always some."""
     declared, budget = schema(WORD), Budget.of(rho=0.001, delta=1e-6, purchase_delta=1e-7)
-    table = PrivateTable(Unread(declared), budget)
+    table = PrivateTable(NoRows(declared), budget)
     for _ in range(4):
-        Shop(table, opener(frame(), declared), declared, table.account.remaining / 10).buy(lambda _: True)
+        Discovery(table, make_opener(frame(), declared), declared, table.account.remaining / 10).discover(
+            lambda _: True
+        )
     assert [charge.what for charge in table.account.charges] == ["values"] * 4
     assert table.account.charges[0].delta <= budget.purchase_delta / 2
 
 
 def test_pure_dp_buys_bounds_and_bins_with_laplace_noise():
     declared = schema(NUMBER, FIELDS[3])
-    budget = purchase_budget(declared, 0.5, epsilon=4.0, delta=0.0, rho=None)
+    budget = discovery_budget(declared, 0.5, epsilon=4.0, delta=0.0, rho=None)
     with Spy() as spy:
         _, table = bought(frame(), declared, budget)
     check_spent(spy, Receipt(budget, table.account.charges, table.neighbours))
@@ -183,9 +192,9 @@ def test_a_source_that_cannot_count_values_is_refused_in_words():
     with pytest.raises(SettingError, match="not supported for this kind of table yet; declare its values"):
         table.values("w", rho=Fraction(1, 20), delta=Fraction(1, 10**9))
     declared = schema(NUMBER, WORD)
-    shop = Shop(table, lambda coding: CodedSource(coding.domain, []), declared, Fraction(1, 20))
+    discovery = Discovery(table, lambda coding: CodedSource(coding.domain, []), declared, Fraction(1, 20))
     with pytest.raises(SettingError, match="'w': values cannot be bought from this kind of table yet"):
-        shop.buy(lambda _: True)
+        discovery.discover(lambda _: True)
     assert table.account.charges == (), "nor were the bounds of the other column bought first"
 
 
@@ -219,10 +228,10 @@ def test_a_share_that_is_none_is_refused(share):
 
 def test_a_delta_that_was_lost_is_not_spent_again():
     declared, budget = schema(WORD), Budget.of(rho=1.0, delta=1e-6, purchase_delta=1e-7)
-    table = PrivateTable(Unread(declared), budget)
+    table = PrivateTable(NoRows(declared), budget)
     table.account.pay([Charge("values", (("w",),), "gaussian", 1.0, 9.0, Fraction(1, 99), delta=Fraction(1e-7))])
     with pytest.raises(BudgetExceeded, match="nothing is left of the delta"):
-        Shop(table, lambda _: Sealed(frame(), declared), declared, Fraction(1, 9)).buy(lambda _: True)
+        Discovery(table, lambda _: Sealed(frame(), declared), declared, Fraction(1, 9)).discover(lambda _: True)
 
 
 def test_a_public_table_and_a_planned_run_need_a_declared_schema(tmp_path, monkeypatch):
@@ -241,10 +250,10 @@ def test_a_public_table_and_a_planned_run_need_a_declared_schema(tmp_path, monke
 
 
 def test_the_narrowest_schema_is_what_a_run_is_checked_by():
-    narrow = narrowest(schema())
-    assert narrow.domain["n"] >= MOST[-1]
-    assert narrow.domain["w"] >= MOST[-1]
-    assert narrowest(narrow) is narrow
+    narrow = narrowest_schema(schema())
+    assert narrow.domain["n"] >= MOST_CODES[-1]
+    assert narrow.domain["w"] >= MOST_CODES[-1]
+    assert narrowest_schema(narrow) is narrow
 
 
 def test_codes_are_joined_until_they_fit():
@@ -252,18 +261,20 @@ def test_codes_are_joined_until_they_fit():
     table = frame(20_000)
     table["w"] = np.arange(20_000) % 60
     budget = Budget.of(rho=50.0, delta=1e-6, purchase_delta=1e-7)
-    gate = PrivateTable(Unread(declared), budget)
-    small = Shop(gate, opener(table, declared), declared, budget.capacity / 2).buy(lambda s: s.domain["w"] < 40)
-    assert small.domain["w"] == MOST[-1] + 2
-    assert small.domain["n"] <= MOST[-1] + 3
+    gate = PrivateTable(NoRows(declared), budget)
+    small = Discovery(gate, make_opener(table, declared), declared, budget.capacity / 2).discover(
+        lambda s: s.domain["w"] < 40
+    )
+    assert small.domain["w"] == MOST_CODES[-1] + 2
+    assert small.domain["n"] <= MOST_CODES[-1] + 3
 
 
 def test_a_fact_that_does_not_go_with_the_rest_is_left_out_rather_than_lost():
-    number = column_of({"name": "n", "type": "integer", "understudy": BOTH | {"missing": {"5": None}}}, 0)
-    assert completed(number, {"minimum": 5, "maximum": 5}).minimum < 5
-    assert completed(number, {"minimum": 0, "maximum": 9, "bins": {"edges": [3, 2]}}).maximum == 9
+    number = parse_field({"name": "n", "type": "integer", "understudy": BOTH | {"missing": {"5": None}}}, 0)
+    assert complete_column(number, {"minimum": 5, "maximum": 5}).minimum < 5
+    assert complete_column(number, {"minimum": 0, "maximum": 9, "bins": {"edges": [3, 2]}}).maximum == 9
     with pytest.raises(SchemaError, match="does not go together"):
-        completed(number.model_copy(update={"field": {"name": "n", "type": "geopoint"}}), {})
+        complete_column(number.model_copy(update={"field": {"name": "n", "type": "geopoint"}}), {})
 
 
 # -- the account of it --

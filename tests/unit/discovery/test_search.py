@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from understudy.discovery.search import MOST_BINS, Search, joined
+from understudy.discovery.search import MOST_BINS, Search, join_cells
 from understudy.measurement import Measurement
 from understudy.schema import Dialect
-from understudy.schema.file import column_of, filled
+from understudy.schema.file import fill_field, parse_field
 
 BOTH = {"bounds": "discover", "bins": "discover"}
 ROWS = 20_000
@@ -17,7 +17,7 @@ ROWS = 20_000
 
 def found(field, cells, sigma, *, most=1000, seed=1, noise="gaussian"):
     """The completed column, and how many rounds were paid."""
-    opened = column_of({"name": "x", **field}, 0)
+    opened = parse_field({"name": "x", **field}, 0)
     search, rng, rounds = Search(opened), np.random.default_rng(seed), 0
     while rounds < search.rounds:
         probe = search.probe()
@@ -26,7 +26,7 @@ def found(field, cells, sigma, *, most=1000, seed=1, noise="gaussian"):
         rounds += 1
         if not search.learn(probe, Measurement(("x",), noisy, sigma, noise=noise)):
             break
-    return column_of(filled(opened.field, **search.facts(most)), 0), rounds
+    return parse_field(fill_field(opened.field, **search.result(most)), 0), rounds
 
 
 def whole(**ours):
@@ -150,10 +150,10 @@ def test_pure_noise_and_wild_cells_give_a_column_that_can_be_used(field, seed):
 
 def test_joining_keeps_apart_what_noise_does_not_explain():
     means, widths = np.array([100.0, 101, 99, 900, 100, 98]), np.ones(6)
-    assert joined(means, np.full(6, 25.0), widths, heaviest=1e9, most=100) == [0, 3, 4]
-    assert joined(means, np.full(6, 25.0), widths, heaviest=1e9, most=2) in ([0, 3], [0, 4])
-    assert joined(means, np.full(6, 25.0), widths, heaviest=250, most=100) in ([0, 2, 3, 4], [0, 1, 3, 4])
+    assert join_cells(means, np.full(6, 25.0), widths, heaviest=1e9, most=100) == [0, 3, 4]
+    assert join_cells(means, np.full(6, 25.0), widths, heaviest=1e9, most=2) in ([0, 3], [0, 4])
+    assert join_cells(means, np.full(6, 25.0), widths, heaviest=250, most=100) in ([0, 2, 3, 4], [0, 1, 3, 4])
 
 
 def test_joining_goes_by_density_not_by_count():
-    assert joined(np.array([100.0, 1000]), np.full(2, 4.0), np.array([1.0, 10]), heaviest=1e9, most=9) == [0]
+    assert join_cells(np.array([100.0, 1000]), np.full(2, 4.0), np.array([1.0, 10]), heaviest=1e9, most=9) == [0]

@@ -10,8 +10,8 @@ import pytest
 
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.schema.frames import as_written
-from understudy.schema.temporal import dates
+from understudy.schema.frames import mark_as_written
+from understudy.schema.temporal import parse_dates
 
 
 def schema_of(*fields, **ours):
@@ -94,7 +94,7 @@ def test_leading_zeros_survive_where_no_reader_guessed():
     """In a frame, whether 007 is text depends on other rows: of two writings of one number the short one counts."""
     schema = schema_of(words("007", "7", required=True))
     cells = pa.table({"x": ["007", "7", "07"]})
-    assert schema.encode(as_written(cells)).codes["x"].tolist() == [0, 1, 1]
+    assert schema.encode(mark_as_written(cells)).codes["x"].tolist() == [0, 1, 1]
     for frame in (cells, cells.to_pandas(), pd.DataFrame({"x": [7, 7, 7]})):
         assert schema.encode(frame).codes["x"].tolist() == [1, 1, 1]
     assert codes(schema_of(words("007", "8")), ["007", "7", "8.0"]) == [0, 0, 1]
@@ -257,7 +257,7 @@ def test_dates_by_month_and_in_other_formats():
 
 def test_years_of_two_digits_are_no_years_of_four():
     """05.07.22 is not a day of the year 22, which would be moved to the lower bound."""
-    days, valid = dates(pa.array(["05.07.2022", "5.7.2022", "05.07.22", "05.07.0022"]), "%d.%m.%Y")
+    days, valid = parse_dates(pa.array(["05.07.2022", "5.7.2022", "05.07.22", "05.07.0022"]), "%d.%m.%Y")
     assert valid.tolist() == [True, True, False, True]
     assert days[0] == days[1]
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from understudy.schema import Schema
-from understudy.schema.text import numbers
+from understudy.schema.text import parse_numbers
 
 SCHEMA = Schema.from_dict(
     {
@@ -151,9 +151,9 @@ def test_numbers_are_read_alike_whether_or_not_every_cell_is_one():
         "--1",
     ]
     texts += ["1d", "1f", "\u0661", "1 2", " 8 ", "", "\u066b5", "0e0", "-0"]
-    careful = numbers(pa.array([*texts, "no number"]))[:-1]
+    careful = parse_numbers(pa.array([*texts, "no number"]))[:-1]
     for text, expected in zip(texts, careful, strict=True):
-        found = numbers(pa.array([text]))[0]
+        found = parse_numbers(pa.array([text]))[0]
         assert (found == expected) or not (np.isfinite(found) or np.isfinite(expected)), text
 
 

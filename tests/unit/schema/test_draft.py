@@ -9,8 +9,8 @@ import pytest
 
 from understudy.errors import InputError
 from understudy.schema import Dialect, Schema
-from understudy.schema.custodian import MARK, OUTPUTS, found, marked, unmarked
-from understudy.schema.draft import draft, widened
+from understudy.schema.custodian import MARK, OUTPUTS, find_marked, mark_path, unmark_path
+from understudy.schema.draft import draft, widen_bounds
 from understudy.schema.sniff import sniff
 
 ROWS = 1000
@@ -123,7 +123,7 @@ def test_bounds_are_round_and_outside_every_value(fields):
     [(17, 90, (10, 100)), (0, 99_999, (0, 100_000)), (1937, 2011, (1930, 2020)), (-3.2, 7.7, (-5, 10)), (5, 5, (5, 6))],
 )
 def test_widening_never_cuts_and_never_quotes_the_extremes(low, high, bounds):
-    assert widened(low, high) == bounds
+    assert widen_bounds(low, high) == bounds
 
 
 @pytest.mark.parametrize("values", [[1, 2, 1, 2], [10, 11, 11, 10], [0, 1], [1], [0], [-5, -4]])
@@ -454,11 +454,11 @@ def test_an_encoding_that_shows_late_in_a_file_is_found(tmp_path):
 
 def test_outputs_for_the_custodian_are_marked(tmp_path):
     path = tmp_path / "people.yaml"
-    assert marked(path).name == "people.custodian-only.yaml"
-    assert marked(marked(path)) == marked(path)
-    assert unmarked(marked(path)) == path
-    assert found(path) == path
-    marked(path).touch()
-    assert found(path) == marked(path)
+    assert mark_path(path).name == "people.custodian-only.yaml"
+    assert mark_path(mark_path(path)) == mark_path(path)
+    assert unmark_path(mark_path(path)) == path
+    assert find_marked(path) == path
+    mark_path(path).touch()
+    assert find_marked(path) == mark_path(path)
     assert set(OUTPUTS) >= {"schema draft", "schema check"}
     assert MARK.startswith("CUSTODIAN ONLY")

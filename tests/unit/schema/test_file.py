@@ -14,10 +14,10 @@ import understudy.schema as package
 from understudy.domain import Domain
 from understudy.errors import InputError, SchemaError, UnderstudyError
 from understudy.schema import Recoding, Schema
-from understudy.schema.rules import check_size
+from understudy.schema.rules import check_rule_size
 
 FOLDER = Path(inspect.getfile(package)).parent
-VALIDATOR = ("categorical", "column", "file", "measured", "numeric", "recode", "rules", "schema", "temporal", "text")
+VALIDATOR = ("axis", "categorical", "column", "file", "numeric", "recode", "rules", "schema", "temporal", "text")
 OK = {"name": "ok", "type": "boolean"}
 ROW = {"privacy_unit": "row"}
 OPEN = {"name": "o", "type": "integer", "understudy": {"bounds": "discover"}}
@@ -64,7 +64,7 @@ FIELDS = [
     ({"name": "x", "type": "boolean", "understudy": {"bounds": "discover"}}, "goes with numbers, dates"),
     (
         {"name": "x", "type": "integer", "constraints": {"minimum": 0}, "understudy": {"bounds": "discover"}},
-        "`bounds: discover` buys both bounds; remove",
+        "`bounds: discover` discovers both bounds; remove",
     ),
     (
         {"name": "x", "type": "integer", "understudy": {"bounds": "discover", "bins": {"width": 5}}},
@@ -247,7 +247,7 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
     opened = Schema.from_dict({"fields": [OPEN], "understudy": {"privacy_unit": "row"}})
     ruled = {"fields": [OPEN, whole()], "understudy": {"privacy_unit": "row", "rules": [{"order": ["o", "n"]}]}}
     return [
-        (lambda: check_size(Domain({"a": 1 << 13, "b": 1 << 12}), ("a", "b")), "use coarser bins or fewer values"),
+        (lambda: check_rule_size(Domain({"a": 1 << 13, "b": 1 << 12}), ("a", "b")), "use coarser bins or fewer values"),
         (lambda: opened.domain, "declare it to use the schema for anything else"),
         (lambda: Schema.from_dict(ruled), "declare the column, or remove the rule"),
         (lambda: draft.require_reviewed(), "look at each with `understudy schema review`"),

@@ -13,8 +13,8 @@ from pyarrow import csv as pa_csv
 
 from understudy.errors import SchemaError
 from understudy.schema import Dialect, Schema
-from understudy.schema.draft import type_of
-from understudy.schema.frames import as_written, meant_columns
+from understudy.schema.draft import schema_type
+from understudy.schema.frames import columns_by_meaning, mark_as_written
 from understudy.schema.open import Shape, Words
 from understudy.source.memory import MemorySource
 
@@ -97,7 +97,7 @@ def test_an_odd_cell_changes_no_value_or_shape_that_is_bought(cells, mark):
     """Else one odd cell would show in every value that is told."""
     dialect = Dialect(decimal=mark)
     alone, beside = pd.DataFrame({"x": cells}), pd.DataFrame({"x": pd.Series([*cells, "?"], dtype=object)})
-    found, among = (meant_columns(frame, ["x"], dialect)[0]["x"] for frame in (alone, beside))
+    found, among = (columns_by_meaning(frame, ["x"], dialect)[0]["x"] for frame in (alone, beside))
     words = [Words(name="x").texts(each, dialect).to_pylist() for each in (found, among)]
     assert words[0] == words[1][:-1]
     shapes = [Shape(name="x").encode(each, dialect)["x"].tolist() for each in (found, among)]
@@ -237,7 +237,7 @@ def test_a_long_whole_number_of_a_file_is_itself(kind):
     values = LONG[:4] if kind == "integer" else [str(value) for value in LONG[:4]]
     field = {"name": "x", "type": kind, "categories": values}
     schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
-    table = as_written(pa.table({"x": [str(value) for value in LONG[:4]]}))
+    table = mark_as_written(pa.table({"x": [str(value) for value in LONG[:4]]}))
     assert schema.encode(table).codes["x"].tolist() == [0, 1, 2, 3]
 
 
@@ -332,7 +332,7 @@ def test_an_odd_cell_changes_no_shape_that_means_missing(kind, mark):
     beside = pd.Series([*cells, "?"], dtype=object)
     shape, dialect = Shape(name="x", missing=MISSING), Dialect(decimal=mark)
     found, among = (
-        shape.encode(meant_columns(pd.DataFrame({"x": column}), ["x"], dialect)[0]["x"], dialect)["x"].tolist()
+        shape.encode(columns_by_meaning(pd.DataFrame({"x": column}), ["x"], dialect)[0]["x"], dialect)["x"].tolist()
         for column in (cells, beside)
     )
     assert found == among[:-1]
@@ -397,4 +397,4 @@ def test_lengths_of_engines_are_lengths_and_months_are_none(decimal):
 
 
 def test_lengths_of_engines_are_drafted_as_lengths():
-    assert type_of(pa.month_day_nano_interval()) == type_of(pa.duration("us")) == "duration"
+    assert schema_type(pa.month_day_nano_interval()) == schema_type(pa.duration("us")) == "duration"

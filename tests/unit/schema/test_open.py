@@ -10,9 +10,9 @@ import pytest
 
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Dialect, Schema
-from understudy.schema.draft import header
-from understudy.schema.file import column_of, filled
-from understudy.schema.open import LONGEST, Open, Shape, Words, trial
+from understudy.schema.draft import read_header
+from understudy.schema.file import fill_field, parse_field
+from understudy.schema.open import LONGEST, Open, Shape, Words, trial_facts
 
 BOTH = {"bounds": "discover", "bins": "discover"}
 FIELDS = [
@@ -28,7 +28,7 @@ CONTENT = {"fields": FIELDS, "understudy": {"privacy_unit": "row"}}
 
 
 def column(field):
-    found = column_of(field, 0)
+    found = parse_field(field, 0)
     assert isinstance(found, Open)
     return found
 
@@ -36,11 +36,11 @@ def column(field):
 def test_a_schema_with_something_to_buy_has_no_domain_and_says_how_to_get_one(tmp_path):
     schema = Schema.from_dict(CONTENT)
     assert [c.name for c in schema.open] == ["t", "n", "m", "b", "w", "i"]
-    assert [c.buys for c in schema.open] == [
+    assert [c.discovers for c in schema.open] == [
         ("type",), ("bounds", "bins"), ("bounds",), ("bins",), ("values",), ("values",)
     ]  # fmt: skip
     assert schema.needs == ("t", "n", "m", "b", "w", "i")
-    with pytest.raises(SchemaError, match=r"'t': `type: discover` is bought by `synthesize`"):
+    with pytest.raises(SchemaError, match=r"'t': `type: discover` is left to `synthesize`"):
         _ = schema.domain
     for name in ("s.yaml", "s.json"):
         schema.save(tmp_path / name)
@@ -55,16 +55,16 @@ def test_only_columns_with_values_or_an_unknown_type_need_delta():
 @pytest.mark.parametrize("field", FIELDS[1:], ids=lambda field: field["name"])
 @pytest.mark.parametrize("codes", [1, 2, 40])
 def test_what_could_be_bought_completes_the_field_and_says_so(field, codes):
-    made = column_of(filled(field, **trial(field, codes)), 0)
+    made = parse_field(fill_field(field, **trial_facts(field, codes)), 0)
     assert made.origin == "bought"
     assert made.name == field["name"]
-    assert "discover" not in str(filled(field, **trial(field, codes)))
+    assert "discover" not in str(fill_field(field, **trial_facts(field, codes)))
 
 
 def test_the_facts_take_the_place_of_the_word():
-    made = column_of(filled(FIELDS[2], minimum=1.5, maximum=9.25, spikes=[2]), 0)
+    made = parse_field(fill_field(FIELDS[2], minimum=1.5, maximum=9.25, spikes=[2]), 0)
     assert (made.minimum, made.maximum, made.bins, made.decimals, made.spikes) == (1.5, 9.25, 12, 2, (2.0,))
-    made = column_of(filled(FIELDS[5], categories=[3, 4]), 0)
+    made = parse_field(fill_field(FIELDS[5], categories=[3, 4]), 0)
     assert (made.values, made.missing) == ((3, 4), {"-9": "refused"})
 
 
@@ -192,11 +192,11 @@ def test_no_engine_is_given_shapes_to_guess():
 def test_a_first_line_that_may_be_a_row_is_not_taken_for_names_nor_quoted(tmp_path, row):
     (tmp_path / "t.csv").write_text(f"{row}\nBob,x,y\n")
     with pytest.raises(InputError, match="does not look like column names") as refused:
-        header(tmp_path / "t.csv")
+        read_header(tmp_path / "t.csv")
     assert "Ann" not in str(refused.value)
 
 
 def test_ordinary_names_are_names(tmp_path):
     names = ["id", "income_2020", "1st visit", "Größe (cm)", "% poor", "q1", "E5_b", "#", "x"]
     (tmp_path / "t.csv").write_text(",".join(names) + "\n")
-    assert header(tmp_path / "t.csv")[1] == names
+    assert read_header(tmp_path / "t.csv")[1] == names

@@ -89,9 +89,9 @@ def test_years_begin_on_their_first_day():
 def test_rules_find_the_rows_that_break_them():
     codes = SCHEMA.encode(FRAME).codes
     impossible, dependency, order = SCHEMA.rules
-    assert impossible.broken(SCHEMA, codes).tolist() == [True, False, False, False]
-    assert dependency.broken(SCHEMA, codes).tolist() == [True, False, False, False]
-    assert order.broken(SCHEMA, codes).tolist() == [False, True, False, False]
+    assert impossible.find_broken(SCHEMA, codes).tolist() == [True, False, False, False]
+    assert dependency.find_broken(SCHEMA, codes).tolist() == [True, False, False, False]
+    assert order.find_broken(SCHEMA, codes).tolist() == [False, True, False, False]
 
 
 def test_a_condition_covers_a_bin_only_when_all_of_it_does():
@@ -123,7 +123,7 @@ def test_strict_order_and_ordinal_columns():
     ours = {"privacy_unit": "row", "rules": [{"order": ["a", "b"], "strict": True}]}
     schema = Schema.from_dict({"fields": [field, field | {"name": "b"}], "understudy": ours})
     frame = pd.DataFrame({"a": ["low", "low", "high", None], "b": ["high", "low", "low", "low"]})
-    assert schema.rules[0].broken(schema, schema.encode(frame).codes).tolist() == [False, True, True, False]
+    assert schema.rules[0].find_broken(schema, schema.encode(frame).codes).tolist() == [False, True, True, False]
 
 
 def test_rules_and_levels_survive_the_file(tmp_path):
@@ -161,11 +161,11 @@ def test_a_dependency_states_its_values_by_a_map_or_by_a_level():
         return Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row", "rules": [content]}})
 
     by_level, by_map = rule(level="country"), rule(map={"Bonn": "elsewhere", "Lyon": "FR"})
-    assert by_level.rules[0].stated(by_level).tolist() == [0, 0, 1, -1, -1, -1]
-    assert by_map.rules[0].stated(by_map).tolist() == [0, -1, 1, -1, -1, -1]
+    assert by_level.rules[0].stated_codes(by_level).tolist() == [0, 0, 1, -1, -1, -1]
+    assert by_map.rules[0].stated_codes(by_map).tolist() == [0, -1, 1, -1, -1, -1]
     codes = {"city": np.array([0, 1, 2, 3]), "country": np.array([1, 1, 1, 0])}
-    assert by_level.rules[0].broken(by_level, codes).tolist() == [True, True, False, False]
-    assert by_map.rules[0].broken(by_map, codes).tolist() == [True, False, False, False]
+    assert by_level.rules[0].find_broken(by_level, codes).tolist() == [True, True, False, False]
+    assert by_map.rules[0].find_broken(by_map, codes).tolist() == [True, False, False, False]
     assert by_map.domain.forbidden["city", "country"][:4].astype(int).tolist() == [
         [0, 1, 1, 1],
         [0, 0, 0, 0],
@@ -180,7 +180,7 @@ def test_a_map_names_ranges_of_numbers():
     fields = [AGE, {"name": "group", "type": "string", "categories": ["young", "old"]}]
     rule = {"from": ["age"], "determines": "group", "map": {"17..29": "young", "65..": "old"}}
     schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row", "rules": [rule]}})
-    stated = schema.rules[0].stated(schema)
+    stated = schema.rules[0].stated_codes(schema)
     ages = np.arange(17, 91)
     codes = schema.encode(pd.DataFrame({"age": ages, "group": "old"})).codes["age"]
     assert stated[codes].tolist() == [0 if age < 30 else 1 if age >= 65 else -1 for age in ages]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from understudy.schema import Schema
-from understudy.schema.frames import arrow_columns
+from understudy.schema.frames import to_arrow_columns
 from understudy.schema.open import Words
 from understudy.schema.text import Dialect
 
@@ -57,7 +57,7 @@ def frame(column):
 
 @pytest.mark.parametrize(("column", "zone"), [pytest.param(column, zone, id=name) for name, column, zone in ALL])
 def test_one_text_for_one_moment(column, zone):
-    cells, _ = arrow_columns(frame(column), ["t"], ".")
+    cells, _ = to_arrow_columns(frame(column), ["t"], ".")
     wanted = [text and text + zone for text in (["2020-01-01T00:00:00", *TEXTS[1:]] if zone else TEXTS)]
     assert Words(name="t").texts(cells["t"], Dialect()).to_pylist() == wanted
     values = {"name": "t", "type": "string", "categories": wanted[:2]}
@@ -69,20 +69,20 @@ def test_one_text_for_one_moment(column, zone):
 
 def test_days_among_objects_are_written_as_days():
     column = pd.Series([date(2020, 2, 29)], dtype=object)
-    cells, _ = arrow_columns(frame(column), ["t"], ".")
+    cells, _ = to_arrow_columns(frame(column), ["t"], ".")
     assert Words(name="t").texts(cells["t"], Dialect()).to_pylist() == ["2020-02-29"]
 
 
 def test_days_of_numpy_are_days_beside_an_odd_cell_as_they_are_without_it():
     for odd in ([], ["?"]):
-        cells, _ = arrow_columns(frame([np.datetime64("2020-02-29", "D"), *odd]), ["t"], ".")
+        cells, _ = to_arrow_columns(frame([np.datetime64("2020-02-29", "D"), *odd]), ["t"], ".")
         assert Words(name="t").texts(cells["t"], Dialect()).to_pylist() == ["2020-02-29", *odd]
 
 
 def test_what_is_finer_than_a_microsecond_is_left_out():
     column = pd.Series(pd.to_datetime([1_577_836_800_000_000_123, 1_577_836_800_000_001_999], unit="ns"))
     for cells in (column, column.astype(object)):
-        found, _ = arrow_columns(frame(cells), ["t"], ".")
+        found, _ = to_arrow_columns(frame(cells), ["t"], ".")
         assert Words(name="t").texts(found["t"], Dialect()).to_pylist() == [
             "2020-01-01",
             "2020-01-01T00:00:00.000001",

@@ -15,9 +15,9 @@ from understudy.domain import Domain
 from understudy.errors import InputError, OutputError, SchemaError, SettingError
 from understudy.schema import Schema
 from understudy.source import MemorySource, open_source, read_table
-from understudy.source.engine import covers, summed
-from understudy.source.located import Located, located
-from understudy.source.place import database, files_of, home_of, name_of, read_query, refuse_password
+from understudy.source.engine import find_covers, sum_cover
+from understudy.source.open import StoredTable, open_table
+from understudy.source.place import list_files, parse_url, read_query, refuse_password, source_kind, table_name
 from understudy.source.stream import CodeStore
 from understudy.source.temp import PREFIX, PrivateFolder
 from understudy.tabulate import SparseCounts, marginals
@@ -38,35 +38,35 @@ URL = "postgresql://owner:zq-secret@host:5433/shop?sslmode=require&table=sales.p
     ],
 )
 def test_homes(data: Any, home: str) -> None:
-    assert home_of(data) == home
+    assert source_kind(data) == home
 
 
 @pytest.mark.parametrize("text", ["", "  "])
 def test_an_empty_path_is_not_this_folder(text: str) -> None:
-    with pytest.raises(InputError, match="its path is empty"), located(text):
+    with pytest.raises(InputError, match="its path is empty"), open_table(text):
         pass
 
 
 def test_a_file_or_folder_that_is_not_there_is_told_first(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"people\.csv: there is no such file"), located(r"C:\data\people.csv"):
+    with pytest.raises(InputError, match=r"people\.csv: there is no such file"), open_table(r"C:\data\people.csv"):
         pass
     (tmp_path / "t.csv").touch()
     with (
         pytest.raises(OutputError, match="no such folder to work in"),
-        located(tmp_path / "t.csv", None, tmp_path / "no"),
+        open_table(tmp_path / "t.csv", None, tmp_path / "no"),
     ):
         pass
 
 
 def test_a_url_is_taken_apart_and_not_shown() -> None:
-    place = database(URL, query=False)
+    place = parse_url(URL, query=False)
     assert place.table == "sales.people"
     assert place.address == "postgresql://owner:zq-secret@host:5433/shop?sslmode=require"
-    assert "zq-secret" not in repr(place) + repr(Located(URL)) + str(Located(URL))
+    assert "zq-secret" not in repr(place) + repr(StoredTable(URL)) + str(StoredTable(URL))
     with pytest.raises(SettingError, match="either"):
-        database(URL, query=True)
+        parse_url(URL, query=True)
     with pytest.raises(SettingError, match="either"):
-        database("postgresql://host/shop", query=False)
+        parse_url("postgresql://host/shop", query=False)
 
 
 @pytest.mark.parametrize(
@@ -109,15 +109,15 @@ def test_names(tmp_path: Path) -> None:
     folder = tmp_path / "visits.2024"
     folder.mkdir()
     places = [URL, "postgresql://host/shop", "data/visits/*.parquet", "data/*/x.csv", folder, "people.csv.gz", "*.csv"]
-    assert [name_of(place) for place in places] == [
+    assert [table_name(place) for place in places] == [
         "sales.people", "shop", "visits", "data", "visits", "people", "unnamed",
     ]  # fmt: skip
 
 
 def test_a_duckdb_file_of_this_folder_gives_its_name() -> None:
     """Without, every query of every such database was one page of the book, called unnamed."""
-    assert name_of("duckdb://shop.duckdb") == name_of("duckdb:///data/shop.duckdb") == "shop"
-    assert name_of("duckdb://shop.duckdb?table=people") == "people"
+    assert table_name("duckdb://shop.duckdb") == table_name("duckdb:///data/shop.duckdb") == "shop"
+    assert table_name("duckdb://shop.duckdb?table=people") == "people"
 
 
 @pytest.mark.parametrize("end", ["", ";", " ;\n", ";\n-- done", "\n-- one\n;\n\n-- two\n", " -- beside it"])
@@ -126,7 +126,7 @@ def test_what_follows_a_query_does_not_matter(tmp_path: Path, end: str) -> None:
     file = tmp_path / "q.sql"
     file.write_text(f"\ufeff-- all of it\nselect *\nfrom data{end}", encoding="utf-8")
     for query in (read_query(file), file.read_text(encoding="utf-8-sig")):
-        with located(tmp_path, query) as table:
+        with open_table(tmp_path, query) as table:
             ((_, counts),) = open_source(table, SCHEMA).counts([("a",)])
             assert counts.tolist() == [1, 0, 2]
 
@@ -134,12 +134,12 @@ def test_what_follows_a_query_does_not_matter(tmp_path: Path, end: str) -> None:
 def test_files_of_a_folder(tmp_path: Path) -> None:
     for name in ("b.parquet", "a.pq", "_SUCCESS", ".hidden.parquet", "_metadata.parquet", "notes.md"):
         (tmp_path / name).touch()
-    assert [file.name for file in files_of(str(tmp_path))] == ["a.pq", "b.parquet"]
+    assert [file.name for file in list_files(str(tmp_path))] == ["a.pq", "b.parquet"]
     (tmp_path / "c.csv").touch()
     with pytest.raises(InputError, match="both"):
-        files_of(str(tmp_path))
+        list_files(str(tmp_path))
     with pytest.raises(InputError, match="no such table"):
-        files_of(str(tmp_path / "*.orc"))
+        list_files(str(tmp_path / "*.orc"))
 
 
 def test_files_are_explained(tmp_path: Path) -> None:
@@ -228,11 +228,11 @@ def test_no_rows_and_no_units(tmp_path: Path) -> None:
 def test_frames_and_files_stay_what_they_are(tmp_path: Path) -> None:
     frame = pa.table({"a": [1]})
     (tmp_path / "x.csv").touch()
-    with located(frame) as same, located(tmp_path / "x.csv") as path, located(tmp_path) as folder:
+    with open_table(frame) as same, open_table(tmp_path / "x.csv") as path, open_table(tmp_path) as folder:
         assert same is frame
         assert path == tmp_path / "x.csv"
-        assert isinstance(folder, Located)
-    with pytest.raises(SettingError, match="query"), located(frame, "select 1"):
+        assert isinstance(folder, StoredTable)
+    with pytest.raises(SettingError, match="query"), open_table(frame, "select 1"):
         pass
 
 
@@ -278,8 +278,8 @@ def test_covers_sum_to_the_marginals() -> None:
     frame = pa.table({column: rng.integers(0, size, 500) for column, size in domain.items()})
     source = MemorySource(frame, Schema.from_domain(dict(domain)))
     cliques = [("b", "a"), ("a", "c"), ("d", "a", "c"), (), ("d",), ("c", "b")]
-    cover_of = covers(cliques, domain, most=60)
+    cover_of = find_covers(cliques, domain, most=60)
     assert 1 < len(set(cover_of.values())) < len(cliques)
     for clique, wanted in source.counts(cliques):
         ((_, table),) = source.counts([cover_of[clique]])
-        assert np.array_equal(summed(np.asarray(table), cover_of[clique], clique, domain), np.asarray(wanted))
+        assert np.array_equal(sum_cover(np.asarray(table), cover_of[clique], clique, domain), np.asarray(wanted))

@@ -8,7 +8,7 @@ import pytest
 import understudy as us
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.source.read import collected
+from understudy.source.read import collect_table
 
 duckdb = pytest.importorskip("duckdb")
 SCHEMA = Schema.from_domain({"a": 3, "b": 2})
@@ -30,7 +30,7 @@ def test_a_relation_has_the_scores_of_its_rows(connection):
 
 
 def test_no_other_column_is_brought(connection):
-    assert collected(connection.table("people"), SCHEMA).schema.names == ["a", "b"]
+    assert collect_table(connection.table("people"), SCHEMA).schema.names == ["a", "b"]
 
 
 def test_what_cannot_be_read_is_told(connection):
@@ -39,11 +39,11 @@ def test_what_cannot_be_read_is_told(connection):
     people = connection.table("people")
     connection.close()
     with pytest.raises(InputError, match=r"session still open.*save it as Parquet"):
-        collected(people, SCHEMA)
+        collect_table(people, SCHEMA)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ibis itself
 def test_ibis_tables():
     ibis = pytest.importorskip("ibis")
     table = ibis.memtable({"a": [0, 1, 2], "b": [0, 1, 0], "c": ["x", "y", "z"]})
-    assert collected(table, SCHEMA).to_pydict() == {"a": [0, 1, 2], "b": [0, 1, 0]}
+    assert collect_table(table, SCHEMA).to_pydict() == {"a": [0, 1, 2], "b": [0, 1, 0]}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from understudy.schema import Schema
-from understudy.source.steps import MOST, Steps, steps
+from understudy.source.steps import MOST_STEPS, Steps, find_steps
 
 FIELDS: list[dict[str, Any]] = [
     {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99},
@@ -64,7 +64,7 @@ def cells_at(places: np.ndarray[Any, Any], kind: Any) -> Any:
 @pytest.mark.parametrize(("name", "kind"), CASES, ids=str)
 def test_steps_are_the_encoder(name: str, kind: Any) -> None:
     column: Any = SCHEMA.column(name)
-    found = steps(column, kind, SCHEMA.dialect)
+    found = find_steps(column, kind, SCHEMA.dialect)
     assert found is not None
     places = near(found, kind, np.random.default_rng(0))
     assert looked_up(found, places) == column.encode(cells_at(places, kind), SCHEMA.dialect)[name].tolist()
@@ -76,18 +76,18 @@ def test_what_is_no_step_function_is_said() -> None:
     number = {"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 100_000}}
     fields = [
         number | {"name": "heaped", "understudy": {"heaped": [100, 10, 1]}},
-        number | {"name": "fine", "understudy": {"bins": MOST + 2}},
+        number | {"name": "fine", "understudy": {"bins": MOST_STEPS + 2}},
         number | {"name": "length", "type": "duration", "constraints": {"minimum": 0, "maximum": 10}},
         number,
     ]
     schema = Schema.from_dict({"understudy": {"privacy_unit": "row"}, "fields": fields})
-    found = {column.name: steps(column, pa.int64(), schema.dialect) for column in schema.coded}
+    found = {column.name: find_steps(column, pa.int64(), schema.dialect) for column in schema.coded}
     assert [name for name, one in found.items() if one is None] == ["heaped", "fine", "length"]
     long = Schema.from_dict(
         {"understudy": {"privacy_unit": "row"}, "fields": [{"name": "x", "type": "integer", "categories": [2**53 + 1]}]}
     )
-    assert steps(long.coded[0], pa.int64(), long.dialect) is None
-    assert steps(long.coded[0], pa.decimal128(18, 0), long.dialect) is None
-    assert steps(long.coded[0], pa.float64(), long.dialect) is not None
-    assert steps(schema.coded[3], pa.bool_(), schema.dialect) is None
-    assert steps(schema.coded[3], pa.date32(), schema.dialect) is None
+    assert find_steps(long.coded[0], pa.int64(), long.dialect) is None
+    assert find_steps(long.coded[0], pa.decimal128(18, 0), long.dialect) is None
+    assert find_steps(long.coded[0], pa.float64(), long.dialect) is not None
+    assert find_steps(schema.coded[3], pa.bool_(), schema.dialect) is None
+    assert find_steps(schema.coded[3], pa.date32(), schema.dialect) is None

@@ -10,7 +10,7 @@ import understudy as us
 from understudy.errors import InputError
 from understudy.schema import Schema
 from understudy.source.duckdb import database_columns
-from understudy.source.located import Located
+from understudy.source.open import StoredTable
 from understudy.source.temp import PREFIX, PrivateFolder
 
 duckdb = pytest.importorskip("duckdb")
@@ -40,42 +40,42 @@ def shop(tmp_path):
 
 def test_a_table_that_is_not_there_is_named(shop, tmp_path):
     with pytest.raises(InputError, match=r'shop\.duckdb: "s"\."peple" cannot be read; is it a table or view'):
-        Located(f"duckdb://{shop}?table=s.peple").coded(CODED)
+        StoredTable(f"duckdb://{shop}?table=s.peple").source(CODED)
     with pytest.raises(InputError, match='"peple" cannot be read'):
         database_columns(f"duckdb://{shop}?table=peple", PrivateFolder(tmp_path))
     with pytest.raises(InputError, match=r"shop\.duckdb: the query cannot be used; try it in DuckDB$"):
-        Located(f"duckdb://{shop}", "select nope from people").coded(CODED)
+        StoredTable(f"duckdb://{shop}", "select nope from people").source(CODED)
 
 
 def test_another_writer_of_a_database_changes_no_later_coding(shop, tmp_path):
     """And is not kept out: once its rows are written down the database is let go."""
-    table = Located(f"duckdb://{shop}?table=people", temp_dir=tmp_path)
-    snapshot = table.fixed(OPEN)
-    first = snapshot.coded(CODED)
+    table = StoredTable(f"duckdb://{shop}?table=people", temp_dir=tmp_path)
+    snapshot = table.snapshot(OPEN)
+    first = snapshot.source(CODED)
     with duckdb.connect(str(shop)) as other:
         other.execute(f"insert into people {ROWS.format(60)}")
-    second = snapshot.coded(CODED)
+    second = snapshot.source(CODED)
     assert [rows(source) for source in (first, second)] == [90, 90]
     assert [path.name for path in tmp_path.glob(f"{PREFIX}*/*")] == ["in-use"]
     table.close()
     assert not list(tmp_path.glob(f"{PREFIX}*"))
-    assert rows(Located(f"duckdb://{shop}?table=people").coded(CODED)) == 150
+    assert rows(StoredTable(f"duckdb://{shop}?table=people").source(CODED)) == 150
 
 
 def test_a_relation_that_grows():
     connection = duckdb.connect()
     connection.execute(f"create table people as {ROWS.format(90)}")
-    snapshot = Located(connection.table("people")).fixed(OPEN)
-    first = snapshot.coded(CODED)
+    snapshot = StoredTable(connection.table("people")).snapshot(OPEN)
+    first = snapshot.source(CODED)
     connection.execute(f"insert into people {ROWS.format(60)}")
-    assert [rows(source) for source in (first, snapshot.coded(CODED))] == [90, 90]
+    assert [rows(source) for source in (first, snapshot.source(CODED))] == [90, 90]
 
 
 def test_a_query_over_files_that_draws_rows(tmp_path):
     pq.write_table(pa.table({"a": ["x", "y"] * 5000, "b": [0, 1] * 5000}), tmp_path / "people.parquet")
     query = "select * from data where random() < 0.5"
-    snapshot = Located(f"{tmp_path}/*.parquet", query).fixed(OPEN)
-    found = [[t.tolist() for _, t in snapshot.coded(CODED).counts([("b",)])] for _ in range(3)]
+    snapshot = StoredTable(f"{tmp_path}/*.parquet", query).snapshot(OPEN)
+    found = [[t.tolist() for _, t in snapshot.source(CODED).counts([("b",)])] for _ in range(3)]
     assert found[0] == found[1] == found[2]
     assert 0 < sum(found[0][0]) < 10_000
 
@@ -83,19 +83,19 @@ def test_a_query_over_files_that_draws_rows(tmp_path):
 def test_an_empty_table_and_dictionaries_that_differ_between_batches(tmp_path):
     connection = duckdb.connect()
     connection.execute("create table nobody (a varchar, b integer)")
-    snapshot = Located(connection.table("nobody")).fixed(OPEN)
-    assert [rows(snapshot.coded(CODED)) for _ in range(2)] == [0, 0]
+    snapshot = StoredTable(connection.table("nobody")).snapshot(OPEN)
+    assert [rows(snapshot.source(CODED)) for _ in range(2)] == [0, 0]
     connection.execute("create type mood as enum ('x0', 'x1')")
     connection.execute(f"create table moods as select a::mood as a, b from ({ROWS.format(400_000)})")  # noqa: S608
-    snapshot = Located(connection.table("moods")).fixed(OPEN)
-    assert [rows(snapshot.coded(CODED)) for _ in range(2)] == [400_000, 400_000]
+    snapshot = StoredTable(connection.table("moods")).snapshot(OPEN)
+    assert [rows(snapshot.source(CODED)) for _ in range(2)] == [400_000, 400_000]
 
 
 def test_what_was_not_kept_is_not_read_again(shop):
-    table = Located(f"duckdb://{shop}?table=people")
-    table.coded(CODED)
+    table = StoredTable(f"duckdb://{shop}?table=people")
+    table.source(CODED)
     with pytest.raises(InputError, match="not read again"):
-        table.coded(CODED)
+        table.source(CODED)
 
 
 def test_discovery_in_a_database_that_others_write_to(shop, monkeypatch, tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from understudy.errors import SettingError
 from understudy.schema import Schema
-from understudy.source.located import Located
+from understudy.source.open import StoredTable
 from understudy.synthesis.road import synthesize
 from understudy.synthesis.same_table import refuse_same_table
 from understudy.testing.tables import CodedSource
@@ -64,7 +64,7 @@ def test_a_run_with_its_own_file_as_public_table_is_refused(files):
 
 
 def test_a_table_that_is_not_brought_here_is_known_by_its_files_and_address(files):
-    away = Located(str(files / "*.csv"))
+    away = StoredTable(str(files / "*.csv"))
     for public in (files / "link.csv", str(files / "*.csv")):
         with pytest.raises(SettingError, match="sensitive table itself"):
             refuse_same_table(public, away)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from os import fspath
 from pathlib import Path
@@ -11,20 +12,84 @@ from typing import Any, Protocol, TypeAlias
 
 from understudy.arguments import as_path
 from understudy.errors import InputError, OutputError, SettingError
+from understudy.notice import MergedValues
 from understudy.schema import Schema
+from understudy.schema.frames import is_as_written
 from understudy.source.duckdb import database_batches, database_columns, query_batches, relation_batches
-from understudy.source.errors import engine, our_words
-from understudy.source.place import CSV, Home, files_of, home_of, name_of
+from understudy.source.errors import explain_errors, import_engine
+from understudy.source.memory import MemorySource
+from understudy.source.place import CSV, SourceKind, list_files, source_kind, table_name
 from understudy.source.postgres import PostgresSnapshot
 from understudy.source.protocol import Source
-from understudy.source.read import csv_batches, open_source, parquet_batches, read_table
+from understudy.source.read import csv_batches, parquet_batches, read_table
 from understudy.source.spark import SparkSnapshot
-from understudy.source.stream import Read, StreamedSource, read_once
-from understudy.source.temp import Place, PrivateFolder
+from understudy.source.stream import ReadBatches, StreamedSource, read_once
+from understudy.source.temp import PrivateFolder, TempDir
 from understudy.source.unit import new_key
 
 
-class Located:
+def open_source(
+    data: Any, schema: Schema, *, key: bytes | None = None, query: str | None = None, temp_dir: TempDir = None
+) -> Source:
+    """The private rows of a table, wherever it lives, ready to be counted.
+
+    Args:
+        data: a pandas, polars or pyarrow frame; the path of a CSV or Parquet file, of a folder of them, or a pattern
+            (``data/*.parquet``); a database's URL (``postgresql://host/db?table=people``); or a table of Spark, Ibis
+            or DuckDB.
+        schema: what is public about the columns.
+        key: the bounding key; drawn for this run when not given, and never saved.
+        query: a SELECT statement to read instead of a table; for files, they are its table ``data``.
+        temp_dir: where engines may put files while they work; the system's place for such files when not given.
+
+    Raises:
+        InputError: when the table cannot be used, saying why and what to do.
+        SchemaError: when its columns do not fit the schema.
+    """
+    if isinstance(data, StoredTable):
+        _warn_merged(schema, data.files)
+        return data.source(schema, key=key)
+    home = source_kind(data, query=query is not None)
+    if home == "frame" and query is not None:
+        raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
+    if home in ("frame", "file"):
+        table = data if home == "frame" else read_table(data, schema)
+        if not is_as_written(table):
+            _warn_merged(schema)
+        return MemorySource(table, schema, key=key)
+    located = StoredTable(data, query, temp_dir)
+    _warn_merged(schema, located.files)
+    return located.source(schema, key=key)
+
+
+def _warn_merged(schema: Schema, files: Iterable[Path] = ()) -> None:
+    """Warn of declared values that a frame, or a table with types, does not tell apart; by the schema alone.
+
+    **Privacy.** Looks at no row and at no column's type, which rows may have decided.
+    """
+    if any(file.name.lower().endswith(CSV) for file in files):
+        return
+    remedy = "give the CSV file itself"
+    for column in schema.coded:
+        if merged := column.ambiguous_texts():
+            said = ", ".join(map(repr, merged[:4]))
+            warnings.warn(
+                f"column {column.name!r}: of {said} some mean the same, or an empty cell, to readers that guess types, "
+                f"and count as one here; {remedy} to tell them apart",
+                MergedValues,
+                stacklevel=2,
+            )
+    for words in schema.words:
+        if not words.numeric:
+            warnings.warn(
+                f"column {words.name!r}: its values are told by what they mean, 007 as 7 and true as 1; {remedy} to "
+                "have them as written",
+                MergedValues,
+                stacklevel=2,
+            )
+
+
+class StoredTable:
     """A table that does not fit in memory or lives elsewhere; opened once, however often it is coded.
 
     Args:
@@ -35,20 +100,20 @@ class Located:
     **Privacy.** Its text form tells nothing: an address may hold a password.
     """
 
-    def __init__(self, data: Any, query: str | None = None, temp_dir: Place = None) -> None:
+    def __init__(self, data: Any, query: str | None = None, temp_dir: TempDir = None) -> None:
         self._data, self._query, self._temp_dir = data, query, temp_dir
         self._snapshot: Snapshot | None = None
-        self.name = name_of(data)
+        self.name = table_name(data)
 
-    def coded(self, schema: Schema, *, key: bytes | None = None) -> Source:
+    def source(self, schema: Schema, *, key: bytes | None = None) -> Source:
         """The rows coded by a schema; the first one names every column that any later one reads.
 
         Raises:
             InputError: when the table cannot be used, saying why and what to do.
         """
-        return self.fixed(schema).coded(schema, key=key)
+        return self.snapshot(schema).source(schema, key=key)
 
-    def fixed(self, schema: Schema) -> Snapshot:
+    def snapshot(self, schema: Schema) -> Snapshot:
         """The rows at the moment when this, or `coded`, was first called; `schema` names every column ever read.
 
         Raises:
@@ -59,14 +124,14 @@ class Located:
         return self._snapshot
 
     @property
-    def home(self) -> Home:
+    def kind(self) -> SourceKind:
         """What kind of place it is."""
-        return home_of(self._data, query=self._query is not None)
+        return source_kind(self._data, query=self._query is not None)
 
     @property
     def files(self) -> list[Path]:
         """The files that it is made of; none for a database."""
-        return files_of(fspath(self._data)) if self.home == "files" else []
+        return list_files(fspath(self._data)) if self.kind == "files" else []
 
     def is_given_as(self, other: Any) -> bool:
         """Whether something else is the object, or the same text, that this table was given as."""
@@ -83,8 +148,8 @@ class Located:
 
 
 @contextmanager
-def located(data: Any, query: str | None = None, temp_dir: Place = None) -> Iterator[Any]:
-    """The data itself where it is a frame or a single file, else a `Located` table, closed at the end.
+def open_table(data: Any, query: str | None = None, temp_dir: TempDir = None) -> Iterator[Any]:
+    """The data itself where it is a frame or a single file, else a `StoredTable` table, closed at the end.
 
     Raises:
         SettingError: for a query beside a frame, or one that is no text.
@@ -96,7 +161,7 @@ def located(data: Any, query: str | None = None, temp_dir: Place = None) -> Iter
         raise OutputError(f"{temp_dir}: there is no such folder to work in; make it, or give another (--temp-dir)")
     if query is not None and not isinstance(query, str):
         raise SettingError("query: give a SELECT statement as text")
-    home = home_of(data, query=query is not None)
+    home = source_kind(data, query=query is not None)
     if home == "frame" and query is not None:
         raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
     if home == "file" and not Path(data).exists():
@@ -104,7 +169,7 @@ def located(data: Any, query: str | None = None, temp_dir: Place = None) -> Iter
     if home in ("frame", "file"):
         yield data
         return
-    table = Located(data, query, temp_dir)
+    table = StoredTable(data, query, temp_dir)
     try:
         yield table
     finally:
@@ -117,7 +182,7 @@ class Snapshot(Protocol):
     **Guarantees.** Every source that it gives is about the same rows, whatever happens to the table meanwhile.
     """
 
-    def coded(self, schema: Schema, *, key: bytes | None = None) -> Source:
+    def source(self, schema: Schema, *, key: bytes | None = None) -> Source:
         """The rows coded by a schema and bounded, ready to be counted."""
         ...
 
@@ -126,7 +191,7 @@ class Snapshot(Protocol):
         ...
 
 
-def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_dir: Place = None) -> Snapshot:
+def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_dir: TempDir = None) -> Snapshot:
     """The rows of files, a database, or an engine's table object, fixed at this moment.
 
     Args:
@@ -139,44 +204,44 @@ def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_d
         InputError: when the table cannot be used, saying why and what to do.
         SettingError: when an engine is not installed, naming the extra to install.
     """
-    home = home_of(data, query=query is not None)
+    home = source_kind(data, query=query is not None)
     if home in ("spark", "ibis", "relation") and query is not None:
         raise SettingError("a query reads files or a database; a table object is a query already")
     if home == "files":
-        read = _of_files(fspath(data), query)
-        return _Batches(read if query is None else read_once(read, schema), temp_dir)
+        read = _file_reader(fspath(data), query)
+        return _BatchSnapshot(read if query is None else read_once(read, schema), temp_dir)
     if home == "duckdb":
         read = lambda coding, folder: database_batches(data, coding, folder, query)  # noqa: E731
-        return _Batches(read_once(read, schema), temp_dir)
+        return _BatchSnapshot(read_once(read, schema), temp_dir)
     if home == "postgresql":
         return PostgresSnapshot.of_url(data, query)
     if home == "spark":
         return SparkSnapshot(data, schema)
     if home == "ibis":
-        return _of_ibis(data, schema, temp_dir)
+        return _open_ibis(data, schema, temp_dir)
     if home == "relation":
-        return _Batches(read_once(lambda coding, folder: relation_batches(data, coding), schema), temp_dir)
+        return _BatchSnapshot(read_once(lambda coding, folder: relation_batches(data, coding), schema), temp_dir)
     raise InputError("the table must be a frame, a path, a database's URL, or a table of Spark, Ibis or DuckDB")
 
 
-class _Batches:
+class _BatchSnapshot:
     """Files and relations of the embedded engine: every coding reads the same rows, or is refused."""
 
-    def __init__(self, read: Read, temp_dir: Place) -> None:
+    def __init__(self, read: ReadBatches, temp_dir: TempDir) -> None:
         self._read = read
         self._folder = PrivateFolder(temp_dir)
 
-    def coded(self, schema: Schema, *, key: bytes | None = None) -> StreamedSource:
+    def source(self, schema: Schema, *, key: bytes | None = None) -> StreamedSource:
         return StreamedSource(self._read(schema, self._folder), schema, self._folder, key=key)
 
     def close(self) -> None:
         self._folder.close()
 
 
-def _of_ibis(table: Any, schema: Schema, temp_dir: Place) -> Snapshot:
+def _open_ibis(table: Any, schema: Schema, temp_dir: TempDir) -> Snapshot:
     """An Ibis table in its own engine: Ibis writes the query, and the engine's own way takes over."""
-    ibis = engine("ibis")
-    with our_words("the Ibis table cannot be read; is its connection still open?"):
+    ibis = import_engine("ibis")
+    with explain_errors("the Ibis table cannot be read; is its connection still open?"):
         backend = table.get_backend()
         query = str(ibis.to_sql(table))
         if backend.name == "pyspark":
@@ -184,20 +249,20 @@ def _of_ibis(table: Any, schema: Schema, temp_dir: Place) -> Snapshot:
         if backend.name == "postgres":
             info = backend.con.info
             return PostgresSnapshot(
-                engine("psycopg.conninfo").make_conninfo(info.dsn, password=info.password), f"({query})"
+                import_engine("psycopg.conninfo").make_conninfo(info.dsn, password=info.password), f"({query})"
             )
         if backend.name == "duckdb":
             read = lambda coding, folder: relation_batches(backend.con.sql(query), coding)  # noqa: E731
-            return _Batches(read_once(read, schema), temp_dir)
+            return _BatchSnapshot(read_once(read, schema), temp_dir)
     raise InputError(
         "Ibis tables are read from DuckDB, PostgreSQL and Spark; export this one to Parquet and give the folder"
     )
 
 
-def _of_files(data: str, query: str | None) -> Read:
-    files = files_of(data)
-    state = _state(files)
-    read: Read
+def _file_reader(data: str, query: str | None) -> ReadBatches:
+    files = list_files(data)
+    state = _file_state(files)
+    read: ReadBatches
     if query is None:
         batches = csv_batches if files[0].name.lower().endswith(CSV) else parquet_batches
         read = lambda coding, folder: batches(files, coding)  # noqa: E731
@@ -206,14 +271,14 @@ def _of_files(data: str, query: str | None) -> Read:
 
     def same_rows(coding: Schema, folder: PrivateFolder) -> Iterator[Any]:
         yield from read(coding, folder)
-        if _state(files) != state:
+        if _file_state(files) != state:
             raise InputError(f"{data}: a file was changed while it was read; run again when nothing writes there")
 
     return same_rows
 
 
-def _state(files: list[Path]) -> list[tuple[int, int]]:
-    with our_words("a file was removed while it was read; run again when nothing writes there"):
+def _file_state(files: list[Path]) -> list[tuple[int, int]]:
+    with explain_errors("a file was removed while it was read; run again when nothing writes there"):
         return [((found := file.stat()).st_size, found.st_mtime_ns) for file in files]
 
 
@@ -225,7 +290,7 @@ Opener: TypeAlias = Callable[[Schema], Source]
 """Gives the same rows coded by any schema of the same units."""
 
 
-def opener(data: Any, schema: Schema) -> Opener:
+def make_opener(data: Any, schema: Schema) -> Opener:
     """A way to open a table again and again; a file is read once, and one bounding key serves all codings.
 
     Args:
@@ -237,9 +302,9 @@ def opener(data: Any, schema: Schema) -> Opener:
         SchemaError: when a file's columns do not fit the schema; those of other tables are looked at when it is coded.
     """
     key = new_key()
-    if isinstance(data, Located):
-        snapshot = data.fixed(schema)
-        return lambda coding: snapshot.coded(coding, key=key)
+    if isinstance(data, StoredTable):
+        snapshot = data.snapshot(schema)
+        return lambda coding: snapshot.source(coding, key=key)
     table = read_table(data, schema) if isinstance(data, str | os.PathLike) and Path(data).is_file() else data
     return lambda coding: open_source(table, coding, key=key)
 
@@ -251,7 +316,7 @@ def opener(data: Any, schema: Schema) -> Opener:
 _TEXT = ("text", "varchar", "bpchar", "name", "citext", "uuid")
 
 
-def column_types(data: str) -> dict[str, Any]:
+def read_column_types(data: str) -> dict[str, Any]:
     """Names with arrow types; null for a type that no column kind can hold. Reads no row.
 
     Args:
@@ -260,23 +325,23 @@ def column_types(data: str) -> dict[str, Any]:
     Raises:
         InputError: when there is no such table, or its files are CSV, which has no types.
     """
-    home = home_of(data)
+    home = source_kind(data)
     if home == "postgresql":
         with closing(PostgresSnapshot.of_url(data, None)) as snapshot:
-            return {name: _kind(cell) for name, cell in snapshot.cells}
+            return {name: _arrow_type(cell) for name, cell in snapshot.cells}
     if home == "duckdb":
         with closing(PrivateFolder()) as folder:
             return database_columns(data, folder)
-    file = files_of(data)[0]
+    file = list_files(data)[0]
     if file.name.lower().endswith(CSV):
         raise InputError(f"{data}: CSV files have no types; draft the schema from one of the files")
     import pyarrow.parquet as pq
 
-    with our_words(f"{file}: cannot be read as Parquet; check the path, or export the file again"):
+    with explain_errors(f"{file}: cannot be read as Parquet; check the path, or export the file again"):
         return {field.name: field.type for field in pq.read_schema(file)}
 
 
-def _kind(cell: Any) -> Any:
+def _arrow_type(cell: Any) -> Any:
     import pyarrow as pa
 
     if cell.kind is not None:

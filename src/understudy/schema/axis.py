@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from understudy.schema.column import Coded, Codes, Entry, Generalisation, Level, group_intervals, plain_text
-from understudy.schema.text import EMPTY, Dialect, as_text, meaning, meanings
+from understudy.schema.column import Coded, Codes, Entry, Generalisation, Level, group_intervals, to_plain_text
+from understudy.schema.text import EMPTY, Dialect, meaning, meanings, to_text
 
 Array: TypeAlias = NDArray[Any]
 Draw: TypeAlias = Literal["uniform", "midpoint", "lower"]
@@ -207,7 +207,7 @@ def build_axis(
     return Axis(starts[order], ends[order], is_spike[order], grain, top, points, holes)
 
 
-def cut(minimum: float, maximum: float, bins: int | None, *, grain: int, log: bool) -> Array:
+def cut_axis(minimum: float, maximum: float, bins: int | None, *, grain: int, log: bool) -> Array:
     """Edges of `bins` bins (None: the default) between the bounds, of equal width, or of equal width in logarithms."""
     if grain:
         return _cut_grid(int(minimum), int(maximum), bins, grain, log)
@@ -271,7 +271,7 @@ class TopRule(BaseModel):
         return self
 
 
-class Measured(Coded):
+class AxisColumn(Coded):
     """A column on a numeric axis between declared bounds. Values outside are clipped, unless `outside` says otherwise.
 
     Attributes:
@@ -335,7 +335,9 @@ class Measured(Coded):
         cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
         converted = self.units_of_typed(cells)
         return (
-            self._units_meant(plain_text(as_text(cells, dialect.decimal)), dialect) if converted is None else converted
+            self._units_meant(to_plain_text(to_text(cells, dialect.decimal)), dialect)
+            if converted is None
+            else converted
         )
 
     def _units_meant(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -406,12 +408,12 @@ class Measured(Coded):
         if not isinstance(self.bins, Bins):
             if self.bins is not None and self.bins < 1:
                 raise ValueError("`bins` must be at least 1; give the number of bins wanted")
-            refuse_many(self.bins or 0, "`bins`")
+            check_bin_count(self.bins or 0, "`bins`")
             if self.scale == "log" and low < 0:
                 raise ValueError(
                     "`scale: log` needs bounds of at least 0; give `bins.edges` instead, or raise `minimum`"
                 )
-            return cut(low, high, self.bins, grain=self.grain, log=self.scale == "log")
+            return cut_axis(low, high, self.bins, grain=self.grain, log=self.scale == "log")
         if self.scale == "log":
             raise ValueError("`scale: log` goes with a number of bins; remove `scale`, or `width`/`edges`")
         if self.bins.width is not None:
@@ -428,12 +430,12 @@ class Measured(Coded):
         if self.grain and width % self.grain:
             raise ValueError("`bins.width` must be a multiple of the column's precision; correct the width")
         count = math.ceil((high - low) / width) if not self.grain else -((low - high - 1) // width)
-        refuse_many(count, "`bins.width`")
+        check_bin_count(count, "`bins.width`")
         inner = low + np.arange(count) * width
         return np.append(inner, high + 1 if self.grain else high)
 
     @model_validator(mode="after")
-    def _can_be_cut(self) -> Measured:
+    def _can_be_cut(self) -> AxisColumn:
         _ = self.axis
         _ = self.generalisations
         return self
@@ -459,7 +461,7 @@ class Measured(Coded):
         if not width > 0:
             raise ValueError(f"level {level.name!r}: `width` must be positive; correct it")
         low, high = self.bounds
-        refuse_many(high // width - low // width, f"level {level.name!r}: `width`")
+        check_bin_count(high // width - low // width, f"level {level.name!r}: `width`")
         edges: NDArray[Any] = np.arange(low // width, high // width + 1) * width
         return edges
 
@@ -481,19 +483,19 @@ class Measured(Coded):
         import pyarrow.compute as pc
 
         codes = self._encode_units(*self._units_meant(text, dialect), dialect)
-        tokens = self._tokens_meant(dialect) | self.tokens()
+        tokens = self._tokens_meant(dialect) | self.token_codes()
         bare = pc.utf8_trim_whitespace(text)
         found = np.asarray(pc.fill_null(pc.index_in(bare, pa.array(list(tokens), pa.string())), -1))
         hit = found >= 0
         codes[self.name][hit] = np.fromiter(tokens.values(), np.int32, len(tokens))[found[hit]]
         empty = pc.is_in(bare, pa.array(sorted(EMPTY - tokens.keys()), pa.string()))
-        codes[self.name][np.asarray(pc.or_(pc.is_null(text), pc.fill_null(empty, True)))] = self.null_cell
+        codes[self.name][np.asarray(pc.or_(pc.is_null(text), pc.fill_null(empty, True)))] = self.null_cell_code
         return codes
 
     def _tokens_meant(self, dialect: Dialect) -> dict[str, int]:
         """Missing tokens by what they mean, the short ones last."""
         tokens = sorted(self.missing, key=lambda token: (-len(token), token))
-        meant = {meaning(token, dialect.decimal, dialect.group): self.tokens()[token] for token in tokens}
+        meant = {meaning(token, dialect.decimal, dialect.group): self.token_codes()[token] for token in tokens}
         return {text: code for text, code in meant.items() if text is not None}
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
@@ -503,10 +505,10 @@ class Measured(Coded):
 
         converted = self.units_of_typed(cells)
         if converted is None:
-            return self.encode(plain_text(as_text(cells, dialect.decimal)), dialect)
+            return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
         codes = self._encode_units(*converted, dialect)
         if cells.null_count or pa.types.is_floating(cells.type):
-            codes[self.name][np.asarray(pc.is_null(cells, nan_is_null=True))] = self.null_cell
+            codes[self.name][np.asarray(pc.is_null(cells, nan_is_null=True))] = self.null_cell_code
         return codes
 
     def _encode_units(self, units: NDArray[Any], valid: NDArray[np.bool_], dialect: Dialect) -> dict[str, Codes]:
@@ -517,7 +519,7 @@ class Measured(Coded):
         if not fits.all():
             codes[~fits] = self.unknown_code
         for token, unit in (*self._tokens_with_mark(dialect), *self._token_units):
-            codes[valid & (units == unit)] = self.tokens()[token]  # what is no value is no code for missing either
+            codes[valid & (units == unit)] = self.token_codes()[token]  # what is no value is no code for missing either
         return {self.name: codes}
 
     def _tokens_with_mark(self, dialect: Dialect) -> list[tuple[str, Any]]:
@@ -563,10 +565,10 @@ class Measured(Coded):
             else:
                 closed = not axis.grain and high == self.bounds[1]
                 rows.append(Entry(self.name, code, "interval", lower=low, upper=high, closed=closed))
-        return rows + self.specials()
+        return rows + self.special_entries()
 
 
-def refuse_many(count: float, key: str) -> None:
+def check_bin_count(count: float, key: str) -> None:
     """Refuse a declaration that would fill the memory with bins: a schema may come from somebody else.
 
     Raises:
