@@ -1,7 +1,10 @@
-"""PUBLIC facts about a table: columns, categories, bounds, bins; the file format; encoding and decoding.
+"""PUBLIC facts about a table: its columns, rules and file format, and the encoding of rows as codes.
 
-`kinds/` how each kind of column is coded · `rules/` what is known about combinations · `format/` files, ours and
-others' · `drafting/` first proposals · `discovery/` what is still to be bought.
+`schema` is the central class. Kinds of columns: `column` (the base), `categorical`, `axis`, `numeric`, `temporal`, and
+`open` for columns that still have to be discovered; `text` defines what a cell means. `rules` relate columns to each
+other, `recode` merges codes, `frames` converts data frames. `file` reads and writes schema files, `draft` and `sniff`
+propose a first schema, `check` compares a table with its schema. `exchange` and `dictionary` import the formats of
+other tools.
 """
 
 from understudy.schema.column import Column, Entry

@@ -1,4 +1,4 @@
-"""A numeric axis cut into codes: half-open bins and single values (spikes), on a grid or on the real line."""
+"""Numeric axes, and the columns on them: what integers, numbers, dates, datetimes and durations share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Array: TypeAlias = NDArray[Any]
 Draw: TypeAlias = Literal["uniform", "midpoint", "lower"]
 
 EXACT_UP_TO = 128
-"""Without declared bins, an axis of at most this many points keeps each point as its own code."""
+"""Without declared bins, an axis of at most this many points has one code per point."""
 DEFAULT_BINS = 100
 """Without declared bins, a longer axis is cut into this many bins."""
 _LOOKUP_UP_TO = 1 << 21
@@ -29,7 +29,10 @@ _LOOKUP_UP_TO = 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class Top:
-    """How the open top bin is drawn: `kind` "uniform", "value" (always `value`) or "pareto" with exponent `alpha`."""
+    """How values of the open top bin are drawn.
+
+    "uniform", "value" (always `value`) or "pareto" with exponent `alpha`.
+    """
 
     start: float
     kind: Literal["uniform", "value", "pareto"] = "uniform"
@@ -39,20 +42,20 @@ class Top:
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """Ordinary codes of a numeric column, in ascending order.
+    """A numeric axis cut into codes, in ascending order: half-open bins and single values (spikes).
 
-    On a grid (`grain` > 0) everything is a whole number of units and an interval holds the points ``lower, lower +
-    grain, ... < upper`` that are no spikes. On the real line (`grain` 0) an interval is ``[lower, upper)``, the last
-    one closed.
+    On a grid (`grain` > 0) all ends are whole numbers of units, and an interval holds the points ``lower, lower +
+    grain, ... < upper`` that are not spikes. On the real line (`grain` 0) an interval is ``[lower, upper)``, and the
+    last one is closed.
 
     Attributes:
         lower: lower end by code.
         upper: upper end by code (for a spike: the spike itself).
         spike: by code, whether it is a single value.
         grain: distance between two points of the grid, 0 for the real line.
-        top: the rule of the open top bin, the last code; None when the top bin is as the others.
-        points: sorted values from which a bin's value is drawn; a bin without one follows `draw`.
-        holes: values that are never drawn, because they mean something else (a missing code between the bounds).
+        top: the rule of the open top bin, the last code; None if there is none.
+        points: sorted values from which a bin's value is drawn; a bin without any follows `draw`.
+        holes: values that are never drawn, because they have another meaning (a missing code between the bounds).
     """
 
     lower: Array
@@ -89,15 +92,15 @@ class Axis:
 
     @cached_property
     def _lookup(self) -> NDArray[np.int32] | None:
-        """Code of every unit between the bounds, where that is a small table."""
+        """The code of every unit between the bounds, if that is a small table."""
         span = int(self.last) - int(self.first) + 1 if self.grain else 0
         if not 0 < span <= _LOOKUP_UP_TO:
             return None
         return self._search(np.arange(int(self.first), int(self.last) + 1))
 
     def encode(self, values: Array) -> NDArray[np.int32]:
-        """Codes of finite values (whole units on a grid); values outside the bounds are clipped into them."""
-        if len(values) < 1000 or self._lookup is None:  # building the table costs more than a few searches
+        """Encode finite values (whole units on a grid); values outside the bounds are clipped."""
+        if len(values) < 1000 or self._lookup is None:  # the table costs more than a few searches
             return self._search(np.clip(values, self.first, self.last))
         codes: NDArray[np.int32] = self._lookup[np.clip(values, self.first, self.last) - self.first]
         return codes
@@ -114,7 +117,7 @@ class Axis:
         return codes
 
     def decode(self, codes: Array, rng: np.random.Generator, draw: Draw = "uniform") -> Array:
-        """A value for each code, drawn inside its bin; `encode` gives the codes back."""
+        """Draw a value for each code inside its bin; `encode` gives the codes back."""
         share = rng.random(len(codes)) if draw == "uniform" else np.full(len(codes), 0.5 if draw == "midpoint" else 0.0)
         values = self._on_grid(codes, share) if self.grain else self._on_line(codes, share)
         if self.points is not None:
@@ -125,12 +128,12 @@ class Axis:
 
     @cached_property
     def reserved(self) -> Array:
-        """Spikes and holes, ascending: what a bin never draws."""
+        """Spikes and holes in ascending order: values that a bin never draws."""
         return self._spikes[0] if self.holes is None else np.unique(np.concatenate((self._spikes[0], self.holes)))
 
     @cached_property
     def _free(self) -> NDArray[np.int64]:
-        """By code, how many points of the grid a decoded value is drawn from."""
+        """The number of grid points from which each code's value is drawn."""
         count = np.where(self.spike, 1, -((self.lower - self.upper) // max(self.grain, 1)))
         for single in self.reserved:
             count -= ~self.spike & self._holds(single)
@@ -144,7 +147,7 @@ class Axis:
         free = self._free[codes]
         step = np.minimum((share * free).astype(np.int64), free - 1)
         values: Array = self.lower[codes] + step * self.grain
-        for single in self.reserved:  # ascending: each one at or below the value pushes it one point up
+        for single in self.reserved:  # ascending: each reserved value at or below moves the value up by a point
             pushed = (self._holds(single) & ~self.spike)[codes] & (values >= single)
             values[pushed] += self.grain
         return values
@@ -188,7 +191,10 @@ def build_axis(
     points: Array | None = None,
     holes: Array | None = None,
 ) -> Axis:
-    """Bins between consecutive edges (the last edge excluded on a grid) plus spikes, with empty bins left out."""
+    """Build an axis from the bins between consecutive edges (on a grid without the last edge) and spikes.
+
+    Empty bins are dropped.
+    """
     spikes = spikes if holes is None else np.setdiff1d(spikes, holes)
     points = points if holes is None or points is None else np.setdiff1d(points, holes)
     lower, upper = edges[:-1], edges[1:]
@@ -208,7 +214,7 @@ def build_axis(
 
 
 def cut_axis(minimum: float, maximum: float, bins: int | None, *, grain: int, log: bool) -> Array:
-    """Edges of `bins` bins (None: the default) between the bounds, of equal width, or of equal width in logarithms."""
+    """Return the edges of `bins` bins (None: the default) of equal width, or of equal width in logarithms."""
     if grain:
         return _cut_grid(int(minimum), int(maximum), bins, grain, log)
     wanted = bins or DEFAULT_BINS
@@ -233,12 +239,11 @@ def _geometric(minimum: float, maximum: float, bins: int) -> NDArray[np.float64]
     return edges
 
 
-# ----------------------------------------------------------------------------------------------------
-# Columns on a numeric axis: what integers, numbers, dates, datetimes and durations share.
+# -- Columns on an axis ----------------------------------------------------------------------------------------------
 
 
 class Bins(BaseModel):
-    """Bins by width or by explicit edges (a plain number of bins is written as a number)."""
+    """Bins given by their width or by explicit edges. A number of bins is written as a plain number."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -253,7 +258,7 @@ class Bins(BaseModel):
 
 
 class TopRule(BaseModel):
-    """The open top bin: everything from `start` (written `from`) up to the maximum is one code."""
+    """The open top bin: all values from `start` (written `from`) up to the maximum have one code."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -277,13 +282,13 @@ class AxisColumn(Coded):
     Attributes:
         minimum: the lower bound.
         maximum: the upper bound.
-        bins: a number of bins, their width, or their edges; None: each value its own code up to 128 points, else 100.
+        bins: the number of bins, their width or their edges; None: one code per value up to 128 values, else 100 bins.
         scale: whether bins by count have equal widths, or equal widths in logarithms.
         spikes: values kept as their own codes.
         top: the rule of an open top bin.
         draw: how a value inside a bin is drawn: anywhere, in the middle, or at the lower end.
         points: values to draw from inside a bin.
-        outside: what becomes of values outside the bounds.
+        outside: how values outside the bounds are treated.
     """
 
     minimum: float | str | None = None
@@ -300,36 +305,36 @@ class AxisColumn(Coded):
 
     @abstractmethod
     def unit_of(self, value: float | str, key: str) -> Any:
-        """A declared value in units of the axis (whole numbers on a grid)."""
+        """Convert a declared value to units of the axis (whole numbers on a grid)."""
 
     @abstractmethod
     def width_of(self, width: float | str) -> Any:
-        """A declared width in units of the axis."""
+        """Convert a declared width to units of the axis."""
 
     @property
     @abstractmethod
     def grain(self) -> int:
-        """The distance between two points of the grid in units, 0 for the real line."""
+        """The distance between two points of the grid in units; 0 for the real line."""
 
     @abstractmethod
     def units_of_text(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Cells in units, and which of them are finite values."""
+        """Convert texts to units; also return which of them are finite values."""
 
     @abstractmethod
     def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
-        """The same for cells that are not text; None where such a type has no units."""
+        """Convert cells that are not text to units; None for a type without units."""
 
     @abstractmethod
     def from_units(self, units: NDArray[Any]) -> Any:
-        """An arrow array of values."""
+        """Convert units to an arrow array of values."""
 
     @property
     def per_unit(self) -> float:
-        """How many units make one of what people count in: 100 for two decimals, a million for seconds."""
+        """The number of units in one of what people count in: 100 for two decimals, a million for seconds."""
         return 1.0
 
     def units(self, cells: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Any arrow column in units of the axis, and which cells are values of it."""
+        """Convert any arrow column to units of the axis; also return which cells are values."""
         import pyarrow as pa
 
         cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
@@ -341,7 +346,7 @@ class AxisColumn(Coded):
         )
 
     def _units_meant(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Texts in units, as they are written or else by what they mean."""
+        """Convert texts to units, as they are written or else by what they mean."""
         import pyarrow as pa
 
         units, valid = self.units_of_text(text, dialect)
@@ -353,14 +358,14 @@ class AxisColumn(Coded):
 
     @cached_property
     def bounds(self) -> tuple[Any, Any]:
-        """Minimum and maximum in units, from the bounds or from the outermost edges."""
+        """Minimum and maximum in units, from the declared bounds or the outermost edges."""
         edges = self.bins.edges if isinstance(self.bins, Bins) and self.bins.edges else None
         ends: list[Any] = []
         for key, declared, edge in (("minimum", self.minimum, 0), ("maximum", self.maximum, -1)):
             if declared is None and edges is None:
                 raise ValueError(
-                    f"`{key}` is not declared; add it under `constraints`, or buy it with `understudy: {{bounds: "
-                    "discover}`: bounds are never guessed"
+                    f"`{key}` is not declared; add it under `constraints`, or discover it with `understudy: "
+                    "{bounds: discover}`: bounds are never guessed"
                 )
             end = None if declared is None else self.unit_of(declared, key)
             outer = self.unit_of(edges[edge], "bins") if edges is not None else end
@@ -374,7 +379,7 @@ class AxisColumn(Coded):
 
     @cached_property
     def axis(self) -> Axis:
-        """The cut axis."""
+        """The axis of this column."""
         edges = self._edges()
         dtype = np.int64 if self.grain else np.float64
         spikes = self._inside("spikes", self.spikes)
@@ -441,7 +446,7 @@ class AxisColumn(Coded):
         return self
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
-        """Groups by width or by edges."""
+        """Group codes by width or by edges."""
         if level.groups is not None:
             raise ValueError(f"level {level.name!r}: numbers and times are grouped by `width` or `edges`; use one")
         edges = self.level_edges(level)
@@ -454,7 +459,7 @@ class AxisColumn(Coded):
         )
 
     def level_edges(self, level: Level) -> NDArray[Any]:
-        """Where the groups of a level begin, in units."""
+        """Return where the groups of a level begin, in units."""
         if level.edges is not None:
             return np.asarray([self.unit_of(edge, f"levels.{level.name}") for edge in level.edges])
         width = self.width_of(level.width or 0)
@@ -466,7 +471,7 @@ class AxisColumn(Coded):
         return edges
 
     def span(self, low: Any, high: Any) -> str:
-        """An interval ``[low, high)`` in words; None is the open end."""
+        """Describe an interval ``[low, high)`` in words; None is the open end."""
         text = self.from_units(np.asarray([low] if high is None else [low, high])).to_pylist()
         return f"{text[0]} and above" if high is None else f"{text[0]} to under {text[1]}"
 
@@ -474,11 +479,11 @@ class AxisColumn(Coded):
 
     @property
     def ordinary(self) -> int:
-        """How many bins and spikes there are."""
+        """The number of bins and spikes."""
         return self.axis.size
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of distinct texts: missing tokens as written or meant, then values."""
+        """Encode distinct texts: missing tokens as written or meant, then values."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -493,13 +498,13 @@ class AxisColumn(Coded):
         return codes
 
     def _tokens_meant(self, dialect: Dialect) -> dict[str, int]:
-        """Missing tokens by what they mean, the short ones last."""
+        """Return the codes of missing tokens by their meaning; the shortest token of a meaning wins."""
         tokens = sorted(self.missing, key=lambda token: (-len(token), token))
         meant = {meaning(token, dialect.decimal, dialect.group): self.token_codes()[token] for token in tokens}
         return {text: code for text, code in meant.items() if text is not None}
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of typed cells; a type without units goes through its text."""
+        """Encode typed cells; a type without units is encoded through its text."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -519,11 +524,13 @@ class AxisColumn(Coded):
         if not fits.all():
             codes[~fits] = self.unknown_code
         for token, unit in (*self._tokens_with_mark(dialect), *self._token_units):
-            codes[valid & (units == unit)] = self.token_codes()[token]  # what is no value is no code for missing either
+            codes[valid & (units == unit)] = self.token_codes()[
+                token
+            ]  # a cell that is not a value is not a missing code either
         return {self.name: codes}
 
     def _tokens_with_mark(self, dialect: Dialect) -> list[tuple[str, Any]]:
-        """Missing tokens that write a number with the table's own decimal mark: found however it is typed as well."""
+        """Return missing tokens that write a number with the table's decimal mark, with their units."""
         import pyarrow as pa
 
         tokens = [token for token in self.missing if dialect.decimal != "." and dialect.decimal in token]
@@ -534,9 +541,10 @@ class AxisColumn(Coded):
 
     @cached_property
     def _token_units(self) -> list[tuple[str, Any]]:
-        """Missing tokens that are values of the axis, so that -9 is found however it is typed or written.
+        """Missing tokens that are values of the axis, with their units: -9 is found however it is typed or written.
 
-        Of two that write one number, "9" and "09", the short one goes last: so numbers are written beside an odd cell.
+        Of two tokens for one number, "9" and "09", the shorter one wins, because numbers beside an odd cell are written
+        that way.
         """
         import pyarrow as pa
 
@@ -547,16 +555,16 @@ class AxisColumn(Coded):
         return [(token, unit) for token, unit, fits in zip(tokens, units.tolist(), valid, strict=True) if fits]
 
     def token_value(self, token: str) -> Any:
-        """The token as a value of the axis, where it is one."""
+        """Return the token as a value of the axis, if it is one."""
         units = dict(self._token_units)
         return self.from_units(np.asarray([units[token]]))[0].as_py() if token in units else None
 
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
-        """Values drawn inside their bins."""
+        """Return values drawn inside their bins."""
         return self.from_units(self.axis.decode(np.asarray(codes[self.name]), rng, self.draw))
 
     def table(self) -> list[Entry]:
-        """Spikes and intervals in units of the axis, then the special codes."""
+        """Return spikes and intervals in units of the axis, then the special codes."""
         axis, rows = self.axis, []
         for code in range(axis.size):
             low, high = axis.lower[code].item(), axis.upper[code].item()
@@ -569,7 +577,7 @@ class AxisColumn(Coded):
 
 
 def check_bin_count(count: float, key: str) -> None:
-    """Refuse a declaration that would fill the memory with bins: a schema may come from somebody else.
+    """Refuse a declaration with so many bins that they would fill the memory: the schema may come from somebody else.
 
     Raises:
         ValueError: naming the key.

@@ -1,4 +1,4 @@
-"""Columns of declared values: categorical, ordinal, boolean."""
+"""Columns of declared values: categorical, ordinal and boolean."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Value = bool | int | float | str
 
 
 class Categorical(Coded):
-    """Declared values; ordinal when their order means something.
+    """A column of declared values; ordinal if their order has a meaning.
 
     Attributes:
         type: the type of the values in the table.
         values: the declared values, in order.
-        labels: what people call them, by the text of the value.
-        other: what unknown values are called in synthetic text; a declared value of that name takes them in.
+        labels: names for people, by the text of the value.
+        other: the name of unknown values in synthetic text; a declared value of that name includes them.
     """
 
     kind: Literal["categorical", "ordinal"] = "categorical"
@@ -68,32 +68,32 @@ class Categorical(Coded):
         return self
 
     def _holds(self, value: Value) -> bool:
-        """Whether the type of decoded values tells this one from all others."""
+        """Whether the type of decoded values can represent this value exactly."""
         return not isinstance(value, int) or abs(value) < {"integer": 1 << 63, "number": EXACT + 1}[self.type]
 
     @property
     def ordinary(self) -> int:
-        """How many values are declared."""
+        """The number of declared values."""
         return len(self.values)
 
     @property
     def other_code(self) -> int | None:
-        """The code of unknown values: a declared value of that name, else a code of its own, else None."""
+        """The code of unknown values: that of a declared value named like them, else a code of its own, else None."""
         if self.on_unknown == "other" and self.other in self.values:
             return self.values.index(self.other)
         return super().other_code
 
     @property
     def shows_other(self) -> bool:
-        """Text can say "other"; numbers cannot."""
+        """Whether decoded values can say "other": text can, numbers cannot."""
         return self.type == "string"
 
     def other_value(self) -> Any:
-        """The name of unknown values in text; null among numbers."""
+        """Return the name of unknown values in text; None among numbers."""
         return self.other if self.shows_other else None
 
     def token_value(self, token: str) -> Any:
-        """The token itself in text; in numbers, where it is one."""
+        """Return the token as a value of the column: text as it is, numbers if it is one."""
         if self.type == "string":
             return token
         number = parse_exact_number(token)
@@ -111,7 +111,7 @@ class Categorical(Coded):
         return {"string": pa.string(), "integer": pa.int64(), "number": pa.float64()}[self.type]
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of distinct texts: as written, then without blanks around, then by what they mean."""
+        """Encode distinct texts: as written, then without surrounding blanks, then by what they mean."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -126,13 +126,14 @@ class Categorical(Coded):
         return {self.name: np.where(codes == _NOT_FOUND, self.unknown_code, codes).astype(np.int32)}
 
     def declared_codes(self) -> dict[str, int]:
-        """Texts that the schema names, with their codes: missing tokens, then the values."""
+        """Return the texts that the schema names, with their codes: missing tokens, then the values."""
         return self.token_codes() | {str(value): code for code, value in enumerate(self.values)}
 
     def _by_meaning(self, decimal: str, group: str) -> dict[str, int]:
-        """Codes by the meaning of declared texts, which write numbers as YAML does or as the table does.
+        """Return codes by the meaning of declared texts, whose numbers are written as in YAML or as in the table.
 
-        Of two declared texts with one meaning, "01" and "1", the short one goes last: so typed numbers are written.
+        Of two declared texts with one meaning, "01" and "1", the shorter one wins, because typed numbers are written
+        that way.
         """
         if (decimal, group) not in self._lookups:
             declared, found = self.declared_codes(), dict[str, int]()
@@ -150,7 +151,7 @@ class Categorical(Coded):
         return {}
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of values that are not text, by the text of what they mean."""
+        """Encode values that are not text, by the text of what they mean."""
         import pyarrow.compute as pc
 
         distinct = cells.dictionary_encode() if _has_dictionary(cells.type) else None
@@ -161,17 +162,17 @@ class Categorical(Coded):
         return {self.name: np.append(codes, np.int32(self.null_cell_code))[index]}
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
-        """Groups by listing their members."""
+        """Group values by listing the members of each group."""
         return group_values(level, [str(value) for value in self.values], before)
 
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
-        """The declared values."""
+        """Return the declared values."""
         import pyarrow as pa
 
         return pa.array(list(self.values), self.arrow_type).take(pa.array(codes[self.name]))
 
     def table(self) -> list[Entry]:
-        """Every declared value, then the special codes."""
+        """Return an entry for each declared value, then the special codes."""
         labels = [self.labels.get(str(value), str(value)) for value in self.values]
         rows = [
             Entry(self.name, i, "value", v, label=label)
@@ -181,7 +182,7 @@ class Categorical(Coded):
 
 
 class Boolean(Coded):
-    """True or false, however the table writes them.
+    """A column of true and false, in any spelling of the table.
 
     Attributes:
         true_values: texts that mean true; the first one is written.
@@ -207,7 +208,7 @@ class Boolean(Coded):
 
     @property
     def ordinary(self) -> int:
-        """False is code 0, true is code 1."""
+        """Two codes: false is 0, true is 1."""
         return 2
 
     @property
@@ -219,54 +220,57 @@ class Boolean(Coded):
 
     @cached_property
     def _words(self) -> dict[str, int]:
-        """What each word means. True and false mean themselves: a frame holds them as words beside one odd cell."""
+        """The code of each word.
+
+        Plain true and false are always understood, because frames hold them beside an odd cell.
+        """
         plain = {word: code for code, words in enumerate((FALSE, TRUE)) for word in words if word not in self.missing}
         return plain | dict.fromkeys(self.false_values, 0) | dict.fromkeys(self.true_values, 1)
 
     def declared_codes(self) -> dict[str, int]:
-        """Texts that the schema names, with their codes: missing tokens, then words for true and false."""
+        """Return the texts that the schema names, with their codes: missing tokens, then words for true and false."""
         return self.token_codes() | self._words
 
     @cached_property
     def _texts(self) -> Categorical:
-        """The same column as text, to look words up in."""
+        """The same column as a text column, used to look words up."""
         words = self._words
         shared = {"nullable": self.nullable, "missing": self.missing, "on_unknown": self.on_unknown}
         return Categorical.model_validate({"name": self.name, "values": tuple(words), "other": "\0", **shared})
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of distinct texts."""
+        """Encode distinct texts."""
         return {self.name: self._folded(self._texts.encode_text(text, dialect)[self.name])}
 
     def _folded(self, codes: Codes) -> Codes:
-        """Word codes to 0/1, special codes moved down."""
+        """Map the codes of words to 0 and 1, and shift special codes down."""
         words = self._texts.ordinary
         table = list(self._words.values())
         table += list(range(2, 2 + self._texts.size - words))
         return np.where(codes < 0, codes, np.asarray(table, np.int32)[np.maximum(codes, 0)]).astype(np.int32)
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of values that are not text, by the text of what they mean: true is 1, false is 0."""
+        """Encode values that are not text, by the text of what they mean: true is 1, false is 0."""
         return {self.name: self._folded(self._texts.encode_typed(cells, dialect)[self.name])}
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
-        """Groups of "false" and "true"."""
+        """Group "false" and "true"."""
         return group_values(level, ["false", "true"], before)
 
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
-        """Booleans."""
+        """Return booleans."""
         import pyarrow as pa
 
         return pa.array(np.asarray(codes[self.name]) == 1)
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
-        """The first declared text of each."""
+        """Return the first declared text of each value."""
         import pyarrow.compute as pc
 
         return pc.if_else(values, self.true_values[0], self.false_values[0])
 
     def table(self) -> list[Entry]:
-        """False, true, then the special codes."""
+        """Return entries for false and true, then the special codes."""
         words = [(0, text) for text in self.false_values] + [(1, text) for text in self.true_values]
         return [
             Entry(self.name, code, "value", text, label=str(bool(code))) for code, text in words
@@ -277,7 +281,7 @@ _NOT_FOUND = np.iinfo(np.int32).min
 
 
 def _look_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
-    """The code of each text, `_NOT_FOUND` where it is not among them."""
+    """Return the code of each text, `_NOT_FOUND` if it has none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -287,7 +291,7 @@ def _look_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
 
 
 def _has_dictionary(kind: Any) -> bool:
-    """Whether arrow has a dictionary of such cells."""
+    """Whether arrow can dictionary-encode cells of this type."""
     import pyarrow as pa
 
     return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and not pa.types.is_float16(kind)

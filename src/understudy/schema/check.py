@@ -1,4 +1,4 @@
-"""How a table fits its schema, and what the binning alone loses. For the custodian only."""
+"""Check how a table fits its schema, and what binning alone loses. For the custodian only."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from understudy.schema.schema import Schema
 
 @dataclass(frozen=True)
 class Loss:
-    """One statistic before and after encoding and decoding, without any noise.
+    """One statistic before and after encoding and decoding, without noise.
 
     Attributes:
         statistic: its name.
-        before: in the column's own units; of dates days, of moments and durations seconds.
+        before: in the column's own units: days for dates, seconds for datetimes and durations.
         after: in the same units.
-        span: of dates and moments the distance between the bounds, because their zero (1970) means nothing.
+        span: for dates and datetimes the distance between the bounds, because their zero (1970) has no meaning.
     """
 
     statistic: str
@@ -34,7 +34,7 @@ class Loss:
 
     @property
     def relative(self) -> float:
-        """The difference as a share of the value before, or of the span (0 when nothing changed)."""
+        """The difference as a share of the value before, or of the span; 0 if nothing changed."""
         whole = abs(self.before) if self.span is None else self.span
         if self.before == self.after:
             return 0.0
@@ -43,7 +43,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class ColumnCheck:
-    """How one column fits: rows by what became of their cell."""
+    """How one column fits: the number of rows by the treatment of their cell."""
 
     name: str
     kind: str
@@ -63,11 +63,11 @@ class CheckResult:
     **Privacy.** Exact counts of the rows: for the custodian only, never part of a release.
 
     Attributes:
-        rows: how many rows the table has.
+        rows: the number of rows of the table.
         dropped: rows that are not used because a column says ``on_unknown: drop_row``.
         columns: the columns that are synthesised.
         broken: by rule, how many rows break it.
-        units: how many privacy units there are, and how many rows the limit per unit leaves out; None for rows.
+        units: the number of privacy units, and of rows beyond the limit per unit; None if a unit is a row.
         drafts: columns that nobody has reviewed yet.
     """
 
@@ -79,7 +79,7 @@ class CheckResult:
     drafts: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, the mark first."""
+        """Return plain values for JSON, the mark first."""
         content = {"custodian_only": MARK, **asdict(self)}
         for written, column in zip(content["columns"], self.columns, strict=True):
             for loss, kept in zip(written["losses"], column.losses, strict=True):
@@ -142,7 +142,9 @@ def _check_column(
     unknown = main == column.unknown_code
     if isinstance(column, Categorical) and column.other in column.values:
         declared = {key: getattr(column, key) for key in Categorical.model_fields}
-        apart = Categorical.model_validate(declared | {"other": "\0"})  # so that a declared "other" is not counted
+        apart = Categorical.model_validate(
+            declared | {"other": "\0"}
+        )  # so that cells of a declared "other" are not counted
         unknown = apart.encode(cells, schema.dialect)[column.name] == apart.unknown_code
     null = main == column.null_code if column.null_code is not None else np.zeros(len(main), np.bool_)
     if column.unknown_code == column.null_code:
@@ -164,7 +166,7 @@ def _check_column(
 def _check_axis(
     column: AxisColumn, cells: Any, coded: dict[str, Any], schema: Schema, rng: np.random.Generator
 ) -> tuple[int, tuple[Loss, ...]]:
-    """How many values were clipped, and mean, spread and quartiles before and after, in the column's own units."""
+    """Return the number of clipped values, and mean, spread and quartiles before and after, in the column's units."""
     units, valid = column.units(cells, schema.dialect)
     ordinary = valid & (coded[column.name] >= 0) & (coded[column.name] < column.ordinary)
     low, high = column.bounds

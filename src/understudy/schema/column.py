@@ -1,4 +1,8 @@
-"""The coding of a column written out as data: values, intervals and divisors, so that any engine can compile it."""
+"""Columns: what is declared about them, and how cells become codes and codes become cells.
+
+`Column` is the base of all kinds. `Coded` columns are synthesised; `Dropped`, `Constant` and `Identifier` columns never
+reach a mechanism.
+"""
 
 from __future__ import annotations
 
@@ -21,25 +25,23 @@ What: TypeAlias = Literal["value", "interval", "multiple", "missing", "null", "u
 
 @dataclass(frozen=True)
 class Entry:
-    """One code of one part of a column.
+    """One code of one coded column.
 
-    A cell is coded by the first entry of the part that fits, tried in this order: ``missing`` (the cell is this token,
-    or, on a numeric axis, the number or time that the token writes), ``null`` (the cell is empty, or holds a token of a
-    plain null), ``value`` (equal), ``interval`` (``lower <= x < upper`` after clipping into the range that the entries
-    cover; one with ``closed`` also contains ``upper``), ``unknown`` (everything else). A part of ``multiple`` entries
-    divides the cell's rest by each ``value`` in turn: the first that divides it wins, and ``value`` None stands for
-    "none of them".
+    A cell gets the code of the first entry that matches, tried in this order: ``missing`` (the cell is this token or,
+    on a numeric axis, the number or time that the token writes), ``null`` (the cell is empty, or a token without a
+    reason), ``value`` (equal), ``interval`` (``lower <= x < upper`` after clipping to the range that the entries cover;
+    with ``closed`` also ``upper``), ``unknown`` (everything else). A part made of ``multiple`` entries divides the cell
+    by each ``value`` in turn: the first divisor without remainder wins, and ``value`` None means "no divisor".
 
     Attributes:
-        part: the name of the coded column, as in the domain.
+        part: the name of the coded column in the domain.
         code: the code.
         what: how the entry is tested.
-        value: the value, the missing token, or the divisor. Dates, datetimes and durations are whole numbers (days,
-            microseconds, microseconds).
-        lower: an interval's lower end.
-        upper: an interval's upper end.
+        value: the value, the missing token, or the divisor. Dates are days; datetimes and durations are microseconds.
+        lower: the lower end of an interval.
+        upper: the upper end of an interval.
         closed: whether the interval contains its upper end.
-        label: what people call it.
+        label: a name for people.
     """
 
     part: str
@@ -53,19 +55,18 @@ class Entry:
 
 
 def smallest_dtype(size: int) -> type[np.uint8] | type[np.uint16] | type[np.uint32]:
-    """The smallest unsigned type that holds codes ``0 .. size-1``."""
+    """Return the smallest unsigned type that holds codes ``0 .. size-1``."""
     return np.uint8 if size <= 1 << 8 else np.uint16 if size <= 1 << 16 else np.uint32
 
 
 DROP = -1
-"""The code of a cell whose column says ``on_unknown: drop_row``: its row is not kept."""
+"""The code of an unknown cell in a column with ``on_unknown: drop_row``: its row is dropped."""
 
 Codes: TypeAlias = NDArray[np.int32]
-"""Codes during encoding; `DROP` marks rows that are not kept."""
+"""Codes during encoding; `DROP` marks rows that are dropped."""
 
 
-# ----------------------------------------------------------------------------------------------------
-# What is declared about a column, whatever its kind; and the kinds that are never measured.
+# -- Columns of all kinds --------------------------------------------------------------------------------------------
 
 
 Kind = Literal[
@@ -90,11 +91,11 @@ class Column(BaseModel):
 
     Attributes:
         name: its name in the table.
-        kind: what it is.
+        kind: the kind of column.
         title: a short name for people.
         description: what it means.
-        status: "draft" until a person has looked at what was proposed, then "reviewed".
-        origin: what the facts rest on: "public" documents, a person who "reviewed" a draft, or "bought" with budget.
+        status: "draft" until a person has reviewed the proposal, then "reviewed".
+        origin: the origin of its facts: "public" documents, a "reviewed" draft, or "bought" (discovered with budget).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(property,))
@@ -108,21 +109,21 @@ class Column(BaseModel):
 
     @property
     def size(self) -> int:
-        """How many codes its first part has; 0 when it is not synthesised."""
+        """The number of codes of its first part; 0 if the column is not synthesised."""
         return 0
 
     @property
     def parts(self) -> dict[str, int]:
-        """The coded columns it becomes, with their sizes; empty when it is not synthesised."""
+        """The coded columns that it becomes, with their sizes; empty if the column is not synthesised."""
         return {}
 
     def table(self) -> list[Entry]:
-        """Its whole coding as data; empty when it is not synthesised."""
+        """Return its whole coding as data; empty if the column is not synthesised."""
         return []
 
 
 class Dropped(Column):
-    """A column that is never read and never made."""
+    """A column that is neither read nor written."""
 
     kind: Literal["drop"] = "drop"
 
@@ -134,17 +135,17 @@ class Constant(Column):
     value: bool | int | float | str | None
 
     def make(self, rows: int) -> Any:
-        """The column, as an arrow array."""
+        """Return the column as an arrow array."""
         import pyarrow as pa
 
         return pa.repeat(pa.scalar(self.value, pa.string() if self.value is None else None), rows)
 
 
 class Identifier(Column):
-    """Fresh keys: unique, made from a pattern, independent of the data.
+    """A column of fresh unique keys, made from a pattern and independent of the data.
 
     Attributes:
-        pattern: text with one run of `#`, replaced by a running number with leading zeros; None: whole numbers from 1.
+        pattern: text with one run of `#`, replaced by a running number with leading zeros; None: integers from 1.
     """
 
     kind: Literal["id"] = "id"
@@ -157,7 +158,7 @@ class Identifier(Column):
         return self
 
     def make(self, rows: int, *, first: int = 1, last: int | None = None) -> Any:
-        """The keys of so many rows from the `first` on, as an arrow array; as wide as that of the `last` row."""
+        """Return keys for `rows` rows, starting with number `first`, padded to the width of the key of row `last`."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -169,15 +170,14 @@ class Identifier(Column):
         return pc.binary_join_element_wise(before, digits, after, "")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Generalisation levels of a column: city < state < country, age in 1, 5 and 10 years.
+# -- Generalisation levels: city < state < country, or age in groups of 1, 5 and 10 years ----------------------------
 
 
 class Level(BaseModel):
-    """A coarser way to tell a column's values apart; each level is coarser than the one before.
+    """A generalisation level: a coarser grouping of a column's values. Each level is coarser than the one before.
 
     Attributes:
-        name: what the level is called ("state", "5 years").
+        name: its name ("state", "5 years").
         groups: for declared values: the members of each group, as values of the column or groups of the level before.
         rest: the group of every value that no group names.
         width: for numbers and times: the width of a group.
@@ -203,12 +203,12 @@ class Level(BaseModel):
 
 @dataclass(frozen=True, eq=False)
 class Generalisation:
-    """A level worked out: which group each code of the column belongs to.
+    """A level applied to a column: the group of each code.
 
     Attributes:
         name: the level's name.
-        groups: by code of the column, the group; missing reasons, nulls and unknown values stay apart.
-        labels: what the groups are called.
+        groups: the group of each code; reasons for missing, nulls and unknown values have groups of their own.
+        labels: the names of the groups.
     """
 
     name: str
@@ -219,7 +219,7 @@ class Generalisation:
 def group_values(
     level: Level, texts: Sequence[str], before: Generalisation | None
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Groups of declared values.
+    """Group declared values by listing the members of each group.
 
     Raises:
         ValueError: naming the level and the remedy.
@@ -235,7 +235,7 @@ def group_values(
     known = set(texts) | (set(before.labels) if before else set())
     strange = [member for member in group_of if member not in known]
     if strange:
-        raise ValueError(f"level {level.name!r} names {strange[0]!r}, which is no value of the column; correct it")
+        raise ValueError(f"level {level.name!r} names {strange[0]!r}, which is not a value of the column; correct it")
     rest = None if level.rest is None else labels.index(level.rest)
     result = []
     for code, text in enumerate(texts):
@@ -250,7 +250,7 @@ def group_values(
 def group_intervals(
     level: Level, lower: NDArray[Any], last: NDArray[Any], edges: NDArray[Any], names: Sequence[str]
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """Groups of bins and spikes by edges (ascending, the end of the last group left out).
+    """Group bins and spikes by ascending edges; the last group is open.
 
     Raises:
         ValueError: when an edge cuts through a bin.
@@ -264,7 +264,7 @@ def group_intervals(
 def complete_level(
     level: Level, groups: NDArray[np.int64], labels: Sequence[str], specials: Sequence[str]
 ) -> Generalisation:
-    """The level over all codes: groups without a member left out, special codes each in a group of their own."""
+    """Extend a level to all codes: drop groups without members and give each special code a group of its own."""
     used, groups = np.unique(groups, return_inverse=True)
     kept = [labels[index] for index in used.tolist()]
     extra = np.arange(len(specials)) + len(kept)
@@ -284,20 +284,19 @@ def check_nesting(finer: Generalisation | None, coarser: Generalisation) -> None
         raise ValueError(f"level {coarser.name!r} splits a group of level {finer.name!r}; order levels finest first")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Columns that are synthesised: the layout of their codes, and how cells of any type become codes and come back.
+# -- Synthesised columns ---------------------------------------------------------------------------------------------
 
 
 class Coded(Column):
-    """A column that is synthesised: every cell has a code, and no cell can make encoding fail.
+    """A column that is synthesised. Every cell has a code, and no cell can make encoding fail.
 
-    Codes are laid out as: ordinary codes, one code per reason for missing, the null code (when nullable), the code of
-    unknown values (when ``on_unknown`` is "other" and no declared value is called so).
+    Codes are laid out as: ordinary codes, one code per reason for missing, the null code (if nullable), the code of
+    unknown values (if ``on_unknown`` is "other" and no declared value has that name).
 
     Attributes:
         nullable: whether empty cells are expected; they then have their own code.
-        missing: cells that mean "missing", with their reason; the reason None is the plain null.
-        on_unknown: what becomes of cells that fit nothing: "other" (their own code), "null", or "drop_row".
+        missing: cells that mean "missing", with their reason; the reason None means a plain null.
+        on_unknown: how cells without a declared meaning are treated: "other" (their own code), "null" or "drop_row".
         levels: generalisation levels, finest first.
     """
 
@@ -319,26 +318,26 @@ class Coded(Column):
     @property
     @abstractmethod
     def ordinary(self) -> int:
-        """How many codes stand for values or bins."""
+        """The number of codes for values or bins."""
 
     @property
     def reasons(self) -> list[str]:
-        """The reasons for missing that have their own code, by name: codes rest on no order of a mapping in a file."""
+        """The reasons for missing that have their own code, sorted: codes do not depend on the order in a file."""
         return sorted({reason for reason in self.missing.values() if reason is not None})
 
     @property
     def null_code(self) -> int | None:
-        """The code of empty cells, or None when the column is not nullable."""
+        """The code of empty cells, or None if the column is not nullable."""
         return self.ordinary + len(self.reasons) if self.nullable else None
 
     @property
     def other_code(self) -> int | None:
-        """The code of unknown values, or None when they have none."""
+        """The code of unknown values, or None if they have none."""
         return self._after_null if self.on_unknown == "other" else None
 
     @property
     def size(self) -> int:
-        """How many codes the column (its first part) has."""
+        """The number of codes of the column (its first part)."""
         return self._after_null + (self.other_code == self._after_null)
 
     @property
@@ -347,33 +346,33 @@ class Coded(Column):
 
     @property
     def parts(self) -> dict[str, int]:
-        """The coded columns it becomes, with their sizes."""
+        """The coded columns that it becomes, with their sizes."""
         return {self.name: self.size}
 
     @property
     def unknown_code(self) -> int:
-        """What an unknown cell is coded as; `DROP` when its row is not kept."""
+        """The code of an unknown cell; `DROP` if its row is dropped."""
         code = {"other": self.other_code, "null": self.null_code, "drop_row": DROP}[self.on_unknown]
         return DROP if code is None else code
 
     @property
     def empty_code(self) -> int:
-        """What an empty cell is coded as: null, or unknown where nulls are not expected."""
+        """The code of an empty cell: null, or unknown if the column is not nullable."""
         return self.unknown_code if self.null_code is None else self.null_code
 
     def reason_code(self, reason: str | None) -> int:
-        """The code of a reason for missing."""
+        """Return the code of a reason for missing."""
         return self.empty_code if reason is None else self.ordinary + self.reasons.index(reason)
 
     def token_codes(self) -> dict[str, int]:
-        """Cells that mean "missing", with their codes; the empty cell among them unless declared otherwise."""
+        """Return the codes of cells that mean "missing", including the empty cell."""
         return {"": self.empty_code} | {token: self.reason_code(reason) for token, reason in self.missing.items()}
 
     # -- levels --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
-        """The group of each ordinary code, and the names of the groups."""
+        """Return the group of each ordinary code, and the names of the groups."""
 
     @cached_property
     def generalisations(self) -> dict[str, Generalisation]:
@@ -392,14 +391,14 @@ class Coded(Column):
     # -- encoding and decoding -----------------------------------------------------------------------------------
 
     def encode(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of an arrow array by part; `DROP` marks rows that are not kept. Never raises for what a cell holds.
+        """Encode an arrow array; return codes by part, with `DROP` for rows that are dropped. No cell raises an error.
 
-        Text and dictionaries are coded once per distinct value. A text that the schema names is found as it is written;
+        Text and dictionaries are encoded once per distinct value. A text that the schema names is looked up as written;
         every other cell counts by its `meaning`.
         """
         import pyarrow as pa
 
-        if pa.types.is_float16(cells.type):  # arrow has few kernels for it
+        if pa.types.is_float16(cells.type):  # arrow has few kernels for this type
             cells = pa.array(cells.to_numpy(zero_copy_only=False).astype(np.float32), from_pandas=True)
         if pa.types.is_dictionary(cells.type):
             return self._by_dictionary(cells, dialect)
@@ -413,18 +412,20 @@ class Coded(Column):
         import pyarrow.compute as pc
 
         distinct = cells.dictionary
-        index = np.asarray(pc.fill_null(cells.indices.cast(pa.int64()), len(distinct)))  # one place more than it knows
+        index = np.asarray(
+            pc.fill_null(cells.indices.cast(pa.int64()), len(distinct))
+        )  # nulls get an index of their own
         text = _is_text(distinct.type)
         tables = self.encode_text(to_plain_text(distinct), dialect) if text else self.encode_typed(distinct, dialect)
         null = self.null_codes()
         return {part: np.append(codes, np.int32(null[part]))[index] for part, codes in tables.items()}
 
     def declared_codes(self) -> dict[str, int]:
-        """Texts that the schema names, with their codes."""
+        """Return the texts that the schema names, with their codes."""
         return self.token_codes()
 
     def ambiguous_texts(self) -> list[str]:
-        """Declared texts that count as another one, or as an empty cell, wherever a reader may have guessed types."""
+        """Return declared texts that readers that guess types take for another one, or for an empty cell."""
         codes: dict[str | None, set[int]] = {}
         texts: dict[str | None, list[str]] = {}
         for text, code in self.declared_codes().items():
@@ -436,8 +437,8 @@ class Coded(Column):
     def null_cell_code(self) -> int:
         """The code of a cell without content.
 
-        Where the schema names a text that readers take for an empty cell, such as NA, it is the code of that text:
-        whether a reader did depends on other cells of the column.
+        If the schema names a text that readers take for an empty cell, such as NA, it is the code of that text, because
+        whether a reader does so depends on other cells of the column.
         """
         named = {
             text: code for text, code in self.declared_codes().items() if text in EMPTY and (text or "" in self.missing)
@@ -445,31 +446,31 @@ class Coded(Column):
         return named.get("", next(iter(named.values()), self.empty_code))
 
     def null_codes(self) -> dict[str, int]:
-        """The codes of an empty cell, by part."""
+        """Return the codes of an empty cell, by part."""
         return {part: self.null_cell_code if part == self.name else 0 for part in self.parts}
 
     @abstractmethod
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of distinct texts (an arrow string array, possibly with nulls)."""
+        """Encode distinct texts (an arrow string array, possibly with nulls)."""
 
     @abstractmethod
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Codes of an arrow array that is not text."""
+        """Encode an arrow array that is not text."""
 
     @abstractmethod
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
-        """Values of rows whose codes are all ordinary, as an arrow array."""
+        """Return the values of rows whose codes are all ordinary, as an arrow array."""
 
     @property
     @abstractmethod
     def arrow_type(self) -> Any:
-        """The arrow type of its decoded values."""
+        """The arrow type of decoded values."""
 
     def decode(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
-        """Values for codes (by part), as an arrow array of `arrow_type`.
+        """Decode codes (by part) into an arrow array of `arrow_type`.
 
-        A missing reason becomes its token where the type can hold it, else null. An unknown value becomes null; in a
-        column without nulls, a copy of a value drawn from the rows beside it.
+        A reason for missing becomes its token if the type can hold it, else null. An unknown value becomes null; in a
+        column without nulls it is replaced by the value of a randomly chosen other row.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -487,7 +488,7 @@ class Coded(Column):
         return pc.if_else(pa.array(special), replacement, values)
 
     def decode_text(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator, dialect: Dialect) -> Any:
-        """Values for codes as the table's text file writes them: every missing reason as its own token."""
+        """Decode codes into text as the table's file writes it, with each reason for missing as its own token."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -503,7 +504,7 @@ class Coded(Column):
         return pc.if_else(pa.array(special), pa.array(extra, pa.string()).take(pa.array(picked)), values)
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
-        """Decoded values as text."""
+        """Format decoded values as text."""
         import pyarrow as pa
 
         return values.cast(pa.string())
@@ -511,7 +512,7 @@ class Coded(Column):
     def replace_unknown(
         self, main: NDArray[Any], codes: Mapping[str, NDArray[Any]], rng: np.random.Generator
     ) -> tuple[NDArray[Any], Mapping[str, NDArray[Any]]]:
-        """Replace unknown codes by rows drawn beside them, where the column cannot show an unknown value."""
+        """Replace unknown codes by those of randomly chosen other rows, if the column cannot show an unknown value."""
         if self.nullable or self.other_code is None or self.shows_other:
             return main, codes
         unknown = np.flatnonzero(main == self.other_code)
@@ -533,7 +534,7 @@ class Coded(Column):
         return False
 
     def decode_special(self) -> Any:
-        """What the special codes become, in order, with a final null for padding."""
+        """Return the decoded values of the special codes, in order, followed by a null for padding."""
         import pyarrow as pa
 
         first = {reason: token for token, reason in reversed(list(self.missing.items()))}
@@ -542,15 +543,15 @@ class Coded(Column):
         return pa.array([*shown, None], type=self.arrow_type)
 
     def token_value(self, token: str) -> Any:
-        """A missing token as a value of the column's type, or None where the type cannot hold it."""
+        """Return a missing token as a value of the column's type, or None if the type cannot hold it."""
         return None
 
     def other_value(self) -> Any:
-        """What an unknown value becomes."""
+        """Return the decoded form of an unknown value."""
         return None
 
     def special_entries(self) -> list[Entry]:
-        """The entries of missing, null and unknown codes."""
+        """Return the entries of missing, null and unknown codes."""
         rows = [
             Entry(self.name, self.reason_code(reason), "null" if reason is None else "missing", token, label=reason)
             for token, reason in self.missing.items()
@@ -560,7 +561,7 @@ class Coded(Column):
         return [*rows, Entry(self.name, self.unknown_code, "unknown")]
 
     def compact_codes(self, codes: Mapping[str, Codes]) -> dict[str, NDArray[Any]]:
-        """The codes in the smallest unsigned type of each part, dropped rows as code 0."""
+        """Convert codes to the smallest unsigned type of each part, with 0 for dropped rows."""
         return {
             part: np.maximum(codes[part], 0).astype(smallest_dtype(size))
             if self.unknown_code == DROP
@@ -576,7 +577,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def to_plain_text(cells: Any) -> Any:
-    """Text as arrow's plain string type, which every kernel accepts."""
+    """Cast text to arrow's plain string type, which every kernel accepts."""
     import pyarrow as pa
 
     return cells if pa.types.is_string(cells.type) else cells.cast(pa.string())

@@ -1,4 +1,7 @@
-"""A schema from a data dictionary (column, value, label): public documents only, no row is touched."""
+"""Import a schema from a data dictionary (column, value, label) in CSV or XLSX.
+
+Public documents only, no row is read.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,12 @@ _WHOLE = re.compile(r"^-?(0|[1-9][0-9]*)$")
 
 
 def read_dictionary(path: Path) -> Imported:
-    """A schema from a dictionary with one line per value: column, value, label, and optionally type, title, missing.
+    """Read a schema from a dictionary with one line per value.
 
-    A value like ``17..90`` declares bounds; a line whose ``missing`` cell is filled declares a missing code and its
-    reason. A column without values is a gap.
+    Column, value, label, and optionally type, title, missing.
+
+    A value like ``17..90`` declares bounds; a line with a ``missing`` cell declares a missing code and its reason. A
+    column without values is reported as a gap.
 
     Raises:
         InputError: when the file cannot be read or has no column and value headings.
@@ -91,7 +96,7 @@ def _field(lines: list[dict[str, str]]) -> tuple[dict[str, Any], str]:
 
 
 def _bounds(ranges: list[re.Match[str]], named: list[dict[str, str]], missing: dict[str, str]) -> dict[str, Any]:
-    """Bounds from the ranges; single values beside them are spikes."""
+    """Return bounds from the ranges; single values beside them become spikes."""
     numbers = [number for match in ranges for number in match.groups()]
     whole = all(_WHOLE.match(number) for number in numbers)
     convert = int if whole else float
@@ -103,8 +108,7 @@ def _bounds(ranges: list[re.Match[str]], named: list[dict[str, str]], missing: d
     return field | ({"understudy": ours} if ours else {})
 
 
-# ----------------------------------------------------------------------------------------------------
-# The cells of a CSV file or of the first sheet of an XLSX file, as text: enough for a data dictionary.
+# -- Cells of a CSV file, or of the first sheet of an XLSX file ------------------------------------------------------
 
 
 _MAIN = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
@@ -112,7 +116,7 @@ _LARGEST = 1 << 26
 
 
 def read_cells(path: Path) -> list[list[str]]:
-    """All rows as text.
+    """Read all rows as text.
 
     Raises:
         InputError: when the file cannot be read.
@@ -159,7 +163,7 @@ def _row(row: ElementTree.Element, shared: list[str]) -> list[str]:
 
 
 def _column_index(reference: str, default: int) -> int:
-    """The column number of a reference like "C7"; cells that are empty are left out of the file."""
+    """Return the column number of a reference like "C7"; XLSX files leave out empty cells."""
     letters = re.match(r"[A-Z]+", reference)
     if letters is None:
         return default

@@ -1,4 +1,7 @@
-"""One pass over a column for a draft: its distinct values with their counts, and what they could be read as."""
+"""Draft schemas: proposed from the rows, or from the column names alone.
+
+For a person to review, never for a release as they are.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from understudy.schema.text import EXACT, Dialect, parse_numbers, to_text
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What a column holds.
+    """The distinct values of a column with their counts, and what they can be read as.
 
     **Privacy.** As private as the rows.
 
@@ -45,17 +48,17 @@ class Profile:
 
     @property
     def filled(self) -> int:
-        """How many cells are not empty."""
+        """The number of cells that are not empty."""
         return int(self.counts.sum())
 
     @property
     def distinct(self) -> int:
-        """How many different cells there are."""
+        """The number of distinct cells."""
         return len(self.texts)
 
     @cached_property
     def distinct_texts(self) -> frozenset[str]:
-        """The distinct cells, to look one up."""
+        """The distinct cells as a set."""
         return frozenset(self.texts)
 
     @cached_property
@@ -66,7 +69,7 @@ class Profile:
 
     @cached_property
     def numbers(self) -> NDArray[np.float64]:
-        """Each distinct cell as a number; NaN where it is none, or no finite one."""
+        """Each distinct cell as a number; NaN if it is not a finite number."""
         parsed = parse_numbers(self._array, self.dialect.decimal, self.dialect.group)
         return np.where(np.isfinite(parsed), parsed, np.nan)
 
@@ -83,19 +86,19 @@ class Profile:
 
     @cached_property
     def leading_zeros(self) -> bool:
-        """Whether numbers are written like 007: a code, not an amount."""
+        """Whether numbers are written like 007, as a code rather than an amount."""
         import pyarrow.compute as pc
 
         return bool(pc.any(pc.match_substring_regex(self._array, r"^\s*0[0-9]")).as_py())
 
     @cached_property
     def long(self) -> bool:
-        """Whether most cells are whole numbers of more digits than floating point tells apart: codes, not amounts."""
+        """Whether most cells are whole numbers beyond the precision of floating point: codes, not amounts."""
         return bool(self.whole and 2 * self.counts[np.abs(self.numbers) >= EXACT].sum() > self.filled)
 
     @cached_property
     def decimals(self) -> int | None:
-        """The most decimals any number has; None when there are too many to be meant."""
+        """The largest number of decimals of any number; None if there are too many to be intended."""
         found = self.numbers[~np.isnan(self.numbers)]
         for places in range(7):
             if np.allclose(found, np.round(found, places), rtol=0, atol=1e-9):
@@ -103,13 +106,13 @@ class Profile:
         return None
 
     def values(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Distinct numbers in ascending order, with their counts."""
+        """Return distinct numbers in ascending order, with their counts."""
         real = ~np.isnan(self.numbers)
         distinct, place = np.unique(self.numbers[real], return_inverse=True)
         return distinct, np.bincount(place, weights=self.counts[real], minlength=len(distinct)).astype(np.int64)
 
     def moments(self, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_], bool]:
-        """Distinct cells as days, which of them are dates or times, and whether any has a time of day."""
+        """Return distinct cells as days, which of them are dates or times, and whether any has a time of day."""
         days, valid = parse_dates(self._array, pattern)
         if pattern is not None or not valid.any():
             return days, valid, pattern is not None and "%M" in pattern
@@ -118,7 +121,7 @@ class Profile:
 
 
 def profile_column(cells: Any, dialect: Dialect) -> Profile:
-    """Look through one arrow column."""
+    """Profile one arrow column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -144,12 +147,11 @@ def profile_column(cells: Any, dialect: Dialect) -> Profile:
     return Profile(kept, counts[~blank], int(counts[blank].sum()), typed, dialect, span)
 
 
-# ----------------------------------------------------------------------------------------------------
-# A first schema proposed from the rows: for a person to review, never for a release as it stands.
+# -- Drafts from the rows --------------------------------------------------------------------------------------------
 
 
 RARE = 20
-"""A value seen in fewer rows than this is folded into "other" (a tenth of a percent of the rows, if that is more)."""
+"""Values with fewer rows than this, or than 0.1 % of the rows, are merged into "other"."""
 MOST_VALUES = 300
 """A text column with more common values than this is proposed as `drop`."""
 _SPIKE_SHARE = 0.05
@@ -176,14 +178,14 @@ _YEAR_1000 = int(np.datetime64("1000-01-01", "D").astype(np.int64))
 
 @dataclass(frozen=True)
 class Draft:
-    """A proposed schema as the file writes it, and what to think about for each column.
+    """A proposed schema as the file writes it, with notes and questions for each column.
 
     **Privacy.** Made from the rows without noise: for the custodian only.
 
     Attributes:
         content: what a schema file would hold, every field with ``status: draft``.
-        notes: by column, why it was proposed so.
-        questions: what the person must decide, the privacy unit first.
+        notes: by column, the reason for the proposal.
+        questions: decisions for the person, the privacy unit first.
     """
 
     content: dict[str, Any]
@@ -198,7 +200,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
         frame: the table; columns may be text or typed.
         names: its columns, in order.
         dialect: how its file is written.
-        unit: who is protected, as a schema file writes it; None where nobody has said so.
+        unit: the privacy unit as a schema file writes it; None if it is not known.
     """
     cells, rows = to_arrow_columns(frame, names, dialect.decimal)
     fields, notes, named, shaped = [], {}, [], []
@@ -239,7 +241,7 @@ def _unit_field(field: dict[str, Any]) -> dict[str, Any]:
 
 
 def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
-    """The field of a column, by the first shape that fits."""
+    """Propose the field of a column, by the first shape that fits."""
     if seen.filled == 0:
         return {"understudy": {"kind": "drop"}}, "empty in every row"
     if seen.typed == "nested":
@@ -271,7 +273,7 @@ def _is_key(name: str, seen: Profile) -> bool:
 
 
 def _looks_like_keys(seen: Profile) -> bool:
-    """Codes of one length with a digit in each, as P00523: what people are numbered with, whatever it is called."""
+    """Whether all texts are codes of one length with a digit, such as P00523: people are numbered this way."""
     one_length = len({len(text) for text in seen.texts}) == 1
     return one_length and all(re.search(r"\d", text) and not re.search(r"\s", text) for text in seen.texts)
 
@@ -320,11 +322,13 @@ def _propose_number(seen: Profile) -> tuple[dict[str, Any], str] | None:
 def _find_missing_codes(
     seen: Profile, valid: NDArray[np.bool_], what: str, *, several: bool
 ) -> tuple[dict[str, str | None] | None, str]:
-    """The words among numbers or dates that may mean "missing", and what to say of them; None where there are others.
+    """Find the words among numbers or dates that may mean "missing", with a note about them.
 
-    Besides the usual ones, a word that is common may be such a code, unless it has a digit (80+, C50; of dates one but
-    0 and 9, as 00.00.0000 has) or there are but a few numbers, which may be codes themselves. A few odd cells, such as
-    typing errors, make no column text.
+    None if there are other words.
+
+    Besides the usual words, a common word may be such a code, unless it has a digit (80+, C50; among dates a digit
+    other than 0 and 9, which 00.00.0000 has) or there are only a few numbers, which may be codes themselves. A few odd
+    cells, such as typing errors, do not turn a column into text.
     """
     words = {text: int(count) for text, count, good in zip(seen.texts, seen.counts, valid, strict=True) if not good}
     usual = {word for word in words if word.strip().lower() in _MISSING_WORDS}
@@ -358,7 +362,7 @@ def _propose_whole_values(
 def _numeric_extras(
     values: NDArray[Any], counts: NDArray[Any], low: float, high: float, seen: Profile
 ) -> dict[str, Any]:
-    """Decimals, spikes and heaps of a numeric column."""
+    """Find decimals, spikes and heaps of a numeric column."""
     extras: dict[str, Any] = {}
     if not seen.whole and seen.decimals is not None and seen.decimals <= 4:
         extras["decimals"] = seen.decimals
@@ -370,7 +374,7 @@ def _numeric_extras(
         extras["spikes"] = [_plain(value) for value in values[heavy][:10]]
     rest, weight = values[~heavy], counts[~heavy]
     if low >= 0 and len(rest) and high > 20 * rest[np.searchsorted(np.cumsum(weight), weight.sum() / 2)]:
-        extras["scale"] = "log"  # a long tail: equal widths would put most rows into a few bins
+        extras["scale"] = "log"  # a long tail: with equal widths most rows would be in a few bins
     if seen.whole and len(rest) and 2000 <= high - low <= 50_000:
         round_share = weight[rest % 50 == 0].sum() / weight.sum()
         if round_share > 0.5:
@@ -379,7 +383,7 @@ def _numeric_extras(
 
 
 def _find_sentinels(values: NDArray[Any], common: NDArray[np.bool_]) -> list[float]:
-    """Negative codes below an otherwise non-negative column, and common nines at more than twice all other values."""
+    """Find negative codes below an otherwise non-negative column, and common nines above twice all other values."""
     negative = values[values < 0]
     usual = set(negative.tolist()) <= _MISSING_NUMBERS and bool((values >= 0).any())
     below = sorted(negative.tolist()) if usual else []
@@ -389,7 +393,10 @@ def _find_sentinels(values: NDArray[Any], common: NDArray[np.bool_]) -> list[flo
 
 
 def _candidate_formats(seen: Profile) -> tuple[str | None, ...]:
-    """The notations to try; years of two digits only where the first cells have them: they are read one by one."""
+    """Return the date formats to try.
+
+    Years of two digits only if the first cells have them, because they are slow to parse.
+    """
     first = [text for text in seen.texts[:100] if text.strip().lower() not in _MISSING_WORDS]
     if first and all(map(_SHORT_DATE.fullmatch, first)):
         return _SHORT_FORMATS
@@ -405,7 +412,7 @@ def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
     found: dict[str, NDArray[np.bool_]] = {}
     for pattern in _candidate_formats(seen):
         days, valid, has_time = seen.moments(pattern)
-        valid = valid & (days >= _YEAR_1000)  # 05.07.15 among years of four digits is no date of the year 15
+        valid = valid & (days >= _YEAR_1000)  # 05.07.15 among four-digit years is not a date in the year 15
         missing, besides = _find_missing_codes(seen, valid, "date", several=True)
         if missing is not None and valid.any():
             kind = "datetime" if has_time else "date"
@@ -434,7 +441,7 @@ def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
 
 
 def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
-    """Times of day, as 15:16: lengths of time since midnight."""
+    """Propose a duration since midnight for times of day, such as 15:16."""
     valid = np.array([_CLOCK.fullmatch(text) is not None for text in seen.texts])
     missing, besides = _find_missing_codes(seen, valid, "time", several=True)
     if missing is None or not valid.any():
@@ -447,7 +454,10 @@ def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
 
 
 def _propose_with_unit(seen: Profile) -> tuple[dict[str, Any], str] | None:
-    """Numbers that nearly all have the same unit, as 850,00 €: no list of values would keep them."""
+    """Propose to drop numbers that nearly all have the same unit, such as 850,00 €.
+
+    A list of values would not preserve them.
+    """
     units: dict[str, int] = {}
     numbers = 0
     for text, count in zip(seen.texts, seen.counts, strict=True):
@@ -474,7 +484,7 @@ def _propose_typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:
 
 
 def _propose_values(seen: Profile) -> tuple[dict[str, Any], str]:
-    """A text column: its common values, or `drop` where there are too many."""
+    """Propose the common values of a text column, or `drop` if there are too many."""
     texts: dict[str, int] = {}
     for text, count in zip(seen.texts, seen.counts, strict=True):
         bare = text.strip() if seen.dialect.trim and text.strip() in seen.distinct_texts else text
@@ -512,7 +522,7 @@ def _rare_count(seen: Profile) -> float:
 
 
 def widen_bounds(low: float, high: float, *, whole: bool = False) -> tuple[float, float]:
-    """Bounds moved outwards to round numbers, so that they do not quote an extreme person.
+    """Move bounds outwards to round numbers, so that they do not reveal an extreme value.
 
     Args:
         low: the least value.
@@ -539,19 +549,18 @@ def _plain(value: float) -> float | int:
     return int(rounded) if rounded.is_integer() else rounded
 
 
-# ----------------------------------------------------------------------------------------------------
-# A schema from the names of columns alone: everything else is to be bought. Reads no row and spends nothing.
+# -- Drafts from column names alone: no row is read and nothing is spent ---------------------------------------------
 
 
 TYPES = ("integer", "number", "string", "boolean", "date", "datetime", "duration", "drop", "id", "discover")
-"""The types that can be given for a column; `discover` discovers the type too."""
+"""The types that can be given for a column; with `discover` the type is discovered too."""
 
 _LONGEST_HEADER = 1 << 20
 _VALUE = re.compile(r"[\W\d_]*\d[\W\d_TZeE]*|.*@.*")  # a number, amount, date, time or telephone number; an address
 
 
 def draft_open_schema(names: Mapping[str, str], dialect: Dialect, unit: Any = "row") -> dict[str, Any]:
-    """The content of a schema file in which everything but names and given types is to be bought.
+    """Return the content of a schema file in which everything except names and given types is left to discovery.
 
     Args:
         names: the columns in order, with their types.
@@ -585,11 +594,10 @@ def _id_field(name: str) -> dict[str, Any]:
 
 
 def read_header(path: Path) -> tuple[Dialect, list[str]]:
-    """The dialect and the column names of a text file, from its first line alone.
+    """Read the dialect and the column names of a text file from its first line alone.
 
     Raises:
-        InputError: when the file cannot be read, or its first line does not look like names: it is never taken for
-            names then, because it may be a row.
+        InputError: if the file cannot be read, or its first line does not look like names, because it may be a row.
     """
     line, encoding = _read_first_line(path)
     if line.count('"') % 2:
@@ -598,7 +606,7 @@ def read_header(path: Path) -> tuple[Dialect, list[str]]:
     delimiter = max(marks, key=lambda mark: marks[mark])
     quote = guess_quote([line])
     names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter, quotechar=quote), [])]
-    names = names[:-1] if len(names) > 1 and not names[-1] else names  # a delimiter at the end names no column
+    names = names[:-1] if len(names) > 1 and not names[-1] else names  # a trailing delimiter does not name a column
     if not any(names):
         raise InputError(f"{path}: the first line is empty; export the table again, with its header")
     if len(set(names)) != len(names) or not all(names) or any(map(_VALUE.fullmatch, names)):
@@ -616,11 +624,11 @@ def _read_first_line(path: Path) -> tuple[str, str]:
             return line.decode(encoding).rstrip("\r\n"), "utf-8" if encoding == "utf-8-sig" else encoding
         except UnicodeDecodeError:
             continue
-    raise InputError(f"{path}: the first line is in no encoding that is known; save the file as UTF-8")
+    raise InputError(f"{path}: the first line is in an unknown encoding; save the file as UTF-8")
 
 
 def read_parquet_types(path: Path) -> dict[str, str]:
-    """The columns of a Parquet file with their types, from its footer; what cannot be synthesised is left out.
+    """Read the columns of a Parquet file with their types from its footer; types that cannot be synthesised are "drop".
 
     Raises:
         InputError: when the file cannot be read.
@@ -629,13 +637,13 @@ def read_parquet_types(path: Path) -> dict[str, str]:
 
     try:
         schema = pq.read_schema(path)
-    except Exception:  # arrow's own words may quote the file
+    except Exception:  # arrow's message may quote the file
         raise InputError(f"{path}: cannot be read as Parquet; check the path, or export the file again") from None
     return {field.name: schema_type(field.type) for field in schema}
 
 
 def schema_type(kind: Any) -> str:
-    """The type that a schema writes for an arrow type; "drop" where no column kind can hold it."""
+    """Return the schema's name for an arrow type; "drop" if no kind of column can hold it."""
     import pyarrow as pa
 
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind

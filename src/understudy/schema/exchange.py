@@ -1,7 +1,7 @@
-"""Schemas of other tools, where they overlap with ours: SDV metadata (JSON) and SmartNoise metadata (YAML).
+"""Exchange schemas with other tools: SDV metadata (JSON) and SmartNoise metadata (YAML).
 
-Both say less than a schema needs (SDV knows neither bounds nor categories). What is missing is listed as gaps, and the
-written file refuses to load until a person has filled them: nothing is guessed.
+Both contain less than a schema needs (SDV has neither bounds nor categories). Missing facts are listed as gaps, and the
+written file does not load until a person has filled them: nothing is guessed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from understudy.schema.temporal import Temporal
 
 @dataclass(frozen=True)
 class Imported:
-    """The content of a schema file, and what a person still has to add before it loads."""
+    """The content of a schema file, and the gaps that a person still has to fill before it loads."""
 
     content: dict[str, Any]
     gaps: tuple[str, ...]
@@ -30,10 +30,10 @@ _SDV_TEXT = {"unknown", "text"}
 
 
 def from_sdv(metadata: Any) -> Imported:
-    """A schema from SDV metadata: kinds, datetime formats and keys. Bounds and categories are gaps.
+    """Import SDV metadata: kinds, datetime formats and keys. Bounds and categories are gaps.
 
     Raises:
-        SchemaError: when this is no SDV metadata of one table.
+        SchemaError: if this is not SDV metadata of one table.
     """
     table = _sdv_table(metadata)
     fields, gaps = [], ["`privacy_unit`: SDV does not say who is protected"]
@@ -51,7 +51,7 @@ def _sdv_table(metadata: Any) -> Mapping[str, Any]:
             raise SchemaError("the SDV metadata describes several tables; export one table at a time")
         metadata = next(iter(tables.values()))
     if not isinstance(metadata, Mapping) or not isinstance(metadata.get("columns"), Mapping):
-        raise SchemaError("this is no SDV metadata: it has no `columns`; give the JSON that SDV's save_to_json wrote")
+        raise SchemaError("this is not SDV metadata: it has no `columns`; give the JSON that SDV's save_to_json wrote")
     return metadata
 
 
@@ -77,7 +77,7 @@ def _from_sdv(column: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def to_sdv(schema: Schema) -> dict[str, Any]:
-    """SDV metadata of one table: the kinds of its columns."""
+    """Export SDV metadata of one table: the kinds of its columns."""
     columns: dict[str, Any] = {}
     for column in schema.columns:
         if isinstance(column, Numeric):
@@ -105,10 +105,10 @@ _SMARTNOISE = {"int": "integer", "float": "number", "string": "string", "boolean
 
 
 def from_smartnoise(metadata: Any) -> Imported:
-    """A schema from SmartNoise metadata: types, bounds, nullability and the private key. Categories are gaps.
+    """Import SmartNoise metadata: types, bounds, nullability and the private key. Categories are gaps.
 
     Raises:
-        SchemaError: when this is no SmartNoise metadata of one table.
+        SchemaError: if this is not SmartNoise metadata of one table.
     """
     table = _smartnoise_table(metadata)
     fields: list[dict[str, Any]] = []
@@ -134,7 +134,7 @@ def _smartnoise_table(metadata: Any) -> Mapping[str, Any]:
     for depth in ("engine", "schema"):
         if not isinstance(metadata, Mapping) or len(metadata) != 1:
             raise SchemaError(
-                f"this is no SmartNoise metadata of one table: expected one {depth}; keep one table in it"
+                f"this is not SmartNoise metadata of one table: expected one {depth}; keep one table in it"
             )
         metadata = next(iter(metadata.values()))
     if not isinstance(metadata, Mapping) or len(metadata) != 1:
@@ -158,7 +158,7 @@ def _from_smartnoise(column: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
 
 
 def to_smartnoise(schema: Schema, table: str = "table") -> dict[str, Any]:
-    """SmartNoise metadata of one table: types, bounds, nullability, and the private key."""
+    """Export SmartNoise metadata of one table: types, bounds, nullability and the private key."""
     unit = schema.privacy_unit
     written: dict[str, Any] = {"row_privacy": unit.column is None}
     written |= {} if unit.column is None else {"max_ids": unit.max_rows}

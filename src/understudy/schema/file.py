@@ -1,4 +1,7 @@
-"""One field of a Frictionless Table Schema, with our keys under ``understudy``, to a column and back."""
+"""Schema files: a Frictionless Table Schema in JSON or YAML, with our keys under ``understudy``.
+
+Errors name the file, the line and the column.
+"""
 
 from __future__ import annotations
 
@@ -60,13 +63,13 @@ _ADVICE = {
     "missingValues": "write `understudy: {missing: {token: reason}}` in the field",
 }
 FREE_TEXT = (
-    "text without declared `categories` is free text, which cannot be synthesised; list its categories, buy them with "
-    "`understudy: {values: discover}`, or declare `kind: drop` (leave it out) or `kind: id` (fresh keys)"
+    "text without declared `categories` is free text, which cannot be synthesised; list its categories, discover them "
+    "with `understudy: {values: discover}`, or declare `kind: drop` (leave it out) or `kind: id` (fresh keys)"
 )
 
 
 class FieldError(SchemaError):
-    """A schema error that knows where in the file it arose: `path` leads to the key."""
+    """A schema error with its position in the file: `path` leads to the key."""
 
     def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
         super().__init__(message)
@@ -74,7 +77,7 @@ class FieldError(SchemaError):
 
 
 def parse_field(field: Any, index: int) -> Column:
-    """The column that a field declares.
+    """Return the column that a field declares.
 
     Raises:
         FieldError: naming the column, the key and the remedy.
@@ -98,10 +101,10 @@ def parse_field(field: Any, index: int) -> Column:
 
 
 def fill_field(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
-    """A field with what was bought in the place of `discover`, and what it rests on.
+    """Return a field with discovered facts in place of `discover`, and their origin.
 
     Args:
-        field: a field that wants something discovered.
+        field: a field that asks for discovery.
         facts: `type`, `minimum`, `maximum`, `bins`, `spikes` or `categories`.
     """
     ours = {key: value for key, value in field.get(OURS, {}).items() if value != "discover"} | {"origin": "bought"}
@@ -115,7 +118,10 @@ def fill_field(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
 def _parse_open(
     field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tuple[str | int, ...]
 ) -> Column | None:
-    """The column that a field declares to be bought, in part; the rest of the field is checked by a trial."""
+    """Return the open column that a field declares, if it asks for discovery.
+
+    The rest of the field is checked by a trial.
+    """
     try:
         discovers = find_discoveries(field, ours)
     except ValueError as error:
@@ -132,7 +138,7 @@ def _parse_open(
 
 
 def format_field(column: Column) -> dict[str, Any]:
-    """The field that declares a column; defaults are left out."""
+    """Return the field that declares a column; defaults are left out."""
     if isinstance(column, Open):
         return dict(column.field)
     field: dict[str, Any] = {"name": column.name, "type": _type_of(column)}
@@ -233,7 +239,10 @@ _WORDS = {"true_values": "trueValues", "false_values": "falseValues"}
 
 
 def _parse_categories(field: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> dict[str, Any]:
-    """Categories: values, or mappings of value and label (Table Schema 2); `constraints.enum` is the older way."""
+    """Parse categories: values, or mappings of value and label (Table Schema 2).
+
+    `constraints.enum` is the older way.
+    """
     listed = field.get("categories", field.get("constraints", {}).get("enum"))
     if not isinstance(listed, list | tuple):
         raise FieldError(f"column {name!r}: `categories` must be a list of values; add it", (*path, "categories"))
@@ -276,7 +285,7 @@ def _type_of(column: Column) -> str:
 
 
 def _dates_to_text(value: Any) -> Any:
-    """YAML turns 2024-01-31 into a date; the schema keeps the text."""
+    """Convert dates back to text: YAML turns 2024-01-31 into a date, and the schema keeps the text."""
     if isinstance(value, dt.date | dt.datetime):
         return value.isoformat()
     if isinstance(value, Mapping):
@@ -285,7 +294,7 @@ def _dates_to_text(value: Any) -> Any:
 
 
 def _to_plain(value: Any) -> Any:
-    """Models and tuples as what JSON knows."""
+    """Convert models and tuples to JSON values."""
     if isinstance(value, Bins) or hasattr(value, "model_dump"):
         written = {key: _to_plain(entry) for key, entry in value if entry is not None}
         return {("from" if key == "start" else key): entry for key, entry in written.items()}
@@ -301,9 +310,11 @@ def _to_whole(value: Any) -> Any:
 
 
 def _explain(error: ValidationError, name: str, path: tuple[str | int, ...]) -> FieldError:
-    """Pydantic's findings in our words, without repeating the offending value."""
+    """Rephrase pydantic's findings without repeating the offending value."""
     found = error.errors(include_url=False, include_input=False)
-    first = next((entry for entry in found if entry["type"] == "value_error"), found[0])  # our own words before its
+    first = next(
+        (entry for entry in found if entry["type"] == "value_error"), found[0]
+    )  # our own message before pydantic's
     where = ".".join(str(step) for step in first["loc"] if not str(step).startswith(("function-", "lax-")))
     message = str(first["msg"]).removeprefix("Value error, ")
     if first["type"] != "value_error":
@@ -313,15 +324,14 @@ def _explain(error: ValidationError, name: str, path: tuple[str | int, ...]) -> 
 
 
 def _key_path(message: str) -> tuple[str | int, ...]:
-    """Where the key that a message names first lies in a field."""
+    """Return where the first key that a message names lies in a field."""
     named = re.search(r"`([A-Za-z_]+)", message)
     if named is None or named[1] in _STANDARD:
         return () if named is None else (named[1],)
     return ("constraints", named[1]) if named[1] in _CONSTRAINTS else (OURS, named[1])
 
 
-# ----------------------------------------------------------------------------------------------------
-# The schema's file: a Frictionless Table Schema in JSON or YAML. Errors name the file, the line and the column.
+# -- Files -----------------------------------------------------------------------------------------------------------
 
 
 _TABLE_STANDARD = {
@@ -341,11 +351,11 @@ _TABLE_KEYS = {"privacy_unit", "rows", "dialect", "rules", "custodian_only"}
 
 
 def load(path: Path, *, unit: str | None = None) -> Schema:
-    """The schema in a file.
+    """Load a schema from a file.
 
     Args:
         path: the file.
-        unit: who is protected where the file does not say so; None where it must.
+        unit: who is protected if the file does not say so; None if it must.
 
     Raises:
         SchemaError: naming the file, the line and the column of what is wrong.
@@ -361,9 +371,9 @@ def load(path: Path, *, unit: str | None = None) -> Schema:
 
 
 def save(schema: Schema, path: Path, *, overwrite: bool = False) -> None:
-    """Write a schema completely or not at all; JSON when the file ends so, else YAML.
+    """Write a schema completely or not at all: as JSON if the file ends in .json, else as YAML.
 
-    **Privacy.** While a column is a draft, made from the rows without noise, its owner alone can read the file.
+    **Privacy.** While a column is a draft, made from the rows without noise, only the file's owner can read it.
 
     Raises:
         OutputError: when the file cannot be written, or is there already and may not be overwritten.
@@ -375,7 +385,7 @@ def save(schema: Schema, path: Path, *, overwrite: bool = False) -> None:
 
 
 def to_dict(schema: Schema) -> dict[str, Any]:
-    """The content of a schema file."""
+    """Return the content of a schema file."""
     unit = schema.privacy_unit
     ours: dict[str, Any] = {
         "privacy_unit": "row" if unit.column is None else {"column": unit.column, "max_rows": unit.max_rows}
@@ -391,16 +401,16 @@ def to_dict(schema: Schema) -> dict[str, Any]:
 
 
 def states_unit(path: Path) -> bool:
-    """Whether a schema's file says who is protected; a draft that nobody reviewed may not."""
+    """Whether a schema file says who is protected; a draft that nobody has reviewed may not."""
     return "privacy_unit" in _table_keys(_parse(_read(path), path))
 
 
 def from_dict(content: Any, *, unit: str | None = None) -> Schema:
-    """The schema that a file's content declares.
+    """Return the schema that a file's content declares.
 
     Args:
         content: what the file holds.
-        unit: who is protected where it does not say so; None where it must.
+        unit: who is protected if it does not say so; None if it must.
 
     Raises:
         SchemaError: naming the column, the key and the remedy.
@@ -427,7 +437,7 @@ def from_dict(content: Any, *, unit: str | None = None) -> Schema:
 
 
 def _error_path(message: str, names: list[str]) -> tuple[str | int, ...]:
-    """Where a contradiction between columns lies: the last column that the message names, else the key it names."""
+    """Return where a contradiction between columns lies: at the last column that the message names, else at the key."""
     for index in reversed(range(len(names))):
         if repr(names[index]) in message:
             return ("fields", index)
@@ -448,7 +458,7 @@ def _table_keys(content: Any) -> Mapping[str, Any]:
             raise FieldError(f"unknown key `{key}`; {remedy}", (key,))
     if content.get("missingValues", [""]) != [""]:
         raise FieldError(
-            "`missingValues` of the whole table says no reasons; write `understudy: {missing: {token: reason}}` in "
+            "`missingValues` of the whole table gives no reasons; write `understudy: {missing: {token: reason}}` in "
             "each field that has missing codes (empty cells are missing anyway)",
             ("missingValues",),
         )
@@ -524,26 +534,26 @@ def _parse(text: str, path: Path) -> Any:
             return read_json(text)
         except json.JSONDecodeError as error:
             raise SchemaError(
-                f"{path}, line {error.lineno}: is no valid JSON; look for a missing comma or quote"
+                f"{path}, line {error.lineno}: is not valid JSON; look for a missing comma or quote"
             ) from None
         except ValueError:
             raise SchemaError(
-                f"{path}: is nested too deeply, too long, or holds a number or letter beyond all bounds; correct it"
+                f"{path}: is nested too deeply, too long, or holds a number or character out of range; correct it"
             ) from None
     try:
         return read_yaml(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f", line {mark.line + 1}" if mark else ""
-        raise SchemaError(f"{path}{where}: is no valid YAML; check the indentation and the quotes") from None
+        raise SchemaError(f"{path}{where}: is not valid YAML; check the indentation and the quotes") from None
     except yaml.YAMLError:
-        words = "check the characters in it, and for numbers, dates, aliases (*) and brackets beyond all bounds; "
-        words += f"more than {MOST_YAML:,} values are read from JSON alone"
-        raise SchemaError(f"{path}: is no valid YAML; {words}") from None
+        words = "check the characters in it, and for numbers, dates, aliases (*) and brackets out of range; "
+        words += f"more than {MOST_YAML:,} values can only be read from JSON"
+        raise SchemaError(f"{path}: is not valid YAML; {words}") from None
 
 
 def _find_line(text: str, path: tuple[str | int, ...]) -> int | None:
-    """The line where a path leads, as far as it can be followed. JSON is read as the YAML that it also is."""
+    """Return the line to which a path leads, as far as it can be followed. JSON is parsed as YAML."""
     import yaml
 
     try:

@@ -1,4 +1,4 @@
-"""Frames in and out: pandas, polars and pyarrow through narwhals; inside, arrow columns."""
+"""Data frames in and out: pandas, polars and pyarrow tables become arrow columns, and decoded columns become frames."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ FrameKind: TypeAlias = Literal["arrow", "pandas", "polars"]
 
 
 def to_arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tuple[dict[str, Any], int]:
-    """The named columns as arrow arrays, and the number of rows. Columns that are not named are never touched.
+    """Return the named columns as arrow arrays, and the number of rows. Other columns are not touched.
 
     Args:
         frame: the table.
         names: the columns.
-        decimal: the mark with which numbers among Python objects are written, so that they are read as numbers again.
+        decimal: the decimal mark with which numbers among Python objects are written.
 
     Raises:
         SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
-        InputError: when this is no frame.
+        InputError: if this is not a frame.
     """
     frame = _table(frame)
     labels = _labels(frame)
@@ -55,7 +55,7 @@ def columns_by_meaning(frame: Any, names: Iterable[str], dialect: Dialect) -> tu
 
     Raises:
         SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
-        InputError: when this is no frame.
+        InputError: if this is not a frame.
     """
     cells, rows = to_arrow_columns(frame, names, dialect.decimal)
     if is_as_written(frame):
@@ -64,12 +64,12 @@ def columns_by_meaning(frame: Any, names: Iterable[str], dialect: Dialect) -> tu
 
 
 def mark_as_written(table: Any) -> Any:
-    """An arrow table, or batch, with the mark that its text is that of a file, in which no reader guessed a type."""
+    """Mark an arrow table or batch as text from a file, in which no reader guessed a type."""
     return table.replace_schema_metadata({**(table.schema.metadata or {}), _AS_WRITTEN: b"yes"})
 
 
 def is_as_written(frame: Any) -> bool:
-    """Whether a frame is a table with that mark."""
+    """Whether a frame is a table with the mark of `mark_as_written`."""
     import pyarrow as pa
 
     return isinstance(frame, pa.Table | pa.RecordBatch) and _AS_WRITTEN in (frame.schema.metadata or {})
@@ -79,7 +79,7 @@ _AS_WRITTEN = b"understudy.as_written"
 
 
 def _column_by_meaning(cells: Any, dialect: Dialect) -> Any:
-    """A column's text by what it means, each distinct text once; other types as they are."""
+    """Replace a column's text by its meaning, once per distinct text; other types are unchanged."""
     import pyarrow as pa
 
     kind = cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type
@@ -95,13 +95,13 @@ def _column_by_meaning(cells: Any, dialect: Dialect) -> Any:
 
 
 def frame_kind(frame: Any) -> FrameKind:
-    """The kind of a frame: what `decode` should give back."""
+    """Return the kind of a frame, as `decode` accepts it."""
     module = type(frame).__module__.split(".")[0]
     return "pandas" if module == "pandas" else "polars" if module == "polars" else "arrow"
 
 
 def to_frame(table: Any, kind: FrameKind) -> Any:
-    """An arrow table as the frame type asked for.
+    """Convert an arrow table to the requested frame type.
 
     Raises:
         InputError: when that library is not installed, or no such type is known.
@@ -117,7 +117,7 @@ def to_frame(table: Any, kind: FrameKind) -> Any:
 
 
 def _to_pandas(table: Any) -> Any:
-    """Integers and booleans with nulls become pandas' nullable types, so that they stay integers and booleans."""
+    """Convert to pandas; integers and booleans with nulls get pandas' nullable types, so that they keep their type."""
     import pandas as pd
     import pyarrow as pa
 
@@ -133,7 +133,7 @@ def _to_pandas(table: Any) -> Any:
 
 
 def _to_polars(table: Any) -> Any:
-    """Ordered dictionaries become enums, whose order polars keeps."""
+    """Convert to polars; ordered dictionaries become enums, whose order polars keeps."""
     import polars as pl
     import pyarrow as pa
 
@@ -154,7 +154,7 @@ def _table(frame: Any) -> Any:
 
 
 def _labels(frame: Any) -> list[Any]:
-    """Column labels as they are: pandas allows repeated and non-text ones."""
+    """Return column labels unchanged: pandas allows repeated labels and labels that are not text."""
     import pyarrow as pa
 
     if isinstance(frame, pa.Table):
@@ -163,7 +163,7 @@ def _labels(frame: Any) -> list[Any]:
         raise InputError("this is a lazy frame; collect it first, then give the pandas or polars frame")
     labels = getattr(frame, "columns", None)
     if labels is None or callable(labels) or any(not isinstance(label, str | int | float | tuple) for label in labels):
-        raise InputError("this is no table; give a pandas or polars frame, or a pyarrow table")
+        raise InputError("this is not a table; give a pandas or polars frame, or a pyarrow table")
     return list(labels)
 
 
@@ -177,14 +177,14 @@ def _series(frame: Any, label: Any) -> Any:
 
 
 def holds_objects(series: Any) -> bool:
-    """Whether a column's cells, or the categories that they name, are Python objects of any type."""
+    """Whether a column's cells, or its categories, are Python objects of any type."""
     kind = getattr(series, "dtype", "")
     kind = getattr(getattr(kind, "categories", None), "dtype", kind)
     return str(kind) in ("object", "Object")
 
 
 def _to_arrow(series: Any, decimal: str) -> Any:
-    """One column as one arrow array.
+    """Convert one column to one arrow array.
 
     Objects are read as text cell by cell, never by a type guessed from all of them: one odd cell must not change how
     the cells of other rows are coded.
@@ -200,7 +200,9 @@ def _to_arrow(series: Any, decimal: str) -> Any:
             series = nw.from_native(series, series_only=True).to_arrow()
         except Exception:  # a library's own error would quote a cell
             return objects_to_text(list(series), decimal)
-    if isinstance(series.type, pa.BaseExtensionType):  # such as pandas' periods: their storage is not what they say
+    if isinstance(
+        series.type, pa.BaseExtensionType
+    ):  # such as pandas' periods, whose storage differs from their meaning
         return objects_to_text(to_objects(series) if given is series else list(given), decimal)
     if isinstance(series, pa.ChunkedArray):
         series = _widen(series).combine_chunks() if series.num_chunks != 1 else series.chunk(0)
@@ -208,10 +210,10 @@ def _to_arrow(series: Any, decimal: str) -> Any:
 
 
 def _widen(pieces: Any) -> Any:
-    """Pieces with room for all of them together.
+    """Cast chunks to a type with room for all of them together.
 
-    Arrow's short kind of text ends at 2 GiB, and a dictionary has as many places as its first piece needed: there the
-    values themselves are taken, and so where one of them is empty.
+    Arrow's short string type ends at 2 GiB, and the index type of a dictionary fits its first chunk only: such
+    dictionaries are decoded.
     """
     import pyarrow as pa
 
@@ -224,8 +226,7 @@ def _widen(pieces: Any) -> Any:
     return pieces if wide is None else pieces.cast(wide)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The same column types out as went in: read from a frame as names, applied to decoded columns.
+# -- Layouts: the column types of a frame, applied to decoded columns ------------------------------------------------
 
 
 _WIDTHS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
@@ -233,15 +234,18 @@ _FLOATS = ("float32", "float64")
 
 
 def read_layout(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
-    """Type names, where the frame's type differs from the declared one: "int32", "float32", "category", "string".
+    """Return type names of columns whose type in the frame differs from the declared one.
+
+    "int32", "float32", "category", "string".
 
     **Privacy.** Readers turn whole numbers into floats, numbers and times into objects or text, and 64-bit integers
-    into unsigned ones, when a single cell is empty, odd or very large. Such types say something about the cells and are
-    left out, and so are those that they would have had otherwise: numpy's short integers in pandas, which hold no empty
-    cell. What remains is what the frame's owner chose, and for objects and text what the schema says.
+    into unsigned ones, if a single cell is empty, odd or very large. Such types reveal something about the cells and
+    are ignored. So are the types that the column would have had otherwise: numpy's short integers in pandas, which
+    cannot hold an empty cell. What remains is what the frame's owner chose, and for objects and text what the schema
+    says.
     """
     if not hasattr(frame, "columns"):
-        raise InputError("this is no table; give a pandas or polars frame, or a pyarrow table")
+        raise InputError("this is not a table; give a pandas or polars frame, or a pyarrow table")
     found = {}
     for column in columns:
         name = _type_name(frame, column.name)
@@ -262,7 +266,7 @@ def _type_name(frame: Any, name: str) -> str | None:
     if label is None:
         return None
     series = frame[label]
-    if str(series.dtype) in ("object", "Object"):  # narwhals would look at the cells to tell
+    if str(series.dtype) in ("object", "Object"):  # narwhals would inspect the cells
         return "object"
     if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu":  # floats, if a cell had been empty
         return None
@@ -271,7 +275,7 @@ def _type_name(frame: Any, name: str) -> str | None:
 
 
 def _needs_text(column: Column) -> bool:
-    """Whether a column of numbers, times or truth declares missing tokens that only text can hold."""
+    """Whether a column of numbers, times or truth values declares missing tokens that only text can hold."""
     if not isinstance(column, Coded) or isinstance(column, Categorical):
         return False
     return any(reason is not None and column.token_value(token) is None for token, reason in column.missing.items())
@@ -298,14 +302,16 @@ def _arrow_name(kind: Any) -> str:
 
 
 def is_text_in_layout(column: Column, name: str | None) -> bool:
-    """Whether a column that is not text was text in the frame: it then comes back as text."""
+    """Whether a coded column was text in the frame and is decoded as text."""
     return name == "string" and isinstance(column, Coded)
 
 
 def file_layout(columns: Iterable[Column], dialect: Dialect) -> dict[str, str]:
-    """The columns that only text can write as the table's own files do: missing tokens, patterns, other decimals.
+    """Return the columns that only text can write as the table's own files do.
 
-    And lengths of time: CSV writers count them in microseconds, and everybody reads seconds.
+    Missing tokens, patterns, other decimal marks.
+
+    Also durations: CSV writers count them in microseconds, and everybody reads seconds.
     """
     return {
         column.name: "string"
@@ -321,7 +327,7 @@ def file_layout(columns: Iterable[Column], dialect: Dialect) -> dict[str, str]:
 
 
 def apply_layout(made: Mapping[str, Any], columns: Iterable[Column], layout: Mapping[str, str]) -> dict[str, Any]:
-    """Decoded columns in the types of a layout, wherever that type holds all declared values."""
+    """Cast decoded columns to the types of a layout, if the type holds all declared values."""
     return {
         column.name: _cast_column(made[column.name], column, layout.get(column.name))
         for column in columns
@@ -339,12 +345,15 @@ def _cast_column(values: Any, column: Column, name: str | None) -> Any:
         return values
     try:
         return values.cast(getattr(pa, str(name))(), safe=bool(fits))
-    except pa.ArrowInvalid:  # declared bounds wider than the type that came in
+    except pa.ArrowInvalid:  # the declared bounds are wider than the original type
         return values
 
 
 def _dictionary(values: Any, column: Categorical, *, ordered: bool) -> Any:
-    """Declared values first and in order, then what else a cell can say, so that codes and order survive."""
+    """Encode as a dictionary.
+
+    Declared values first and in order, then other possible values, so that codes and order survive.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 

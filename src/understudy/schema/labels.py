@@ -1,4 +1,4 @@
-"""Labels of a column's codes for charts and tables."""
+"""Labels of codes for charts and tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from understudy.schema.column import Coded
 
 
 def code_labels(column: Coded) -> list[str]:
-    """A short name for every code of a column: declared labels, bounds of bins, then the special codes."""
+    """Return a short label for every code of a column: declared labels, bounds of bins, then the special codes."""
     names = _ordinary_labels(column)
     names += list(column.reasons) + ["missing"] * column.nullable
     return (names + ["other"] * column.size)[: column.size]
@@ -38,16 +38,16 @@ def _interval_label(column: AxisColumn, code: int) -> str:
 
 
 def axis_ends(column: Coded) -> tuple[str, str] | None:
-    """The least and the greatest value of a column's bins; None for values without an axis."""
+    """Return the smallest and largest value of a column's bins; None for a column without an axis."""
     if not isinstance(column, AxisColumn):
         return None
     axis = column.axis
-    last = max(axis.lower.max(), axis.upper.max() - axis.grain)  # a spike may be its own last value
+    last = max(axis.lower.max(), axis.upper.max() - axis.grain)  # the last value may be a spike
     return format_unit(column, axis.lower.min()), format_unit(column, last)
 
 
 def format_unit(column: AxisColumn, unit: float | np.generic) -> str:
-    """A value in units of the axis as people write it: numbers of four digits, which may be years, without a mark."""
+    """Format a value in units of the axis; numbers of four digits, which may be years, have no thousands separator."""
     value = column.from_units(np.asarray([unit])).to_pylist()[0]
     if isinstance(value, float):
         return f"{value:.6g}"

@@ -1,4 +1,4 @@
-"""Heaped amounts: how round a number is, as a second coded column (MST, Algorithms 3, 9 and 10, for any divisors)."""
+"""Columns of whole or real numbers, including heaped amounts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from understudy.schema.text import EXACT, Dialect, parse_numbers, to_floats
 
 @dataclass(frozen=True)
 class Heaps:
-    """Classes of the rest modulo the coarsest divisor: the first divisor that divides it, in the declared order.
+    """How round an amount is, as a second coded column (MST, Algorithms 3, 9 and 10, for any divisors).
+
+    The class of an amount is the first divisor, in the declared order, that divides its remainder modulo the coarsest
+    divisor.
 
     >>> import numpy as np
     >>> wages = Heaps.of([100, 20, 50, 25, 10, 5, 2, 1])
@@ -31,7 +34,7 @@ class Heaps:
 
     @classmethod
     def of(cls, divisors: list[int]) -> Heaps:
-        """The classes of these divisors.
+        """Return the classes of these divisors.
 
         Raises:
             ValueError: saying how to correct the list.
@@ -49,17 +52,17 @@ class Heaps:
 
     @property
     def block(self) -> int:
-        """The coarsest divisor: the width of a block of rests."""
+        """The coarsest divisor, which is the width of a block of remainders."""
         return self.divisors[0]
 
     @property
     def values(self) -> list[int | None]:
-        """The divisor of each class; None for "none of them", where a rest can be so."""
+        """The divisor of each class; None for "no divisor", if a remainder can have none."""
         return [*self.divisors, *([None] if self._has_rest else [])]
 
     @property
     def size(self) -> int:
-        """How many classes there are."""
+        """The number of classes."""
         return len(self.values)
 
     @cached_property
@@ -68,7 +71,7 @@ class Heaps:
 
     @cached_property
     def _class_of_rest(self) -> NDArray[np.int32]:
-        """Algorithm 3, line 2: "else if" over the divisors, for every rest."""
+        """The class of every remainder. Algorithm 3, line 2: "else if" over the divisors."""
         rest = np.arange(self.block)
         found = np.full(self.block, len(self.divisors), dtype=np.int32)
         for index in reversed(range(len(self.divisors))):
@@ -76,7 +79,7 @@ class Heaps:
         return found
 
     def encode(self, units: NDArray[np.int64]) -> NDArray[np.int32]:
-        """The class of each amount."""
+        """Return the class of each amount."""
         return self._class_of_rest[units % self.block]
 
     def decode(
@@ -86,7 +89,7 @@ class Heaps:
         classes: NDArray[np.int64],
         rng: np.random.Generator,
     ) -> NDArray[np.int64]:
-        """Amounts in ``[lower, upper)`` of the given classes (Algorithms 9 and 10), clipped where there is none."""
+        """Draw amounts in ``[lower, upper)`` of the given classes (Algorithms 9 and 10), clipped if there is none."""
         order = np.argsort(self._class_of_rest, kind="stable")
         counts = np.bincount(self._class_of_rest, minlength=self.size)
         starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
@@ -101,15 +104,14 @@ class Heaps:
         return amounts
 
 
-# ----------------------------------------------------------------------------------------------------
-# Columns of whole or real numbers, heaped amounts among them.
+# -- Numeric columns -------------------------------------------------------------------------------------------------
 
 
 class Numeric(AxisColumn):
-    """Whole or real numbers.
+    """A column of whole or real numbers.
 
     Attributes:
-        decimals: how many decimals values have; None: as many as a float holds. Whole numbers have none.
+        decimals: the number of decimals; None: as many as a float holds. Whole numbers have none.
         heaped: divisors of heaped amounts, the coarsest first: [100, 20, 50, 25, 10, 5, 2, 1].
     """
 
@@ -130,7 +132,7 @@ class Numeric(AxisColumn):
 
     @cached_property
     def heaps(self) -> Heaps | None:
-        """The classes of round numbers, or None when the column is not heaped."""
+        """The classes of round numbers, or None if the column is not heaped."""
         if not self.heaped:
             return None
         if not self.grain:
@@ -139,12 +141,12 @@ class Numeric(AxisColumn):
 
     @property
     def parts(self) -> dict[str, int]:
-        """The column, and for heaped amounts how round they are."""
+        """The column, and for heaped amounts their roundness."""
         return super().parts | ({self.round_part: self.heaps.size} if self.heaps else {})
 
     @property
     def round_part(self) -> str:
-        """The name of the coded column that says how round an amount is."""
+        """The name of the coded column for the roundness of an amount."""
         return f"{self.name}.round"
 
     def _edges(self) -> NDArray[Any]:
@@ -174,11 +176,11 @@ class Numeric(AxisColumn):
 
     @property
     def per_unit(self) -> float:
-        """The units in one."""
+        """The number of units in one."""
         return float(self._factor)
 
     def unit_of(self, value: float | str, key: str) -> Any:
-        """A declared number in units of the last decimal."""
+        """Convert a declared number to units of the last decimal."""
         if isinstance(value, str | bool) or not math.isfinite(value):
             raise ValueError(f"`{key}` must be a finite number; correct it")
         if not self.grain:
@@ -191,15 +193,15 @@ class Numeric(AxisColumn):
         return int(unit)
 
     def width_of(self, width: float | str) -> Any:
-        """A declared width in units of the last decimal."""
+        """Convert a declared width to units of the last decimal."""
         return self.unit_of(width, "bins.width")
 
     def units_of_text(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Numbers written as text."""
+        """Convert numbers written as text to units."""
         return self._units(parse_numbers(text, dialect.decimal, dialect.group))
 
     def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
-        """Integers, floats and decimals of any width."""
+        """Convert integers, floats and decimals of any width to units."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -207,8 +209,8 @@ class Numeric(AxisColumn):
         if pa.types.is_integer(kind) and self.grain and self._factor == 1 and kind != pa.uint64():
             filled = pc.fill_null(cells, 0) if cells.null_count else cells
             whole = np.asarray(filled).astype(np.int64, copy=False)
-            whole = np.clip(whole, -EXACT, EXACT)  # as floats are: a longer code for missing is found in both, or none
-            return whole, np.asarray(pc.is_valid(cells))  # an empty cell is no 0, and no round number either
+            whole = np.clip(whole, -EXACT, EXACT)  # as for floats, so that both find the same missing codes
+            return whole, np.asarray(pc.is_valid(cells))  # an empty cell is neither 0 nor a round number
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             return self._units(to_floats(cells))
         return None
@@ -218,12 +220,12 @@ class Numeric(AxisColumn):
         values = values if valid.all() else np.where(valid, values, 0.0)
         if not self.grain:
             return values, valid
-        with np.errstate(over="ignore"):  # a warning would tell of a cell's content, and stop runs that forbid them
+        with np.errstate(over="ignore"):  # a warning would reveal a cell's content, and stop runs that forbid warnings
             units = values * self._factor
         return np.rint(np.clip(units, -EXACT, EXACT)).astype(np.int64), valid
 
     def from_units(self, units: NDArray[Any]) -> Any:
-        """Whole numbers, or floats with the declared decimals."""
+        """Convert units to whole numbers, or to floats with the declared decimals."""
         import pyarrow as pa
 
         return pa.array(units if self.kind == "integer" or not self.grain else units / self._factor)
@@ -236,7 +238,7 @@ class Numeric(AxisColumn):
         return pa.int64() if self.kind == "integer" else pa.float64()
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
-        """Numbers with their declared decimals and the file's decimal mark."""
+        """Format numbers with their declared decimals and the file's decimal mark."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -254,7 +256,7 @@ class Numeric(AxisColumn):
         return codes
 
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
-        """Values drawn inside their bins; heaped amounts as round as their class says."""
+        """Return values drawn inside their bins; heaped amounts are as round as their class."""
         main = np.asarray(codes[self.name])
         units = self.axis.decode(main, rng, self.draw)
         if self.heaps is not None:
@@ -265,7 +267,7 @@ class Numeric(AxisColumn):
         return self.from_units(units)
 
     def table(self) -> list[Entry]:
-        """Spikes and intervals, the special codes, then the divisors of heaped amounts."""
+        """Return spikes and intervals, the special codes, then the divisors of heaped amounts."""
         rows = super().table()
         if self.heaps is not None:
             rows += [Entry(self.round_part, i, "multiple", v) for i, v in enumerate(self.heaps.values)]

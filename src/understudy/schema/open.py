@@ -1,6 +1,6 @@
-"""Columns of which something is still to be bought: they have no codes until it is, and then become ordinary ones.
+"""Columns that still have to be discovered: they have no codes yet, and become ordinary columns afterwards.
 
-| written | what is bought |
+| written | what is discovered |
 |---|---|
 | `type: discover` | whether cells are whole numbers, numbers, dates, datetimes or text; then the rest |
 | `understudy: {bounds: discover}` | the smallest and largest value |
@@ -24,10 +24,10 @@ from understudy.schema.text import FALSE, TRUE, Dialect, meaning, meanings, pars
 
 Discoverable: TypeAlias = Literal["type", "bounds", "bins", "values"]
 TYPES = ("integer", "number", "date", "datetime", "string")
-"""What a column of unknown type can turn out to be, in the order of `Shape`'s codes."""
+"""The types that a column of unknown type can have, in the order of `Shape`'s codes."""
 
 LONGEST = 256
-"""A text of more characters than this is no value that could be bought: it counts as unknown."""
+"""A text of more characters than this cannot be discovered: it counts as unknown."""
 
 _WORD = "discover"
 _ALLOWED: dict[str, set[str]] = {
@@ -37,14 +37,14 @@ _ALLOWED: dict[str, set[str]] = {
     "bins": {"missing", "on_unknown", "decimals", "resolution", "draw", "outside", "spikes", "bins"},
 }
 COMMON = {"kind", "status", "origin"}
-"""Our keys that every field may have."""
+"""The keys under `understudy` that every field may have."""
 
 
 class Open(Column):
-    """A column of which something is still to be bought.
+    """A column of which something still has to be discovered.
 
     Attributes:
-        discovers: what, in the order in which it is bought.
+        discovers: what has to be discovered, in order.
         field: the declaration as the file writes it.
     """
 
@@ -54,16 +54,16 @@ class Open(Column):
 
     @property
     def may_need_delta(self) -> bool:
-        """Whether buying it may take a part of delta: values do, and an unknown type may turn out to be text."""
+        """Whether discovery may take a part of delta: values do, and an unknown type may turn out to be text."""
         return bool({"type", "values"} & set(self.discovers))
 
 
 class Words(Column):
-    """A column whose cells a source counts as they are written: for the gate alone, while values are bought.
+    """A column whose cells a source counts as text: used by the gate only, while values are discovered.
 
     Attributes:
-        tokens: texts that mean "missing" and are no values.
-        numeric: whether the values are numbers: a text that writes one is then that number, however it writes it.
+        tokens: texts that mean "missing" and are not values.
+        numeric: whether the values are numbers: a text that writes a number is then that number, in any notation.
     """
 
     kind: Literal["words"] = "words"
@@ -71,12 +71,12 @@ class Words(Column):
     numeric: bool = False
 
     def texts(self, cells: Any, dialect: Dialect) -> Any:
-        """The canonical text of each cell, as an arrow dictionary; null for what can be no value.
+        """Return the canonical text of each cell as an arrow dictionary; null for cells that cannot be a value.
 
-        Text loses the blanks around it (unless the dialect keeps them); typed cells are written by what they mean.
-        Empty cells, missing tokens and texts of more than `LONGEST` characters are null. Text of a file that looks like
-        a number stays as it is where values are text: "250.0" and "250.00" may be two codes. Text of a frame comes here
-        by what it means, as all of its cells.
+        Text loses surrounding blanks (unless the dialect keeps them); typed cells are written by what they mean. Empty
+        cells, missing tokens and texts of more than `LONGEST` characters are null. In a column of text values, text
+        from a file stays as written even if it looks like a number: "250.0" and "250.00" may be two codes. Text from a
+        frame arrives here by its meaning, like all cells of a frame.
 
         **Privacy.** Each cell is written on its own.
         """
@@ -99,14 +99,14 @@ class Words(Column):
 
 
 class Shape(Categorical):
-    """What a cell looks like, one of `TYPES`: for the gate alone, while a type is bought."""
+    """The type that a cell looks like, one of `TYPES`: used by the gate only, while a type is discovered."""
 
     values: tuple[str, ...] = TYPES
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """The shape of distinct texts, by what they mean; midnight is a date.
+        """Return the type of distinct texts by what they mean; midnight is a date.
 
-        Digits with a zero before them are text: as a file writes them they are a code, and a frame's come without.
+        Digits with a leading zero are text: in a file they are a code, and those of a frame arrive without the zero.
         """
         import pyarrow.compute as pc
 
@@ -127,14 +127,14 @@ class Shape(Categorical):
         return {self.name: codes}
 
     def _said(self, dialect: Dialect) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """The numbers and the moments that missing tokens write: found however a cell writes or types them."""
+        """Return the numbers and the moments that missing tokens write, to find them in any spelling or type."""
         tokens = meanings(_text_array([*self.missing]))
         said = [parse_numbers(tokens, how.decimal, how.group) for how in (Dialect(), dialect)]
         moments, valid = parse_datetimes(tokens, None)
         return np.concatenate(said), moments[valid]
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """The shape of cells whose type is known already; of other types, that of their text."""
+        """Return the type of cells that are typed already; for other types that of their text."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -149,7 +149,7 @@ class Shape(Categorical):
         return {self.name: codes}
 
     def table(self) -> list[Entry]:
-        """There is none: an engine with types of its own need not guess them.
+        """Not available: an engine with its own types need not guess them.
 
         Raises:
             SchemaError: always.
@@ -158,7 +158,7 @@ class Shape(Categorical):
 
 
 def find_discoveries(field: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[Discoverable, ...]:
-    """What a field asks to have bought; empty when it declares everything.
+    """Return what a field asks to discover; empty if it declares everything.
 
     Raises:
         ValueError: when that does not go together with the rest of the field.
@@ -181,7 +181,7 @@ def find_discoveries(field: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple
 
 
 def trial_facts(field: Mapping[str, Any], codes: int = 2) -> dict[str, Any]:
-    """Facts that could have been bought, with so many values or bins: to check the rest of a field before buying."""
+    """Return facts that discovery might give, with `codes` values or bins, to check the rest of a field beforehand."""
     ours, kind = field.get("understudy", {}), field.get("type", "string")
     if kind == _WORD:
         return {"type": "string", "categories": [f"value {i}" for i in range(codes)]}
@@ -226,7 +226,7 @@ def _check_rest(field: Mapping[str, Any], ours: Mapping[str, Any], first: Discov
 
 
 def _make_hashable(cells: Any) -> Any:
-    """Cells of a type that arrow can tell apart; nested ones as their text."""
+    """Convert cells to a type that arrow can dictionary-encode; nested cells become text."""
     import pyarrow as pa
 
     if pa.types.is_float16(cells.type):

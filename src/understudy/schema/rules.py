@@ -1,8 +1,8 @@
-"""What is known about combinations of columns: impossible ones, functional dependencies, order between columns.
+"""Rules: what is known about combinations of columns.
 
-Rules are public facts, declared in the schema. No synthetic row breaks one: `zeros` writes them over codes, for models,
-and `honour` holds the values that are drawn to them. `check` counts the real rows that break them, for the custodian
-only.
+A rule declares impossible combinations, a functional dependency, or an order between columns. Rules are public facts of
+the schema, and no synthetic row breaks one: `forbidden_cells` expresses them over codes for models, and
+`find_broken_rows` checks decoded values. `check` counts the real rows that break them, for the custodian only.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Rule(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     def to_dict(self) -> dict[str, Any]:
-        """The rule as the file writes it."""
+        """Return the rule as the file writes it."""
         return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
@@ -59,11 +59,11 @@ class Impossible(_Rule):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it speaks of."""
+        """The columns of the rule."""
         return tuple(self.impossible)
 
     def masks(self, schema: Schema) -> dict[str, NDArray[np.bool_]]:
-        """By column, which codes meet the condition; a bin does when all of it does.
+        """Return by column which codes meet the condition; a bin does if all of its values do.
 
         Raises:
             SchemaError: when a condition does not fit its column.
@@ -73,7 +73,7 @@ class Impossible(_Rule):
         }
 
     def find_broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
-        """Which coded rows break the rule."""
+        """Return which coded rows break the rule."""
         masks = self.masks(schema)
         broken: NDArray[np.bool_] = np.logical_and.reduce([mask[codes[name]] for name, mask in masks.items()])
         return broken
@@ -82,9 +82,9 @@ class Impossible(_Rule):
 class Dependency(_Rule):
     """Rows that agree on `given` (written `from`) agree on `determines`.
 
-    Which value goes with which may be stated, by `map` or by a `level` of the given column whose groups are called as
-    the determined values are. Where it is not, it is learned from the noisy model. Empty and unknown cells of `given`
-    determine nothing.
+    The values may be stated, by `map` or by a `level` of the given column whose groups are named like the determined
+    values. If they are not, they are learned from the noisy model. Empty and unknown cells of `given` determine
+    nothing.
 
     Attributes:
         given: the columns that determine.
@@ -115,7 +115,9 @@ class Dependency(_Rule):
         return self
 
     def stated_codes(self, schema: Schema) -> NDArray[np.int64] | None:
-        """By code of the given column the code that it determines, -1 where nothing is said; None without a statement.
+        """Return the determined code for each code of the given column, -1 where nothing is stated.
+
+        None if there is no statement.
 
         Raises:
             SchemaError: when a value or level is not one of the columns'.
@@ -140,18 +142,21 @@ class Dependency(_Rule):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it speaks of."""
+        """The columns of the rule."""
         return (*self.given, self.determines)
 
     def find_broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
-        """Which coded rows differ from what is stated, or from the commonest value of rows they should agree with."""
+        """Return which coded rows differ from the stated value.
+
+        Without a statement: which differ from the most common value among the rows that agree on `given`.
+        """
         stated = self.stated_codes(schema)
         if stated is not None:
             wanted = stated[codes[self.given[0]]]
             wrong: NDArray[np.bool_] = (wanted >= 0) & (wanted != codes[self.determines])
             return wrong
         group = np.zeros(len(codes[self.determines]), dtype=np.int64)
-        for name in self.given:  # renumbered at every step, so that the product of sizes never overflows
+        for name in self.given:  # renumbered at every step, so that the product of sizes cannot overflow
             _, group = np.unique(group * schema.domain[name] + codes[name], return_inverse=True)
         value = codes[self.determines].astype(np.int64)
         size = schema.domain[self.determines]
@@ -171,15 +176,18 @@ class Order(_Rule):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns it speaks of."""
+        """The columns of the rule."""
         return self.order
 
     def ends(self, schema: Schema) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-        """By column, the lowest and highest value of each ordinary code, in common units."""
+        """Return by column the lowest and highest value of each ordinary code, in common units."""
         return [_ends(_coded_column(schema, name)) for name in self.order]
 
     def find_broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
-        """Which coded rows certainly break the rule: a bin wholly above one that should not be below it."""
+        """Return which coded rows certainly break the rule.
+
+        A bin lies entirely above one that should not be below it.
+        """
         result = np.zeros(len(codes[self.order[0]]), dtype=np.bool_)
         ends = self.ends(schema)
         for index in range(len(self.order) - 1):
@@ -195,7 +203,7 @@ Rule: TypeAlias = Impossible | Dependency | Order
 
 
 def parse_rule(given: Any) -> Rule:
-    """The rule that a mapping declares.
+    """Return the rule that a mapping declares.
 
     Raises:
         SchemaError: saying which keys a rule has.
@@ -222,7 +230,7 @@ _EXAMPLES: dict[Literal["impossible", "determines", "order"] | str, str] = {
 
 
 def check_rules(schema: Schema) -> None:
-    """Refuse rules about columns that are not synthesised, or conditions that do not fit.
+    """Refuse rules about columns that are not synthesised, and conditions that do not fit their column.
 
     Raises:
         SchemaError: naming the column and the remedy.
@@ -249,7 +257,7 @@ def check_rules(schema: Schema) -> None:
 def _coded_column(schema: Schema, name: str) -> Coded:
     column = schema.column(name)
     if not isinstance(column, Coded):
-        raise SchemaError(f"a rule speaks of column {name!r}, which is not synthesised; remove it from the rule")
+        raise SchemaError(f"a rule mentions column {name!r}, which is not synthesised; remove it from the rule")
     return column
 
 
@@ -280,7 +288,7 @@ def _ends(column: Coded) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def comparison_scale(column: Coded) -> float:
-    """The units of a column's axis in one of those in which columns are compared."""
+    """Return the number of units of a column's axis in one unit of comparison."""
     return 10.0 ** (getattr(column, "decimals", None) or 0)
 
 
@@ -297,7 +305,7 @@ def _condition_mask(column: Coded, condition: Condition) -> NDArray[np.bool_]:
 
 
 def _named_codes(column: Coded, key: str) -> Any:
-    """The codes that a key of a `map` names: that of a value, or those of a range."""
+    """Return the codes that a key of a `map` names: that of a value, or those of a range."""
     low, dots, high = key.partition("..")
     if not dots or not isinstance(column, AxisColumn):
         return find_code(column, key)
@@ -306,7 +314,7 @@ def _named_codes(column: Coded, key: str) -> Any:
         try:
             return float(text) if column.kind in ("integer", "number") and text.strip() else text.strip() or None
         except ValueError:
-            raise SchemaError(f"a rule about column {column.name!r}: {key!r} is no range; write 16..24") from None
+            raise SchemaError(f"a rule about column {column.name!r}: {key!r} is not a range; write 16..24") from None
 
     return _range_mask(column, Between(minimum=end(low), maximum=end(high)), np.zeros(column.size, dtype=np.bool_))
 
@@ -329,7 +337,7 @@ def _range_mask(column: AxisColumn, condition: Between, mask: NDArray[np.bool_])
 
 
 def find_code(column: Coded, value: bool | int | float | str | None) -> int:
-    """The code of a declared value; a value that the column does not know is an error of the rule."""
+    """Return the code of a declared value; raise an error if the column does not have it."""
     import pyarrow as pa
 
     if value is None or value in column.reasons:
@@ -339,23 +347,22 @@ def find_code(column: Coded, value: bool | int | float | str | None) -> int:
     text = str(value)
     code = int(column.encode_text(pa.array([text], pa.string()), Dialect())[column.name][0])
     if code == column.unknown_code and value != getattr(column, "other", None):
-        raise SchemaError(f"a rule names {text!r}, which is no value of column {column.name!r}; correct it")
+        raise SchemaError(f"a rule names {text!r}, which is not a value of column {column.name!r}; correct it")
     return code
 
 
-# ----------------------------------------------------------------------------------------------------
-# Rules over codes: which cells of which tables cannot occur, for models to keep empty.
+# -- Rules over codes: cells that models keep empty ------------------------------------------------------------------
 
 
 LARGEST_RULE = 1 << 24
-"""The most cells that the table of a rule's columns may have: the model holds that table several times over."""
+"""The largest number of cells of a rule's columns: the model holds several tables of that size."""
 
 
 def forbidden_cells(schema: Schema, domain: Domain) -> Iterator[Forbidden]:
-    """The cells that no row can be in, rule by rule; nothing is worked out until it is needed.
+    """Yield the cells that no row can be in, rule by rule; masks are computed when they are needed.
 
-    A cell is forbidden when every value that its codes can stand for breaks the rule. A bin that a rule cuts through
-    stays: which of its values may occur together is seen to when values are drawn. A dependency that states no values
+    A cell is forbidden if every value that its codes can stand for breaks the rule. A bin that a rule cuts through is
+    allowed: which of its values may occur together is decided when values are drawn. A dependency that states no values
     forbids nothing yet, but its columns belong together from the start.
     """
     for rule in schema.rules:
@@ -377,13 +384,13 @@ def forbidden_cells(schema: Schema, domain: Domain) -> Iterator[Forbidden]:
 def dependency_cells(
     domain: Domain, rule: Dependency, values: NDArray[np.int64], merged: NDArray[np.int64] | None = None
 ) -> Forbidden:
-    """The cells in which `determines` is not what `given` says; where that is -1, none.
+    """Return the cells in which `determines` differs from what `given` says; where that is -1, none.
 
     Args:
         domain: the declared domain.
         rule: the dependency.
         values: by code of the given columns, flat in their order, the code that they determine.
-        merged: by code of the determined column, what `values` speaks of; the code itself by default.
+        merged: by code of the determined column, the code that `values` refers to; the code itself by default.
     """
     order = domain.canonical(rule.columns)
     axes = [rule.columns.index(column) for column in order]
@@ -405,8 +412,8 @@ def check_rule_size(domain: Domain, columns: Clique) -> None:
     """
     if domain.cells(columns) > LARGEST_RULE:
         raise SchemaError(
-            f"a rule ties {', '.join(columns)} together, whose table has {domain.cells(columns)} cells; at most "
-            f"{LARGEST_RULE} can be kept: use coarser bins or fewer values, drop a column that another one determines, "
+            f"a rule combines {', '.join(columns)}, whose table has {domain.cells(columns)} cells; at most "
+            f"{LARGEST_RULE} are allowed: use coarser bins or fewer values, drop a column that another one determines, "
             "or remove the rule"
         )
 
@@ -431,7 +438,7 @@ def _impossible_mask(schema: Schema, rule: Impossible, clique: Clique) -> NDArra
 
 
 def _order_mask(schema: Schema, domain: Domain, rule: Order, index: int, clique: Clique) -> NDArray[np.bool_]:
-    """Cells of two neighbours: the lowest value of the left one lies above the highest of the right one."""
+    """Return the cells of two neighbours whose lowest left value is above the highest right value."""
     ends = rule.ends(schema)
     left, right = rule.order[index], rule.order[index + 1]
     low, high = ends[index][0][:, None], ends[index + 1][1][None, :]
@@ -445,15 +452,14 @@ def _dependency_mask(schema: Schema, domain: Domain, rule: Dependency, clique: C
     return np.zeros(domain.shape(clique), np.bool_) if stated is None else dependency_cells(domain, rule, stated).mask
 
 
-# ----------------------------------------------------------------------------------------------------
-# Rules over values: which decoded rows break one. Codes alone cannot tell where a rule cuts through a bin.
+# -- Rules over decoded values ---------------------------------------------------------------------------------------
 
 
 _Bools = NDArray[np.bool_]
 
 
 class RuleCells:
-    """A column of decoded rows: the codes they were made of, and the cells as they are given out.
+    """A column of decoded rows: the codes they were made of, and the cells as written.
 
     Args:
         column: the column.
@@ -468,36 +474,37 @@ class RuleCells:
 
     @cached_property
     def has_value(self) -> _Bools:
-        """Which cells hold a value, and not a reason for having none."""
+        """Which cells hold a value, rather than a reason for missing."""
         values: _Bools = self.codes < self.column.ordinary
         return values & self._units[1] if isinstance(self.column, AxisColumn) else values
 
     @property
     def units(self) -> NDArray[Any]:
-        """Numbers and times in units of their axis; the places of ordered values."""
+        """Numbers and times in units of their axis; the positions of ordered values."""
         return self._units[0] if isinstance(self.column, AxisColumn) else self.codes
 
     @property
     def compared(self) -> NDArray[Any]:
-        """The same in units in which the columns of an order are compared."""
+        """The same in the units in which columns are compared."""
         return self.units / comparison_scale(self.column) if isinstance(self.column, AxisColumn) else self.units
 
     @cached_property
     def _units(self) -> tuple[NDArray[Any], _Bools]:
-        assert isinstance(self.column, AxisColumn)  # noqa: S101 - asked by those only
+        assert isinstance(self.column, AxisColumn)  # noqa: S101 - only called for these
         cells = self._cells.combine_chunks() if hasattr(self._cells, "combine_chunks") else self._cells
         return self.column.units(cells, self._dialect)
 
     def within(self, low: Any, high: Any) -> _Bools:
-        """Which values lie between two units, both included."""
+        """Return which values lie between two units, both included."""
         inside: _Bools = self.has_value & (self.units >= low) & (self.units <= high)
         return inside
 
 
 def find_broken_rows(schema: Schema, codes: Mapping[str, NDArray[Any]], table: Any) -> _Bools:
-    """Which decoded rows break a rule.
+    """Return which decoded rows break a rule.
 
-    Dependencies that state no values are not looked at: what they determine is known to a release alone.
+    Codes alone cannot tell this if a rule cuts through a bin. Dependencies that state no values are not checked: only a
+    release knows what they determine.
 
     Args:
         schema: with the rules.
@@ -505,7 +512,7 @@ def find_broken_rows(schema: Schema, codes: Mapping[str, NDArray[Any]], table: A
         table: the rows, as an arrow table.
     """
     names = {name for rule in schema.rules for name in rule.columns}
-    cells = {name: RuleCells(_coded2(schema, name), codes[name], table[name], schema.dialect) for name in names}
+    cells = {name: RuleCells(_coded_column(schema, name), codes[name], table[name], schema.dialect) for name in names}
     broken = np.zeros(table.num_rows, dtype=np.bool_)
     for rule in schema.rules:
         if isinstance(rule, Impossible):
@@ -516,12 +523,6 @@ def find_broken_rows(schema: Schema, codes: Mapping[str, NDArray[Any]], table: A
         else:
             broken |= _breaks_dependency(schema, rule, codes)
     return broken
-
-
-def _coded2(schema: Schema, name: str) -> Coded:
-    column = schema.column(name)
-    assert isinstance(column, Coded)  # noqa: S101 - checked when the schema was made
-    return column
 
 
 def _meets(cells: RuleCells, condition: Condition) -> _Bools:

@@ -1,4 +1,4 @@
-"""The schema: what is public about a table, how its rows become codes, and how codes become rows."""
+"""The schema: what is public about a table, how rows become codes, and how codes become rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from understudy.schema.text import Dialect
 
 @dataclass(frozen=True)
 class PrivacyUnit:
-    """Who is protected: one row, or everything with one value of a column, cut to at most `max_rows` rows.
+    """Who is protected: a single row, or all rows with the same value of a column, limited to `max_rows` rows.
 
     Attributes:
         column: the column that names the unit; None means that one row is one unit.
@@ -55,7 +55,7 @@ class PrivacyUnit:
 class Encoded:
     """A table as codes.
 
-    **Privacy.** As private as the rows it was made of.
+    **Privacy.** As private as the rows.
 
     Attributes:
         codes: one unsigned array by coded column, in the order of the domain.
@@ -68,7 +68,10 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Schema:
-    """Public facts about a table. Never guessed from the rows: declared, or drafted and then reviewed by a person.
+    """Public facts about a table.
+
+    They are never guessed from the rows without a person: they are declared, drafted and then reviewed, or discovered
+    with budget.
 
     Attributes:
         columns: the table's columns, in order.
@@ -96,23 +99,26 @@ class Schema:
 
     @cached_property
     def coded(self) -> tuple[Coded, ...]:
-        """The columns that are synthesised through a mechanism."""
+        """The columns that a mechanism synthesises."""
         unit = self.privacy_unit.column
         return tuple(c for c in self.columns if isinstance(c, Coded) and c.name != unit)
 
     @cached_property
     def open(self) -> tuple[Open, ...]:
-        """The columns of which something is still to be bought; while there are any, the schema has no domain."""
+        """The columns that still have to be discovered; while there are any, the schema has no domain."""
         return tuple(column for column in self.columns if isinstance(column, Open))
 
     @cached_property
     def words(self) -> tuple[Words, ...]:
-        """The columns whose cells a source counts as they are written; only while values are bought."""
+        """The columns whose cells a source counts as text; only used while values are discovered."""
         return tuple(column for column in self.columns if isinstance(column, Words))
 
     @cached_property
     def domain(self) -> Domain:
-        """The coded columns with their sizes (a heaped amount has a second, ``name.round``), and what rules forbid."""
+        """The coded columns with their sizes, and the cells that rules forbid.
+
+        A heaped amount has a second coded column, ``name.round``.
+        """
         from understudy.schema.rules import forbidden_cells
 
         if self.open:
@@ -123,7 +129,7 @@ class Schema:
         levels = {c.name: [level.groups for level in c.generalisations.values()] for c in self.coded if c.levels}
         tied = {name for rule in self.rules if isinstance(rule, Order) for name in rule.columns}
         numbers = [c for c in self.coded if isinstance(c, AxisColumn) and not c.levels]
-        # a number that is unknown outside its bounds, and not clipped, may be a code, as in `from_domain`
+        # a number that is not clipped to its bounds may be a code, as in `from_domain`
         axes = {c.name: c.ordinary for c in numbers if c.name in tied or c.outside != "unknown"}
         parts = {part: size for column in self.coded for part, size in column.parts.items()}
         sizes = Domain(parts, levels=levels, axes=axes, tied=tied)
@@ -131,16 +137,18 @@ class Schema:
 
     @property
     def rows_used(self) -> int | None:
-        """The declared number of rows, where all of them are used.
+        """The declared number of rows, if every row is used.
 
-        None where a unit's rows are cut to so many, or a column says ``on_unknown: drop_row``: how many are left is
+        None if the rows of a unit are limited or a column says ``on_unknown: drop_row``: the number of rows left is
         private.
         """
         return self.rows if self.left_out is None else None
 
     @property
     def left_out(self) -> str | None:
-        """Which rows of the table are not used, in words: counts and bounds are about the others. None where all are.
+        """A description of the rows that are not used, to which counts and bounds do not apply.
+
+        None if every row is used.
 
         >>> Schema.from_domain({"a": 2, "b": 2}).left_out
         'rows with an unknown cell'
@@ -154,7 +162,7 @@ class Schema:
 
     @cached_property
     def needs(self) -> tuple[str, ...]:
-        """The table's columns that are read: those synthesised, and the privacy unit. Others are never touched."""
+        """The columns that are read from the table: the synthesised ones and the privacy unit."""
         unit = self.privacy_unit.column
         read = {column.name for column in (*self.coded, *self.open, *self.words)} - {unit}
         names = [column.name for column in self.columns if column.name in read]
@@ -164,7 +172,7 @@ class Schema:
         return tuple(order) if unit in order else (*order, unit)
 
     def column(self, name: str) -> Column:
-        """The column of that name.
+        """Return the column of this name.
 
         Raises:
             SchemaError: naming the columns there are.
@@ -175,7 +183,7 @@ class Schema:
         raise SchemaError(f"unknown column {name!r}; the columns are {', '.join(c.name for c in self.columns)}")
 
     def require_reviewed(self) -> None:
-        """Refuse to go on while a column is still a draft.
+        """Raise an error while any column is still a draft.
 
         Raises:
             SchemaError: naming the columns to review.
@@ -190,7 +198,7 @@ class Schema:
     # -- encode and decode ---------------------------------------------------------------------------------------
 
     def encode(self, frame: Any) -> Encoded:
-        """The table as codes: total, so that no cell of any row can make it fail.
+        """Encode a table. The encoding is total: no cell of any row can make it fail.
 
         **Privacy.** Each row is coded on its own, so the codes of a unit depend on that unit's rows alone. Raises for
         structure only.
@@ -220,16 +228,16 @@ class Schema:
         layout: Mapping[str, str] | None = None,
         text: bool = False,
     ) -> Any:
-        """Rows for codes: values drawn inside their bins, identifiers and constants added, columns in declared order.
+        """Decode codes into rows: draw values inside bins, add identifiers and constants, in the declared column order.
 
         Args:
             codes: one array by coded column, all of one length.
             rng: for draws inside bins; the same state gives the same rows.
-            as_: the frame type to give back.
-            layout: the column types to give back, as `layout` read them from the frame that went in; without it
-                whole numbers are int64, numbers float64, declared values what they were declared as.
-            text: give back text as the table's file writes it: decimal marks, date formats, and each reason for
-                missing as its own token, which a typed column may not be able to hold.
+            as_: the frame type to return.
+            layout: the column types to return, as `layout` read them from the original frame; without it integers are
+                int64, numbers are float64, and declared values have their declared type.
+            text: return text as the table's file writes it: decimal marks, date formats, and each reason for missing
+                as its own token, which a typed column may not be able to hold.
 
         Raises:
             SchemaError: when a coded column is missing or holds a code outside its domain.
@@ -253,21 +261,21 @@ class Schema:
         return to_frame(pa.table(apply_layout(made, self.columns, layout)), as_)
 
     def layout(self, frame: Any) -> dict[str, str]:
-        """The types of a frame's columns where they differ from the declared ones, as names that `decode` understands.
+        """Return the types of a frame's columns that differ from the declared ones, by names that `decode` accepts.
 
         **Privacy.** Structure only: what the frame's owner chose, not what its cells hold.
         """
         return read_layout(frame, self.columns)
 
     def file_layout(self) -> dict[str, str]:
-        """The layout in which the table's own text files are written: what typed columns cannot hold is text."""
+        """Return the layout of the table's own text files: columns that typed data cannot express are text."""
         return file_layout(self.columns, self.dialect)
 
     # -- other forms ---------------------------------------------------------------------------------------------
 
     @classmethod
     def from_domain(cls, sizes: Mapping[str, int]) -> Schema:
-        """The schema of a table that already holds codes ``0 .. size-1``; a row with another cell is not kept.
+        """Return the schema of a table that already holds codes ``0 .. size-1``; rows with any other cell are dropped.
 
         >>> Schema.from_domain({"age": 85, "sex": 2}).domain
         Domain({'age': 85, 'sex': 2})
@@ -289,7 +297,7 @@ class Schema:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Schema:
-        """The schema in a JSON or YAML file.
+        """Load a schema from a JSON or YAML file.
 
         Raises:
             SchemaError: naming the file, the line and the column of what is wrong.
@@ -303,7 +311,7 @@ class Schema:
         return load(as_path("schema", path))
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the schema; JSON or YAML by the file's ending.
+        """Write the schema to a file: JSON or YAML, depending on its ending.
 
         Args:
             path: the file.
@@ -318,7 +326,7 @@ class Schema:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
-        """The schema that `to_dict` wrote down.
+        """Return the schema that `to_dict` wrote.
 
         Raises:
             SchemaError: naming the column of what is wrong.
@@ -328,7 +336,7 @@ class Schema:
         return from_dict(content)
 
     def to_dict(self) -> dict[str, Any]:
-        """A Frictionless Table Schema of plain values, ours under the key ``understudy``."""
+        """Return a Frictionless Table Schema of plain values, with our keys under ``understudy``."""
         from understudy.schema.file import to_dict
 
         return to_dict(self)
@@ -366,12 +374,12 @@ def _check_columns(schema: Schema) -> None:
 
 
 def _check_open(schema: Schema) -> None:
-    """A rule about a column without codes could turn out not to fit it after it was paid for: it is refused now."""
+    """Refuse rules about columns without codes: they might not fit the column after its discovery was paid for."""
     names = {column.name for column in schema.open}
     if found := [name for rule in schema.rules for name in rule.columns if name in names]:
         raise SchemaError(
-            f"a rule speaks of column {found[0]!r}, of which something is still to be bought; declare the column, or "
-            "remove the rule"
+            f"a rule mentions column {found[0]!r}, which still has to be discovered; declare the column, "
+            "or remove the rule"
         )
 
 

@@ -1,4 +1,4 @@
-"""The dialect of a text file, guessed from its first lines: encoding, separator, quote, decimal mark, header."""
+"""Guess the dialect of a text file from its first lines: encoding, separator, quote, decimal mark, header."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ _T = TypeVar("_T")
 _PEEK = 1 << 17
 _LINES = 200
 _FEW = 10
-"""The most rows of which nothing is learned from values that come again."""
+"""With at most this many rows, nothing is learned from values that recur."""
 _NUMBER = re.compile(r"^\s*[+-]?[0-9]+([.,][0-9]+)?\s*$")
 _COMMA_NUMBER = re.compile(r"^\s*[+-]?([0-9]+|[0-9]{1,3}(\.[0-9]{3})+),[0-9]+\s*$")
 _POINT_NUMBER = re.compile(r"^\s*[+-]?([0-9]+|[0-9]{1,3}(,[0-9]{3})+)\.[0-9]+\s*$")
 
 
 def sniff(path: Path, header: bool | None = None) -> tuple[Dialect, list[str]]:
-    """The dialect of a CSV file and the names of its columns, some perhaps empty (``field1`` ... without a header).
+    """Guess the dialect of a CSV file; also return its column names, some perhaps empty (``field1`` ...
+
+    Without a header).
 
     Args:
         path: the file.
@@ -54,7 +56,7 @@ def sniff(path: Path, header: bool | None = None) -> tuple[Dialect, list[str]]:
 
 
 def guess_quote(lines: list[str]) -> str:
-    """The quote: an apostrophe where most lines have a cell within two of them and no cell is within double quotes."""
+    """Guess the quote: an apostrophe if most lines have a cell between apostrophes and no cell is in double quotes."""
     single, double = (
         sum(bool(re.search(rf"(^|[,;\t|]){mark}[^{mark}]*{mark}([,;\t|]|\s*$)", line)) for line in lines)
         for mark in "'\""
@@ -63,7 +65,7 @@ def guess_quote(lines: list[str]) -> str:
 
 
 def read_beginning(path: Path, read: Callable[[io.BufferedIOBase], _T]) -> _T:
-    """What is read from the beginning of a file, compressed or not.
+    """Apply `read` to the beginning of a file, which may be compressed.
 
     Raises:
         InputError: when it cannot be read.
@@ -88,9 +90,9 @@ def _read_start(path: Path) -> tuple[str, str]:
         text = start[: _utf8_end(start)].decode("utf-8")
     except UnicodeDecodeError:
         return _whole_lines(start.decode("windows-1252", errors="replace"), len(start)), "windows-1252"
-    if len(start) == _PEEK and not read_beginning(path, _is_utf8):  # the first umlaut may come late
+    if len(start) == _PEEK and not read_beginning(path, _is_utf8):  # the first non-ASCII character may come late
         if not text.isascii():
-            raise InputError(f"{path}: begins in UTF-8 and goes on in another encoding; save it again as UTF-8")
+            raise InputError(f"{path}: begins in UTF-8 and continues in another encoding; save it again as UTF-8")
         return _whole_lines(text, len(start)), "windows-1252"
     return _whole_lines(text, len(start)), "utf-8"
 
@@ -108,7 +110,7 @@ def _is_utf8(file: io.BufferedIOBase) -> bool:
 
 
 def _utf8_end(start: bytes) -> int:
-    """Where a peek may be cut without splitting a character."""
+    """Return where a peek can be cut without splitting a character."""
     return start.rfind(b"\n") + 1 if len(start) == _PEEK else len(start)
 
 
@@ -117,7 +119,7 @@ def _whole_lines(text: str, size: int) -> str:
 
 
 def _guess_delimiter(lines: list[str], quote: str) -> str:
-    """The separator that gives most lines the same number of cells, the more cells the better."""
+    """Guess the separator: the one that gives most lines the same number of cells, preferring more cells."""
     best, best_score = ",", 0.0
     for candidate in (",", ";", "\t", "|", " "):
         widths = Counter(len(row) for row in csv.reader(lines, delimiter=candidate, quotechar=quote))
@@ -129,10 +131,10 @@ def _guess_delimiter(lines: list[str], quote: str) -> str:
 
 
 def _has_header(rows: list[list[str]]) -> bool:
-    """A first line without numbers, whose cells differ or head columns of numbers; some headings may be empty.
+    """Whether the first line is a header: it has no numbers, and its cells differ or head columns of numbers.
 
-    With numbers or repetitions in it, a line still is a header when its words never come again below in columns where
-    others do.
+    Some headings may be empty. A line with numbers or repetitions is still a header if its words never recur below in
+    columns where others do.
     """
     first = [cell.strip() for cell in rows[0]]
     said = [cell for cell in first if cell]
@@ -156,7 +158,10 @@ def _guess_decimal(rows: list[list[str]], delimiter: str) -> str:
 
 
 def _guess_group(rows: list[list[str]], decimal: str) -> str:
-    """The mark between thousands: only where a number has it and the decimal mark, and none has it in another place."""
+    """Guess the mark between thousands.
+
+    A number has it together with the decimal mark, and no number has it elsewhere.
+    """
     mark = "." if decimal == "," else ","
     both = re.compile(rf"[+-]?[0-9]{{1,3}}(\{mark}[0-9]{{3}})+\{decimal}[0-9]+")
     other = re.compile(rf"[+-]?[0-9]+\{mark}[0-9]+")

@@ -1,4 +1,4 @@
-"""Text and typed columns to days and microseconds, a whole column at once; what does not parse becomes null."""
+"""Columns of dates, datetimes and durations: whole numbers of days or microseconds on a numeric axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from understudy.schema.column import Level
 from understudy.schema.text import EXACT, Dialect, parse_numbers
 
 MICROSECONDS = {"day": 86_400_000_000, "hour": 3_600_000_000, "minute": 60_000_000, "second": 1_000_000}
-_ISO_MOMENT = (  # days that every year has; 29 February and everything less usual is read one by one
+_ISO_MOMENT = (  # days that exist in every year; 29 February and unusual notations are parsed one by one
     r"^[1-9][0-9]{3}-(?:(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31)"
     r"[T ](?:[01][0-9]|2[0-3]):[0-5][0-9](?::[0-5][0-9](?:\.[0-9]{1,6})?)?$"
 )
@@ -32,16 +32,16 @@ _PLAIN_SECONDS = re.compile(r"-?[0-9]{1,13}(?:[.][0-9]{1,9})?")
 
 
 def parse_dates(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Days since 1970-01-01 and which cells are dates. `pattern` is a strptime pattern; None is ISO 8601."""
+    """Return days since 1970-01-01, and which cells are dates. `pattern` is a strptime pattern; None means ISO 8601."""
     microseconds, valid = parse_datetimes(text, pattern or "%Y-%m-%d")
-    if pattern is None and not valid.all():  # a date written with a time of day is still a date
+    if pattern is None and not valid.all():  # a date with a time of day is still a date
         full, also = parse_datetimes(text, None)
         microseconds, valid = np.where(valid, microseconds, full), valid | also
     return np.floor_divide(microseconds, MICROSECONDS["day"]), valid
 
 
 def parse_datetimes(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Microseconds since 1970-01-01 (UTC where the text has an offset) and which cells are times."""
+    """Return microseconds since 1970-01-01 (in UTC if the text has an offset), and which cells are times."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -52,13 +52,16 @@ def parse_datetimes(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], 
         return _parse_each(text, lambda cell: _pattern_microseconds(cell, pattern))
     stamps = pc.strptime(text, format=pattern, unit="s", error_is_null=True)
     seconds, valid = arrow_to_integers(stamps.cast(pa.int64()))
-    # arrow reads 30 February as 2 March: only what is written back the same was a date
+    # arrow reads 30 February as 2 March: only a text that is written back unchanged was a date
     same = pc.equal(_strip_zeros(pc.strftime(stamps, format=pattern)), _strip_zeros(text))
     return seconds * 1_000_000, valid & np.asarray(pc.fill_null(same, False))
 
 
 def _iso_moments(text: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The common shape by arrow, which would refuse a whole column for one odd cell; the others one by one."""
+    """Parse the common format with arrow, which would refuse a whole column for one odd cell.
+
+    Parse the others one by one.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -73,14 +76,17 @@ def _iso_moments(text: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def _strip_zeros(text: Any) -> Any:
-    """Days and months without their zero; not years, of which 22 is none."""
+    """Remove the leading zero of days and months; not of years, since 22 is not a year."""
     import pyarrow.compute as pc
 
     return pc.replace_substring_regex(text, r"\b0([0-9])\b", r"\1")
 
 
 def parse_durations(text: Any, decimal: str = ".", group: str = "") -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Microseconds and which cells are durations: ISO 8601 (P1DT2H), 26:30:00, "1 day, 2:30:00", or plain seconds."""
+    """Return microseconds, and which cells are durations.
+
+    ISO 8601 (P1DT2H), 26:30:00, "1 day, 2:30:00" or plain seconds.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -93,7 +99,7 @@ def parse_durations(text: Any, decimal: str = ".", group: str = "") -> tuple[NDA
             seconds = np.where(found & np.isnan(seconds), _total_seconds(fields), seconds)
     micros, valid = seconds_to_microseconds(seconds)
     long = np.flatnonzero(valid & (np.abs(micros) >= EXACT))
-    if len(long):  # floating point does not tell microseconds apart any more: by the digits, where they are plain
+    if len(long):  # beyond the precision of floating point: parsed by their digits
         exact, also = _parse_each(
             text.take(pa.array(long)), lambda cell: _digits_microseconds(cell.replace(decimal, "."))
         )
@@ -102,10 +108,10 @@ def parse_durations(text: Any, decimal: str = ".", group: str = "") -> tuple[NDA
 
 
 def seconds_to_microseconds(seconds: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Whole microseconds of lengths in seconds, what is finer left out; and which are lengths that can be held."""
+    """Round seconds down to whole microseconds; also return which durations can be represented."""
     valid = np.isfinite(seconds) & (np.abs(seconds) < 9e12)
     seconds = np.where(valid, seconds, 0)
-    nearest = np.rint(seconds * 1e6)  # of 1.1 seconds, which are a little more in floating point, the right one
+    nearest = np.rint(seconds * 1e6)  # 1.1 seconds are slightly more in floating point
     return (nearest - (nearest / 1e6 > seconds)).astype(np.int64), valid
 
 
@@ -134,7 +140,7 @@ def _total_seconds(fields: Any) -> NDArray[np.float64]:
 
 
 def _parse_each(text: Any, parse: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """One cell at a time: only distinct values come here, so this stays off the row-by-row path."""
+    """Parse one cell at a time. Only distinct values come here, so this is not done for every row."""
     values = np.zeros(len(text), dtype=np.int64)
     valid = np.zeros(len(text), dtype=np.bool_)
     for index, cell in enumerate(text.to_pylist()):
@@ -147,7 +153,7 @@ def _parse_each(text: Any, parse: Any) -> tuple[NDArray[np.int64], NDArray[np.bo
 
 
 def _iso_microseconds(cell: str) -> int:
-    if cell.startswith("0000-"):  # a year that Python's calendar lacks and arrow's has
+    if cell.startswith("0000-"):  # year 0 exists in arrow but not in Python
         return int(np.datetime64(cell.replace(" ", "T"), "us").astype(np.int64))
     return datetime_to_microseconds(datetime.fromisoformat(cell))
 
@@ -157,25 +163,25 @@ def _pattern_microseconds(cell: str, pattern: str) -> int:
 
 
 def datetime_to_microseconds(moment: datetime) -> int:
-    """Microseconds since 1970-01-01; a moment without an offset counts as it reads."""
+    """Return microseconds since 1970-01-01; a datetime without an offset is taken as written."""
     naive = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
     return (naive - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 
 
 def date_to_days(day: date) -> int:
-    """Days since 1970-01-01."""
+    """Return days since 1970-01-01."""
     return (day - date(1970, 1, 1)).days
 
 
 def arrow_to_integers(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """An arrow integer array as numpy, with 0 and False where it is null."""
+    """Convert an arrow integer array to numpy; nulls become 0 and False."""
     import pyarrow.compute as pc
 
     return np.asarray(pc.fill_null(array, 0), dtype=np.int64), np.asarray(pc.is_valid(array))
 
 
 def arrow_to_microseconds(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Dates, timestamps (UTC) or durations in microseconds; far ends of time are clipped, so nothing overflows."""
+    """Convert dates, timestamps (UTC) or durations to microseconds, clipped so that nothing overflows."""
     import pyarrow as pa
 
     days = pa.types.is_date32(array.type)
@@ -188,8 +194,7 @@ def arrow_to_microseconds(array: Any) -> tuple[NDArray[np.int64], NDArray[np.boo
     return np.clip(raw, -largest, largest) * factor, valid
 
 
-# ----------------------------------------------------------------------------------------------------
-# Columns of dates, datetimes and durations: whole numbers of days or microseconds on the same kind of axis.
+# -- Temporal columns ------------------------------------------------------------------------------------------------
 
 
 _NUMBER_LIKE = re.compile("(%[YmdHMS])+([.](%[YmdHMS])+)?")  # patterns whose texts a reader takes for numbers
@@ -198,10 +203,10 @@ _WIDTH = re.compile(r"^\s*([0-9]+)\s*(second|minute|hour|day|week|month|year)s?\
 
 
 class Temporal(AxisColumn):
-    """A date, a moment or a length of time.
+    """A column of dates, datetimes or durations.
 
     Attributes:
-        pattern: how text writes it, as a strptime pattern ("%d/%m/%Y"); None: ISO 8601. In a file: `format`.
+        pattern: the strptime pattern of its text ("%d/%m/%Y"); None: ISO 8601. In a file: `format`.
         resolution: the precision of datetimes and durations.
     """
 
@@ -211,16 +216,16 @@ class Temporal(AxisColumn):
 
     @property
     def grain(self) -> int:
-        """A day, or the resolution in microseconds."""
+        """One day, or the resolution in microseconds."""
         return 1 if self.kind == "date" else MICROSECONDS[self.resolution]
 
     @property
     def per_unit(self) -> float:
-        """Dates count in days, lengths and moments in seconds."""
+        """Dates count in days, datetimes and durations in seconds."""
         return 1.0 if self.kind == "date" else float(MICROSECONDS["second"])
 
     def unit_of(self, value: float | str, key: str) -> Any:
-        """A declared date, moment or length in days or microseconds."""
+        """Convert a declared date, datetime or duration to days or microseconds."""
         try:
             if self.kind == "date":
                 return date_to_days(date.fromisoformat(str(value)))
@@ -228,21 +233,21 @@ class Temporal(AxisColumn):
                 return datetime_to_microseconds(datetime.fromisoformat(str(value)))
         except ValueError:
             example = "2024-01-31" if self.kind == "date" else "2024-01-31T08:30:00"
-            raise ValueError(f"`{key}` is no {self.kind}; write it as {example}") from None
+            raise ValueError(f"`{key}` is not a {self.kind}; write it as {example}") from None
         if _SECONDS.match(str(value)):
             return int(value) * MICROSECONDS["second"]
         units, valid = parse_durations(_text_array([str(value)]))
         if not valid[0]:
-            raise ValueError(f"`{key}` is no duration; write seconds, or as P1DT2H30M")
+            raise ValueError(f"`{key}` is not a duration; write seconds, or as P1DT2H30M")
         return int(units[0])
 
     def width_of(self, width: float | str) -> Any:
-        """A declared width: "7 days", "1 hour", or a number of days (dates) or seconds."""
+        """Convert a declared width: "7 days", "1 hour", or a number of days (dates) or seconds."""
         match = _WIDTH.match(str(width))
         if match and match[2] not in ("month", "year"):
             return self._span(int(match[1]), match[2])
         if isinstance(width, str):
-            raise ValueError('`bins.width` is no length of time; write "7 days", "1 hour" or "1 month"')
+            raise ValueError('`bins.width` is not a length of time; write "7 days", "1 hour" or "1 month"')
         return self._span(1, "day" if self.kind == "date" else "second", width)
 
     def _span(self, count: int, unit: str, times: float = 1) -> int:
@@ -263,7 +268,7 @@ class Temporal(AxisColumn):
         return self._by_months(int(match[1]) * (12 if match[2] == "year" else 1))
 
     def _by_months(self, months: int) -> NDArray[Any]:
-        """Bins that begin on the first of a month, so that they read as months and years."""
+        """Return edges of bins that begin on the first of a month, so that they read as months and years."""
         if months < 1:
             raise ValueError("`bins.width` must be positive; give the width of a bin")
         low, high = self.bounds
@@ -274,16 +279,17 @@ class Temporal(AxisColumn):
         return np.concatenate(([low], (starts * scale)[starts * scale > low], [high + 1]))
 
     def level_edges(self, level: Level) -> NDArray[Any]:
-        """Where the groups of a level begin; months and years begin on their first day."""
+        """Return where the groups of a level begin; months and years begin on their first day."""
         match = _WIDTH.match(level.width) if isinstance(level.width, str) else None
         if match is None or match[2] not in ("month", "year"):
             return super().level_edges(level)
         return self._by_months(int(match[1]) * (12 if match[2] == "year" else 1))[:-1]
 
     def units_of_text(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Times written as text: by the pattern, as ISO 8601, or by the pattern with or without a time of day.
+        """Convert texts to units: by the pattern, as ISO 8601, or by the pattern with or without a time of day.
 
-        Readers make typed cells of such texts where a column holds nothing else, so they count beside an odd cell too.
+        Readers turn such texts into typed cells if a column holds nothing else, so they are also understood beside an
+        odd cell.
         """
         import pyarrow as pa
 
@@ -300,7 +306,10 @@ class Temporal(AxisColumn):
         return units, valid
 
     def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
-        """Dates, timestamps (those with a zone as UTC) and durations; numbers are lengths in seconds."""
+        """Convert dates, timestamps (in UTC if they have a zone) and durations to units.
+
+        Numbers are durations in seconds.
+        """
         import pyarrow as pa
 
         kind = cells.type
@@ -322,7 +331,7 @@ class Temporal(AxisColumn):
         return seconds_to_microseconds(np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan"))))
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
-        """Times in the declared pattern, else ISO 8601; lengths in seconds."""
+        """Format times by the declared pattern, else as ISO 8601; durations in seconds."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -335,14 +344,14 @@ class Temporal(AxisColumn):
         return pc.strftime(distinct.dictionary, format=self.pattern).take(distinct.indices)
 
     def from_units(self, units: NDArray[Any]) -> Any:
-        """An arrow array of dates, timestamps or durations."""
+        """Convert units to an arrow array of dates, timestamps or durations."""
         import pyarrow as pa
 
         return pa.array(units.astype(np.int32) if self.kind == "date" else units).cast(self.arrow_type)
 
     @property
     def arrow_type(self) -> Any:
-        """date32, or microseconds."""
+        """The type date32, or microseconds."""
         import pyarrow as pa
 
         return {"date": pa.date32(), "datetime": pa.timestamp("us"), "duration": pa.duration("us")}[self.kind]
@@ -362,7 +371,7 @@ def _text_array(cells: list[str]) -> Any:
 
 
 def _keep_full_iso(text: Any, pattern: str | None) -> Any:
-    """Text that may follow a pattern; where it is ISO 8601, in full alone: 2020 and 20200131 are numbers to readers."""
+    """Keep only texts in full ISO 8601 if there is no pattern: 2020 and 20200131 are numbers to readers."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -373,7 +382,7 @@ def _keep_full_iso(text: Any, pattern: str | None) -> Any:
 
 
 def _other_patterns(pattern: str, kind: str) -> list[str]:
-    """The pattern of a day with a time of day added, or that of a moment without it."""
+    """Return the pattern of a date with a time of day added, or that of a datetime without it."""
     if kind == "date":
         return [f"{pattern} %H:%M", f"{pattern} %H:%M:%S", f"{pattern} %H:%M:%S.%f"]
     day = re.split(r"[T ]%[HI]", pattern)[0]
@@ -381,7 +390,7 @@ def _other_patterns(pattern: str, kind: str) -> list[str]:
 
 
 def _pad_zeros(text: Any, pattern: str) -> Any:
-    """Digits with the zeros that a reader took from them for a number: 1022024 of %d%m%Y, 2020.1 of %Y.%m."""
+    """Restore the zeros that a reader of numbers removed: 1022024 for %d%m%Y, 2020.1 for %Y.%m."""
     import pyarrow.compute as pc
 
     if not _NUMBER_LIKE.fullmatch(pattern):

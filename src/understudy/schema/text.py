@@ -1,4 +1,13 @@
-"""How a text file of the table is written: separators, encoding, header."""
+"""Text: how the table's files are written, and what a cell means whatever its type.
+
+**The rule.** A value counts by what it means, never by how a reader typed it. Readers of files guess the type of a
+column from all of its cells, so a single odd cell decides whether everybody's `007` is text or 7. `meaning` therefore
+normalises a cell's text to the spelling that a typed cell would have, and `to_text` gives typed cells that same
+spelling. All coding, the names of units and discovered values rest on these two functions.
+``docs/decisions/schema-coding.md`` gives the reasons, and says what a text file given by its path keeps besides.
+
+Functions on whole columns turn cells that do not parse into nulls; none of them raises.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +24,16 @@ from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
 
 class Dialect(BaseModel):
-    """The CSV dialect of the table. Every column is read as text; the schema's columns give it meaning.
+    """The CSV dialect of the table. Every column is read as text, which the schema's columns interpret.
 
     Attributes:
-        delimiter: what separates two cells; one character.
+        delimiter: the character between two cells.
         decimal: the decimal mark of numbers; "." or ",".
         group: the digit-group mark inside numbers ("1.234.567"), or empty for none.
         encoding: the file's character encoding. A byte-order mark is accepted with any UTF encoding.
         header: whether the first line names the columns; without it the schema's columns name them in order.
         quote: the character around cells that contain separators.
-        trim: whether blanks around a cell are dropped when the cell as written is no declared value.
+        trim: whether blanks around a cell are removed if the cell as written is not a declared value.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,7 +50,7 @@ class Dialect(BaseModel):
     @classmethod
     def _one_character(cls, mark: str) -> str:
         if len(mark) != 1 or not mark.isascii() or mark in "\0\r\n":
-            raise ValueError('must be one character of ASCII; write a tab as "\\t"')
+            raise ValueError('must be one ASCII character; write a tab as "\\t"')
         return mark
 
     @field_validator("decimal")
@@ -57,7 +66,7 @@ class Dialect(BaseModel):
         try:
             codecs.lookup(encoding)
         except (LookupError, ValueError):
-            raise ValueError("is no known encoding; try utf-8, or windows-1252 for files saved by Excel") from None
+            raise ValueError("is not a known encoding; try utf-8, or windows-1252 for files saved by Excel") from None
         return encoding
 
     @model_validator(mode="after")
@@ -69,56 +78,47 @@ class Dialect(BaseModel):
         return self
 
 
-# ----------------------------------------------------------------------------------------------------
-# What a cell means, whatever its type: the one text of a cell, and text as numbers, a whole column at once.
-#
-# **The rule.** A value counts by what it means, never by how a reader typed it. Readers of files guess the type of a
-# column from all of its cells, so one odd cell decides whether everybody's `007` is text or 7. `meaning` therefore
-# gives a cell's text the spelling that the text of any such typed cell has, `to_text` gives typed cells that spelling,
-# and all coding, the names of units and the values that are bought rest on these two. ``docs/decisions/schema-
-# coding.md`` says why, and what a text file given by its path keeps besides.
-#
-# What does not parse becomes null, and nothing raises.
+# -- The meaning of a cell -------------------------------------------------------------------------------------------
 
 
 _WHOLE_DIGITS = 300  # whole numbers up to here are also floating point numbers
 _WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 EXACT = 1 << 53
-"""From here on, floating point does not tell all whole numbers apart."""
+"""Beyond this, floating point cannot represent all whole numbers."""
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 _INFINITE = r"^[+-]?(?i:inf(inity)?)$"
 _HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]{1,16}")
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ].*)?")
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9])(?:[.]([0-9]{1,6}))?)?")
 TRUE, FALSE = ("true", "True", "TRUE"), ("false", "False", "FALSE")
-"""How files write truth: what readers of files make a truth value of."""
+"""How files write truth values: what readers of files convert to booleans."""
 EMPTY = frozenset(
     {"", "NaN", "nan", "-NaN", "-nan", "NA", "N/A", "n/a", "<NA>", "NULL", "null", "None", "#N/A", "#N/A N/A", "#NA"}
     | {"1.#IND", "1.#QNAN", "-1.#IND", "-1.#QNAN"}
 )
-"""What readers of files take for an empty cell, some always and some unless another cell of the column is odd."""
+"""Texts that readers of files take for an empty cell, some of them depending on other cells."""
 PLAIN = (
     "^([A-EGHJ-MO-SU-Za-eghj-mo-su-z]|(0|-?[1-9][0-9]{0,14})$|-?(0|[1-9][0-9]{0,7})[.][0-9]{0,3}[1-9]$"
     "|[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}$)"
 )
-"""Texts that are their own meaning at a glance, for the regular expressions of any engine: most cells are."""
+"""A regular expression, valid in every engine, for texts equal to their meaning. Most cells match it."""
 
 
 def meaning(text: str, decimal: str = ".", group: str = "", *, exact: bool = False) -> str | None:
-    """The text of what a cell's text means: the same as that of any typed cell that a reader may have made of it.
+    """Return the normalised text of a cell: the same as for any typed cell that a reader may make of it.
 
-    - what readers take for an empty cell (`EMPTY`) is null;
-    - numbers are written the short way: 007, +7, 7.0 and 0x7 are 7, and 1e5 is 100000; beyond 2^53 whole numbers are
-      what floating point makes of them, because one empty cell makes floating point of a column;
-    - true and false are 1 and 0, because readers make one of the other;
-    - a moment is ISO 8601 with a T, in UTC where it has an offset, and midnight without one is its day;
-    - a time of day has its seconds.
+    - Texts that readers take for an empty cell (`EMPTY`) are null.
+    - Numbers are written in the short form: 007, +7, 7.0 and 0x7 are 7, and 1e5 is 100000. Integers beyond 2^53 are
+      rounded to floating point, because one empty cell turns a whole column into floating point.
+    - True and false are 1 and 0, because readers convert one into the other.
+    - A moment is ISO 8601 with a T, in UTC if it has an offset; midnight without an offset is a date.
+    - A time of day has seconds.
 
-    Any other text is itself.
+    Any other text is returned unchanged.
 
     Args:
         text: the cell.
-        decimal: the decimal mark, in which numbers are also written.
+        decimal: the decimal mark.
         group: the mark between groups of three digits.
         exact: keep all digits of long whole numbers.
 
@@ -145,7 +145,7 @@ def meaning(text: str, decimal: str = ".", group: str = "", *, exact: bool = Fal
 
 
 def meanings(text: Any, decimal: str = ".", group: str = "", *, exact: bool = False) -> Any:
-    """The meaning of each text of an arrow array, of strings or of a dictionary of them."""
+    """Return the `meaning` of each text of an arrow array of strings, or of a dictionary of them."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -163,7 +163,7 @@ def meanings(text: Any, decimal: str = ".", group: str = "", *, exact: bool = Fa
 
 
 def drop_utc_mark(text: Any) -> Any:
-    """Moments without the mark of a zone, all of which are in UTC: a declared moment may leave it out."""
+    """Remove the mark Z from moments in UTC, because a declared moment may leave it out."""
     import pyarrow.compute as pc
 
     pattern = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(?:T00:00:00Z|(T.*)Z)$"
@@ -173,9 +173,9 @@ def drop_utc_mark(text: Any) -> Any:
 
 
 def to_text(cells: Any, decimal: str = ".", *, exact: bool = False) -> Any:
-    """Any arrow array as text: typed cells by what they mean, text as it is.
+    """Convert any arrow array to text: typed cells by what they mean, text unchanged.
 
-    Where arrow cannot write one cell, every cell is written on its own. `exact` keeps all digits of whole numbers.
+    If arrow cannot write one of the cells, every cell is written on its own. `exact` keeps all digits of whole numbers.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -200,22 +200,25 @@ def to_text(cells: Any, decimal: str = ".", *, exact: bool = False) -> Any:
 
 
 def parse_exact_number(text: str, decimal: str = ".", group: str = "") -> int | float | None:
-    """The number that a text writes, infinite ones among them; None where there is none.
+    """Return the number that a text writes, including infinities; None if it is not a number.
 
-    Digits alone are a whole number, however long. Any other notation counts as the floating point number that a reader
-    of files makes of it.
+    Digits alone are a whole number of any length. Any other notation is the floating point number that a reader of
+    files would produce.
     """
     return _parse_number(text.strip(), decimal, group)
 
 
 def parse_exact_numbers(text: Any, decimal: str = ".", group: str = "") -> list[int | float]:
-    """The numbers of an arrow array of text, NaN where there is none; long whole numbers are what their digits say."""
+    """Parse an arrow array of text into numbers, NaN where there is none; long whole numbers keep all digits."""
     found = (None if cell is None else parse_exact_number(cell, decimal, group) for cell in text.to_pylist())
     return [math.nan if number is None else number for number in found]
 
 
 def _parse_number(bare: str, decimal: str, group: str) -> int | float | None:
-    """The number that a text without blanks around it writes; digits alone are a whole number, however long."""
+    """Return the number that a text without surrounding blanks writes.
+
+    Digits alone are a whole number of any length.
+    """
     if group and re.fullmatch(rf"[+-]?[0-9]{{1,3}}({re.escape(group)}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?", bare):
         bare = bare.replace(group, "")
     bare = bare.replace(decimal, ".")
@@ -228,7 +231,7 @@ def _parse_number(bare: str, decimal: str, group: str) -> int | float | None:
 
 
 def _format_number(number: float, decimal: str = ".", *, exact: bool = False) -> str | None:
-    """A number the short way; None for what is no number."""
+    """Format a number in the short form; None for NaN."""
     if number != number:
         return None
     if isinstance(number, int) and not exact and abs(number) >= EXACT:
@@ -239,7 +242,7 @@ def _format_number(number: float, decimal: str = ".", *, exact: bool = False) ->
 
 
 def parse_numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.float64]:
-    """Numbers written in an arrow array of text; NaN where there is none. Infinities come out as infinities."""
+    """Parse an arrow array of text into floating point numbers, including infinities; NaN where there is none."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -248,9 +251,9 @@ def parse_numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.
         text = pc.replace_substring(text, group, "")
     if decimal != ".":
         text = pc.replace_substring(text, decimal, ".")
-    try:  # where every cell is a number
+    try:  # if every cell is a number
         parsed = pc.cast(text, pa.float64())
-    except pa.ArrowInvalid:  # the same numbers cell by cell: one odd cell costs time and changes nothing else
+    except pa.ArrowInvalid:  # the same numbers cell by cell: one odd cell changes nothing but the time
         fits = pc.match_substring_regex(text, _NUMBER)
         digits = pc.if_else(fits, pc.replace_substring_regex(text, r"^\+", ""), pa.scalar(None, text.type))
         parsed = pc.cast(digits, pa.float64())
@@ -259,10 +262,11 @@ def parse_numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.
 
 
 def to_floats(cells: Any) -> NDArray[np.float64]:
-    """Cells of a type of numbers as floating point; NaN where there is none.
+    """Convert cells of a numeric type to floating point; NaN for nulls.
 
-    Decimals go by their digits. Arrow's own cast is off by a last place that depends on the scale (7.00000 becomes
-    7.000000000000001), and the scale of a column is as long as its longest cell needs: one cell would move the others.
+    Decimals are converted through their digits. Arrow's own cast has an error in the last digit that depends on the
+    scale (7.00000 becomes 7.000000000000001), and the scale of a column is that of its longest cell: one cell would
+    change the others.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -281,7 +285,7 @@ def _parse_infinities(text: Any, parsed: NDArray[np.float64]) -> NDArray[np.floa
 
 
 def objects_to_text(cells: list[Any], decimal: str = ".") -> Any:
-    """Python objects as an arrow array of text, each cell on its own; numbers with the decimal mark of the text."""
+    """Convert Python objects to an arrow array of text, each cell on its own; numbers get the decimal mark."""
     import pyarrow as pa
 
     texts = [cell if type(cell) is str else _object_to_text(cell, decimal) for cell in cells]
@@ -292,10 +296,10 @@ def objects_to_text(cells: list[Any], decimal: str = ".") -> Any:
 
 
 def make_valid_text(cells: Any) -> Any:
-    """An arrow array whose text is UTF-8, as arrow's functions need it for all cells alike.
+    """Return the array with valid UTF-8, which arrow's functions require of all cells.
 
-    Arrow holds whatever bytes a file calls text. Where one cell's are not, the array is written cell by cell, with a
-    mark for what cannot be read.
+    Arrow accepts any bytes that a file calls text. If one cell is not valid, the array is rewritten cell by cell, with
+    a replacement character for what cannot be read.
     """
     import pyarrow as pa
 
@@ -303,7 +307,7 @@ def make_valid_text(cells: Any) -> Any:
     if pa.types.is_dictionary(kind):
         words = make_valid_text(cells.dictionary)
         return cells if words is cells.dictionary else pa.DictionaryArray.from_arrays(cells.indices, words)
-    if pa.types.is_decimal(kind) and kind.bit_width < 128:  # arrow has few kernels for the short ones
+    if pa.types.is_decimal(kind) and kind.bit_width < 128:  # arrow has few kernels for short decimals
         return cells.cast(pa.decimal128(kind.precision, kind.scale))
     plain = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
     if kind not in plain:
@@ -316,7 +320,10 @@ def make_valid_text(cells: Any) -> Any:
 
 
 def to_objects(cells: Any) -> list[Any]:
-    """An arrow array as Python objects; a cell that Python cannot hold, such as the year 10000, is None."""
+    """Convert an arrow array to Python objects.
+
+    A cell that Python cannot hold, such as the year 10000, becomes None.
+    """
     try:
         return list(cells.to_pylist())
     except (ArithmeticError, ValueError):
@@ -331,7 +338,7 @@ def _to_object(cell: Any) -> Any:
 
 
 def format_clocks(cells: Any) -> list[str | None]:
-    """Times of day as they are written, up to 24:00, which engines know and Python does not; no text for any other."""
+    """Format times of day up to 24:00, which engines know and Python does not; None for any other."""
     import pyarrow as pa
 
     whole = cells.cast(pa.int32() if pa.types.is_time32(cells.type) else pa.int64()).to_pylist()
@@ -346,7 +353,7 @@ def _format_clock(micros: int) -> str | None:
 
 
 def format_moments(cells: Any) -> Any:
-    """Moments in ISO 8601, in one text whatever the unit and zone of their column: UTC as Z, no zeros of a second."""
+    """Format moments as ISO 8601, the same text for every unit and zone: UTC as Z, without zero fractions."""
     import pyarrow as pa
 
     zone = "UTC" if cells.type.tz else None
@@ -354,7 +361,7 @@ def format_moments(cells: Any) -> Any:
 
 
 def shorten_moments(text: Any) -> Any:
-    """The same of moments that are written with a blank and six digits of a second, as engines do."""
+    """Shorten moments that are written with a blank and six digits of a second, as engines do, to that form."""
     import pyarrow.compute as pc
 
     short = pc.replace_substring_regex(text, r"\.000000(Z?)$", r"\1")
@@ -369,30 +376,32 @@ def _format_moment(cell: datetime) -> str:
 
 
 def _format_duration(microseconds: int, decimal: str) -> str:
-    """A length of time in seconds, with as many digits as it needs."""
+    """Format a duration in seconds, with as many digits as it needs."""
     seconds, rest = divmod(abs(microseconds), 1_000_000)
     written = f"{seconds}{decimal}{rest:06}".rstrip("0") if rest else str(seconds)
     return f"-{written}" if microseconds < 0 else written
 
 
 def _object_to_text(cell: Any, decimal: str) -> str | None:
-    """One object in the text that its typed form would be read as."""
+    """Format one object as its typed form would be read."""
     try:
         return _format_object(cell, decimal)
-    except Exception:  # an object that cannot be written is an empty cell
+    except Exception:  # an object without a text is an empty cell
         return None
 
 
 def _format_object(cell: Any, decimal: str) -> str | None:
     if isinstance(cell, np.datetime64):
-        cell = cell.astype("M8[us]").item()  # a moment, as frames hold all of these
+        cell = cell.astype("M8[us]").item()  # a datetime, as in frames
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return None
     if isinstance(cell, bool | np.bool_):
         return "1" if cell else "0"
-    if isinstance(cell, complex | np.complexfloating) and not cell.imag:  # one among numbers makes all of them so
+    if (
+        isinstance(cell, complex | np.complexfloating) and not cell.imag
+    ):  # one complex number makes its whole column complex
         cell = cell.real
-    if isinstance(cell, np.timedelta64):  # what is finer than a microsecond is left out, as of moments
+    if isinstance(cell, np.timedelta64):  # truncated to microseconds, as moments are
         return None if np.isnat(cell) else _format_duration(int(cell.astype("m8[us]").astype(np.int64)), decimal)
     if isinstance(cell, int | np.integer):
         return _format_number(int(cell), decimal)
@@ -405,7 +414,9 @@ def _format_object(cell: Any, decimal: str) -> str | None:
     if isinstance(cell, timedelta):
         micros = (cell.days * 86_400 + cell.seconds) * 1_000_000 + cell.microseconds
         return _format_duration(micros, decimal)
-    if type(cell).__name__ == "MonthDayNano" and not cell.months:  # how engines hold lengths; a month has none
+    if (
+        type(cell).__name__ == "MonthDayNano" and not cell.months
+    ):  # the durations of engines; a month has no fixed length
         return _format_duration(cell.days * 86_400_000_000 + cell.nanoseconds // 1000, decimal)
     if isinstance(cell, datetime):
         return _format_moment(cell)

@@ -448,7 +448,7 @@ def test_an_encoding_that_shows_late_in_a_file_is_found(tmp_path):
     path.write_bytes((lines + "1,Köln\n").encode())
     assert sniff(path)[0].encoding == "utf-8"
     path.write_bytes("n,Größe\n".encode() + (lines + "1,Köln\n").encode("windows-1252"))
-    with pytest.raises(InputError, match="goes on in another encoding; save it again as UTF-8"):
+    with pytest.raises(InputError, match="continues in another encoding; save it again as UTF-8"):
         sniff(path)
 
 

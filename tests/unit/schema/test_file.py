@@ -53,7 +53,7 @@ FIELDS = [
     ({"type": "integer"}, "`name` must be non-empty text; add it"),
     (
         {"name": "x", "type": "string"},
-        "list its categories, buy them with `understudy: {values: discover}`, or declare",
+        "list its categories, discover them with `understudy: {values: discover}`, or declare",
     ),
     ({"name": "x", "type": "integer", "understudy": {"bounds": [0, 1]}}, "`bounds` takes only `discover`; declare"),
     ({"name": "x", "type": "string", "understudy": {"values": ["a"]}}, "declare values under `categories`"),
@@ -73,7 +73,7 @@ FIELDS = [
     ({"name": "x", "type": "discover", "understudy": {"origin": "x"}}, "`origin`: input should be"),
     (
         {"name": "x", "type": "integer", "understudy": {"bins": "discover"}},
-        "`minimum` is not declared; add it under `constraints`, or buy it",
+        "`minimum` is not declared; add it under `constraints`, or discover it",
     ),
     ({"name": "x", "type": "geopoint"}, "unknown type 'geopoint'; use one of string"),
     ({"name": "x", "understudy": []}, "`understudy` must be a mapping of keys; correct it"),
@@ -139,7 +139,7 @@ FIELDS = [
     (whole(**level({"name": "l", "width": 5, "rest": "x"})), "`rest` goes with `groups`; remove it"),
     (word(**level({"name": "l", "width": 5})), "list the members of each"),
     (word(**level({"name": "l", "groups": {"x": ["a"], "y": ["a", "b"]}})), "into two groups; name it once"),
-    (word(**level({"name": "l", "groups": {"x": ["z"]}})), "is no value of the column; correct it"),
+    (word(**level({"name": "l", "groups": {"x": ["z"]}})), "is not a value of the column; correct it"),
     (word(**level({"name": "l", "groups": {"x": ["a"]}})), "add it to a group, or name a `rest` group"),
     (whole(bins={"width": 10}, **level({"name": "l", "width": 15})), "put its edges on edges of the bins"),
     (whole(**level({"name": "c", "width": 10}, {"name": "f", "width": 4})), "order levels finest first"),
@@ -166,8 +166,8 @@ TABLES = [
     ({"fields": [OK | {"name": f"c{i}"} for i in range(10_001)], "understudy": ROW}, "split the table"),
 ]  # fmt: skip
 DIALECTS = [
-    ({"delimiter": ";;"}, "must be one character"),
-    ({"quote": "«"}, "must be one character of ASCII"),
+    ({"delimiter": ";;"}, "must be one ASCII character"),
+    ({"quote": "«"}, "must be one ASCII character"),
     ({"decimal": "x"}, 'must be "." or ","; choose'),
     ({"encoding": "morse"}, "try utf-8, or windows-1252"),
     ({"group": "."}, "correct one of them"),
@@ -185,12 +185,12 @@ RULES = [
     ([{"from": ["x"], "determines": "n"}], "is not synthesised; remove it from the rule"),
     ([{"from": ["w"], "determines": "w"}], "write `from: [zip], determines: city`"),
     ([{"from": ["w"], "determines": "n", "level": "country"}], "does not have; declare it"),
-    ([{"from": ["w"], "determines": "n", "map": {"nowhere": 1}}], "is no value of column 'w'; correct it"),
-    ([{"from": ["n"], "determines": "w", "map": {"1..x": "a"}}], "is no range; write 16..24"),
+    ([{"from": ["w"], "determines": "n", "map": {"nowhere": 1}}], "is not a value of column 'w'; correct it"),
+    ([{"from": ["n"], "determines": "w", "map": {"1..x": "a"}}], "is not a range; write 16..24"),
     ([{"from": ["w"], "determines": "h"}], "remove `heaped` or the rule"),
     ([{"impossible": {"w": {"minimum": 1}}}], "list its values instead"),
     ([{"impossible": {"n": {"minimum": "x"}}}], "must be a finite number; correct it"),
-    ([{"impossible": {"w": ["z"]}}], "is no value of column 'w'; correct it"),
+    ([{"impossible": {"w": ["z"]}}], "is not a value of column 'w'; correct it"),
 ]
 
 
@@ -264,7 +264,7 @@ def call_errors(tmp_path) -> list[tuple[object, str]]:
         (lambda: Schema.load(tmp_path / "none.yaml"), "check the path"),
         (lambda: Schema.load(tmp_path / "s.yaml"), "finish it with `understudy schema review"),
         (lambda: Schema.load(tmp_path / "broken.json"), "look for a missing comma or quote"),
-        (lambda: Schema.load(tmp_path / "deep.json"), "a number or letter beyond all bounds; correct it"),
+        (lambda: Schema.load(tmp_path / "deep.json"), "a number or character out of range; correct it"),
         (lambda: Schema.load(tmp_path / "broken.yaml"), "check the indentation and the quotes"),
         (lambda: Schema.load(tmp_path / "odd.yaml"), "check the characters in it"),
         (lambda: Schema.load(tmp_path / "latin.yaml"), "save the schema as UTF-8"),
