@@ -1,7 +1,7 @@
-"""Buying what the schema does not declare: types, bounds, bins and values, each a charged call on the gate.
+"""Discover what the schema does not declare: types, bounds, bins and values, each a charged call on the gate.
 
-**Privacy.** Rows are touched only by `PrivateTable.tally` and `PrivateTable.values`, which pay first. Which cells are
-counted next, and what is made of the answers, depends on earlier answers and declared facts alone.
+**Privacy.** Rows are read only by `PrivateTable.tally` and `PrivateTable.values`, which charge first. Which cells are
+counted next, and how answers are used, depends on earlier answers and declared facts only.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from understudy.source.protocol import CountsValues
 from understudy.tabulate import Counts
 
 MOST_CODES = (1000, 300, 100, 32)
-"""How many codes a bought column may have at most: the first of these that fits in memory."""
+"""The largest number of codes of a discovered column: the first of these that fits in memory."""
 
 DELTA_SHARE = 0.1
-"""The part of delta that is set aside where values are bought."""
+"""The part of delta that is set aside if values are discovered."""
 
 _WEIGHT: Mapping[What, Fraction] = {
     "type": Fraction(1, 4),
@@ -47,7 +47,7 @@ _WEIGHT: Mapping[What, Fraction] = {
 def discovery_budget(
     schema: Schema, share: float, *, epsilon: float | None, delta: float | None, rho: float | None
 ) -> Budget:
-    """The budget of a run, with a part of delta set aside where the schema has values to buy.
+    """Return the budget of a run, with a part of delta set aside if values have to be discovered.
 
     Raises:
         SettingError: for a share that is not between 0 and 1, or for values without a delta. Nothing was spent.
@@ -59,7 +59,7 @@ def discovery_budget(
         return Budget.of(epsilon=epsilon, delta=delta, rho=rho)
     if not delta:
         raise SettingError(
-            f"column {words[0]!r}: telling which values occur takes a delta above 0 (pure DP and rho alone have none); "
+            f"column {words[0]!r}: discovering its values takes a delta above 0 (pure DP and rho alone have none); "
             "give a delta, or declare the column's type and `categories`"
         )
     return Budget.of(epsilon=epsilon, delta=delta, rho=rho, purchase_delta=float(delta) * DELTA_SHARE)
@@ -77,27 +77,27 @@ def _trial_column(column: Column) -> Column:
 
 
 class NoRows:
-    """A source that tells whose rows they are and counts nothing: what the gate holds until there is a coding."""
+    """A source without rows that knows the privacy unit: what the gate holds until there is a coding."""
 
     def __init__(self, schema: Schema) -> None:
         self.domain, self.unit, self.rows_public = Domain({}), schema.privacy_unit, schema.rows
-        self.rows_used = None  # whether rows can be dropped is known once there is a coding
+        self.rows_used = None  # unknown until there is a coding
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Nothing."""
+        """Return nothing."""
         return iter(())
 
 
 @dataclass
 class Discovery:
-    """The purchases of one run.
+    """The discoveries of one run.
 
     Args:
-        table: the gate over some coding of the rows; its account pays.
-        reopen: the same rows in other codings.
-        schema: what is declared, with columns of which something is to be bought.
-        rho: what may be spent in all, in the account's currency.
-        progress: told about each step.
+        table: the gate over some coding of the rows; its account is charged.
+        opener: opens the same rows under other schemas.
+        schema: what is declared, with open columns.
+        rho: the total budget of all discoveries, in the account's currency.
+        progress: called at each step.
     """
 
     table: PrivateTable
@@ -108,45 +108,49 @@ class Discovery:
     _facts: dict[str, Callable[[int], dict[str, Any]]] = field(default_factory=dict)
 
     def discover(self, fits: Callable[[Schema], bool]) -> Schema:
-        """Buy everything that is open, and give the complete schema back.
+        """Discover everything that is open, and return the complete schema.
 
         Args:
-            fits: whether a run with this schema fits in memory; with `narrowest_schema(schema)` it does.
+            fits: whether a run with this schema fits in memory; with `narrowest_schema(schema)` it must.
 
         Raises:
             BudgetExceeded: before a row is read for it.
         """
-        self._prices()
-        columns = self._typed()
-        self._search([column for column in columns if isinstance(column, Open) and "values" not in column.discovers])
-        self._values([column for column in columns if isinstance(column, Open) and "values" in column.discovers])
+        self._set_price()
+        columns = self._discover_types()
+        still_open = [column for column in columns if isinstance(column, Open)]
+        self._discover_bounds([column for column in still_open if "values" not in column.discovers])
+        self._discover_values([column for column in still_open if "values" in column.discovers])
         schemas = (self._complete(columns, most) for most in MOST_CODES)
         chosen = next(schemas)
         while not fits(chosen) and (smaller := next(schemas, None)) is not None:
             chosen = smaller
         return chosen
 
-    def _prices(self) -> None:
-        """What one unit of weight costs; a column of unknown type is reckoned at what it costs at most."""
+    def _set_price(self) -> None:
+        """Set the price of one unit of weight.
+
+        A column of unknown type has the weight of its most expensive outcome.
+        """
         weights = [_weight(column) for column in self.schema.open]
         self._price = self.rho / sum(weights, Fraction(0))
         account = self.table.account
         self._before = account.spent
-        # Half of it is used: a run that was killed while it bought can be started again, and buy again.
+        # Half of it is used, so that a run that was killed during discovery can be started again.
         self._delta = account.budget.purchase_delta - sum((charge.delta for charge in account.charges), Fraction(0))
         words = [column for column in self.schema.open if column.may_need_delta]
         if self._delta <= 0 and words:
-            raise BudgetExceeded("nothing is left of the delta set aside for purchases; nothing was read")
+            raise BudgetExceeded("nothing is left of the delta set aside for discovery; nothing was read")
         if words and not isinstance(self.opener(self._coding([_words(words[0])])), CountsValues):
             raise SettingError(
-                f"column {words[0].name!r}: values cannot be bought from this kind of table yet; declare its type and "
-                "`categories`. Nothing was spent"
+                f"column {words[0].name!r}: values cannot be discovered in this kind of table yet; declare its type "
+                "and `categories`. Nothing was spent"
             )
 
     # -- types -----------------------------------------------------------------------------------------------------
 
-    def _typed(self) -> tuple[Column, ...]:
-        """The columns with unknown types bought; they are still open for bounds and bins, or for values."""
+    def _discover_types(self) -> tuple[Column, ...]:
+        """Return the columns with their types discovered; these are still open for bounds and bins, or for values."""
         unknown = [column for column in self.schema.open if "type" in column.discovers]
         if not unknown:
             return self.schema.columns
@@ -155,7 +159,7 @@ class Discovery:
 
     # -- bounds and bins -------------------------------------------------------------------------------------------
 
-    def _search(self, columns: Sequence[Open]) -> None:
+    def _discover_bounds(self, columns: Sequence[Open]) -> None:
         searches = {column.name: Search(column) for column in columns}
         active = {name: search for name, search in searches.items() if search.rounds}
         turn = 0
@@ -168,7 +172,7 @@ class Discovery:
                 for name, search in active.items()
             }
             shares = {name: _weight(search.column) / search.rounds * self._price for name, search in active.items()}
-            answers = self._counted(list(probes.values()), shares, what)
+            answers = self._count(list(probes.values()), shares, what)
             turn += 1
             more = {name: search.learn(probes[name], answers[name]) for name, search in active.items()}
             active = {name: search for name, search in active.items() if more[name] and turn < search.rounds}
@@ -176,11 +180,13 @@ class Discovery:
 
     # -- values ----------------------------------------------------------------------------------------------------
 
-    def _values(self, columns: Sequence[Open]) -> None:
+    def _discover_values(self, columns: Sequence[Open]) -> None:
         if not columns:
             return
         table = self.table.over(self.opener(self._coding([_words(column) for column in columns])))
-        share = (self.rho - (self.table.account.spent - self._before)) / len(columns)  # with what searches left over
+        share = (self.rho - (self.table.account.spent - self._before)) / len(
+            columns
+        )  # including what searches did not use
         for column in columns:
             self.progress(Step("discover", None, f"the values of {column.name}"))
             found = table.values(column.name, rho=share, delta=self._delta / 2 / len(columns))
@@ -190,9 +196,9 @@ class Discovery:
 
     def _tally(self, columns: Sequence[Column], what: What, weight: Fraction) -> dict[str, Measurement]:
         names = [column.name for column in columns]
-        return self._counted(columns, dict.fromkeys(names, weight * self._price), dict.fromkeys(names, what))
+        return self._count(columns, dict.fromkeys(names, weight * self._price), dict.fromkeys(names, what))
 
-    def _counted(
+    def _count(
         self, columns: Sequence[Column], shares: Mapping[str, Fraction], what: Mapping[str, What]
     ) -> dict[str, Measurement]:
         self.progress(Step("discover", None, ", ".join(sorted({f"the {one}" for one in what.values()}))))
@@ -202,14 +208,14 @@ class Discovery:
         return replace(self.schema, columns=tuple(columns), rules=())
 
     def _complete(self, columns: Sequence[Column], most: int) -> Schema:
-        return replace(self.schema, columns=tuple(self._completed(column, most) for column in columns))
+        return replace(self.schema, columns=tuple(self._complete_column(column, most) for column in columns))
 
-    def _completed(self, column: Column, most: int) -> Column:
+    def _complete_column(self, column: Column, most: int) -> Column:
         return complete_column(column, self._facts[column.name](most)) if isinstance(column, Open) else column
 
 
 def complete_column(column: Open, facts: Mapping[str, Any]) -> Column:
-    """The column with what was bought. Never fails: what does not go together with the declared rest is left out."""
+    """Return the column with the discovered facts. Never fails: facts that contradict the declared ones are dropped."""
     for attempt in (
         dict(facts),
         {k: v for k, v in facts.items() if k != "bins"},
@@ -219,7 +225,7 @@ def complete_column(column: Open, facts: Mapping[str, Any]) -> Column:
             return parse_field(fill_field(column.field, **attempt), 0)
         except (FieldError, SchemaError):
             continue
-    raise SchemaError(f"column {column.name!r}: its declaration does not go together with anything bought; correct it")
+    raise SchemaError(f"column {column.name!r}: its declaration contradicts everything discovered; correct it")
 
 
 def _weight(column: Open) -> Fraction:
@@ -237,7 +243,7 @@ def _missing(column: Open) -> dict[str, str | None]:
 
 
 def _open_for_type(column: Column, answer: Measurement | None) -> Column:
-    """A column of unknown type after its shapes were counted: open for what that type needs."""
+    """Return a column of unknown type after its types were counted: open for what that type needs."""
     if answer is None or not isinstance(column, Open):
         return column
     kind = _choose_type(answer)
@@ -246,7 +252,7 @@ def _open_for_type(column: Column, answer: Measurement | None) -> Column:
 
 
 def _choose_type(answer: Measurement) -> str:
-    """The narrowest type that nine of ten cells have; a tenth may be odd and follows `on_unknown`."""
+    """Return the narrowest type of nine tenths of the cells; one tenth may be odd and follows `on_unknown`."""
     counts = np.maximum(answer.values[: len(TYPES)].astype(np.float64), 0.0)
     noise = 3 * float(answer.sigma)
     whole, number, day, moment, _ = counts.tolist()
@@ -267,7 +273,7 @@ def _declared_type(column: Open) -> str:
 
 
 def _choose_categories(found: Mapping[str, int], column: Open, dialect: Dialect, most: int) -> dict[str, Any]:
-    """The values to declare: the commonest ones, in the order of the text; one that stands for all where none is."""
+    """Return the values to declare: the most common ones, sorted; a single placeholder if there is none."""
     import pyarrow as pa
 
     ours, kind = column.field.get(OURS, {}), _declared_type(column)
@@ -287,6 +293,6 @@ def _choose_categories(found: Mapping[str, int], column: Open, dialect: Dialect,
 
 def _to_value(number: int | float, kind: str) -> int | float | None:
     most = (1 << 63) - 1 if kind == "integer" and isinstance(number, int) else EXACT
-    if not abs(number) <= most or (kind == "integer" and number != int(number)):  # "not": of no number neither holds
+    if not abs(number) <= most or (kind == "integer" and number != int(number)):  # "not": NaN compares false
         return None
     return int(number) if number == int(number) else number

@@ -1,7 +1,7 @@
 """The search for bounds and bins of a column: which cells to count next, given noisy counts. Public arithmetic only.
 
-The first grid is fixed by the column's type alone: powers of two in both directions for numbers and durations, decades
-for dates. A second round counts the parts of the heavy cells; bins are then cut where densities differ. What comes out
+The first grid depends on the column's type alone: powers of two in both directions for numbers and durations, decades
+for dates. A second round counts the parts of the heavy cells; bins are then cut where densities differ. The result
 depends on noisy counts and declared facts only, so all of it is post-processing.
 """
 
@@ -25,15 +25,15 @@ from understudy.schema.open import Open, trial_facts
 from understudy.schema.temporal import MICROSECONDS, Temporal, date_to_days
 
 MOST_BINS = 100
-"""A bought column has no more bins than this."""
+"""A discovered column has at most this many bins."""
 HEAVY = 3.0
-"""A bin is worth having when this many standard deviations of the noise on it are fewer than its rows."""
+"""A bin should have more rows than this many standard deviations of its noise."""
 SPARE = 0.02
-"""Bounds may cut off this part of the rows at each end, where noise cannot tell whether there are any."""
+"""Bounds may cut off this share of the rows at each end, where noise hides whether there are any."""
 EVEN_BINS = 75
-"""Cells are not joined to more than this part of the rows, alike as they may be: they may go with different rows."""
+"""Similar cells are joined to bins of at most one part in this many of the rows: they may differ in other columns."""
 ALIKE = 2.0
-"""Two cells are alike when their densities differ by fewer standard deviations of the noise than this."""
+"""Two cells are similar if their densities differ by at most this many standard deviations of the noise."""
 _WAYS = 16
 _MOST_WAYS = 256
 _MOST_PARTS = 4096
@@ -43,21 +43,21 @@ _YEARS = (1, 1000, 1500, 1700, 1800, 1850, *range(1900, 2110, 10), 2200, 2500, 9
 
 
 _Cell: TypeAlias = tuple[Any, Any]
-"""Where a cell begins, and where the next one does, in units of the column's axis."""
+"""The start of a cell and of the next one, in units of the column's axis."""
 
 
 class Search:
     """The search in one column.
 
     Args:
-        column: a column of which bounds, bins or both are to be bought.
+        column: a column whose bounds, bins or both have to be discovered.
     """
 
     def __init__(self, column: Open) -> None:
         self.column = column
         found = parse_field(fill_field(column.field, **trial_facts(column.field)) | {"name": column.name}, 0)
         assert isinstance(found, AxisColumn)  # noqa: S101 - checked when the field was read
-        self._ruler = found
+        self._trial = found
         self._bounds, self._bins = "bounds" in column.discovers, "bins" in column.discovers
         self._spikes = [] if found.grain else [0.0]
         self._spikes += [found.unit_of(spike, "spikes") for spike in found.spikes]
@@ -69,14 +69,14 @@ class Search:
         self.rounds = 2 if len(self._edges) > 2 else 0
 
     def probe(self) -> AxisColumn:
-        """The column with the present partition as its bins."""
+        """Return the column with the current partition as its bins."""
         ours = self.column.field.get(OURS, {})
         kept = {key: ours[key] for key in ("decimals", "resolution", "missing") if key in ours}
-        last = self._edges[-1] - self._ruler.grain
+        last = self._edges[-1] - self._trial.grain
         edges = [*self._edges[:-1], last] if self._edges[-2] < last else [*self._edges[:-2], last]
-        self._tip = last if self._edges[-2] == last else None  # a last cell of one point is written as a spike
+        self._tip = last if self._edges[-2] == last else None  # a last cell of one point is declared as a spike
         inside = {s for s in self._spikes if self._edges[0] <= s <= last} | ({last} if self._tip is not None else set())
-        kept |= {"bins": {"edges": list(map(self._written, edges))}, "spikes": list(map(self._written, sorted(inside)))}
+        kept |= {"bins": {"edges": list(map(self._format, edges))}, "spikes": list(map(self._format, sorted(inside)))}
         kept |= {"outside": "unknown"} if self._bounds else {}
         field = {key: self.column.field[key] for key in ("type", "format") if key in self.column.field}
         made = parse_field(field | {"name": self.column.name, OURS: kept}, 0)
@@ -84,28 +84,28 @@ class Search:
         return made
 
     def learn(self, probe: AxisColumn, answer: Measurement) -> bool:
-        """Take in the noisy counts of a probe; whether another round is worth its price."""
+        """Take the noisy counts of a probe; return whether another round is worth its price."""
         axis, values = probe.axis, answer.values.astype(np.float64)
         self._sd = max(float(answer.sigma), 1e-9)
         before, self._counts = self._counts, {}
         for i in range(axis.size):
-            cell = (axis.lower[i].item(), self._end(axis.upper[i].item()))
+            cell = (axis.lower[i].item(), self._grid_end(axis.upper[i].item()))
             if axis.spike[i] and cell[0] == self._tip:
-                cell = (cell[0], cell[0] + self._ruler.grain)
+                cell = (cell[0], cell[0] + self._trial.grain)
             elif axis.spike[i]:
                 self._at_spikes[cell[0]] = float(values[i])
                 continue
             mean, times = before.get(cell, (0.0, 0))
             self._counts[cell] = ((mean * times + float(values[i])) / (times + 1), times + 1)
-        self._agree(before)
+        self._reconcile(before)
         if not self._counts:  # every point is a spike or means "missing"
             return False
         if self._bounds:
             self._trim(None if before else _noise_quantile(len(values), answer.noise == "laplace"))
         return self._cut()
 
-    def _agree(self, before: dict[_Cell, tuple[float, int]]) -> None:
-        """Spread over the parts of a cell what is missing to what was counted for the whole: least squares."""
+    def _reconcile(self, before: dict[_Cell, tuple[float, int]]) -> None:
+        """Distribute the gap between a cell's count and the sum of its parts over the parts, by least squares."""
         cells, at = sorted(self._counts), 0
         for whole in sorted(before):
             parts = []
@@ -119,28 +119,28 @@ class Search:
                 self._counts |= {part: (self._counts[part][0] + gap, 1) for part in parts}
 
     def result(self, most: int) -> dict[str, Any]:
-        """What was found, as the keys of a field; at most `most` bins."""
+        """Return what was found, as the keys of a field; at most `most` bins."""
         cells = sorted(self._counts)
-        cells = self._short(most) or cells
-        low, high = (cells[0][0], cells[-1][1] - self._ruler.grain) if self._bounds and cells else self._ruler.bounds
-        spikes = [*self._ruler.spikes, *self._zero()]
-        for spike in (self._ruler.unit_of(value, "spikes") for value in spikes):
+        cells = self._exact_cells(most) or cells
+        low, high = (cells[0][0], cells[-1][1] - self._trial.grain) if self._bounds and cells else self._trial.bounds
+        spikes = [*self._trial.spikes, *self._zero_spike()]
+        for spike in (self._trial.unit_of(value, "spikes") for value in spikes):
             low, high = min(low, spike), max(high, spike)
-        high = high if high > low or self._ruler.grain else low + 1.0
+        high = high if high > low or self._trial.grain else low + 1.0
         facts: dict[str, Any] = {"spikes": spikes} if spikes else {}
         if self._bounds:
-            facts |= {"minimum": self._written(low), "maximum": self._written(high)}
+            facts |= {"minimum": self._format(low), "maximum": self._format(high)}
         if not self._bins and most < EXACT_UP_TO and "bins" not in self.column.field.get(OURS, {}):
             facts["bins"] = most
-        if not self._bins or not cells or self._short(most):
+        if not self._bins or not cells or self._exact_cells(most):
             return facts
         starts = self._starts(min(most, MOST_BINS))
-        if self._ruler.grain and starts[-1] == high and len(starts) > 1:  # a last bin of one value is a spike
-            facts["spikes"] = [*spikes, self._written(high)]
+        if self._trial.grain and starts[-1] == high and len(starts) > 1:  # a last bin of one value becomes a spike
+            facts["spikes"] = [*spikes, self._format(high)]
             starts = starts[:-1]
         starts = [low, *(start for start in starts[1:] if low < start < high)]
         if high > low:
-            facts["bins"] = {"edges": [self._written(start) for start in [*starts, high]]}
+            facts["bins"] = {"edges": [self._format(start) for start in [*starts, high]]}
         return facts
 
     # -- the partition -------------------------------------------------------------------------------------------
@@ -149,14 +149,14 @@ class Search:
         return self._counts[cell][0]
 
     def _trim(self, z: float | None) -> None:
-        """Leave out what seems empty at both ends: cell by cell on the first grid, by growing sums afterwards."""
+        """Drop cells that seem empty at both ends: cell by cell on the first grid, by cumulative sums afterwards."""
         cells = sorted(self._counts)
         means = [self._mean(cell) for cell in cells]
         if z is not None:
             heavy = [i for i, mean in enumerate(means) if mean >= z * self._sd]
             heavy = heavy or [self._fallback(cells, means)]
             start, stop = heavy[0], heavy[-1] + 1
-            while start > 0 and means[start - 1] >= self._sd:  # beside cells that have rows, less is enough
+            while start > 0 and means[start - 1] >= self._sd:  # next to cells with rows, a lower threshold is enough
                 start -= 1
             while stop < len(cells) and means[stop] >= self._sd:
                 stop += 1
@@ -166,39 +166,45 @@ class Search:
         self._counts = {cell: self._counts[cell] for cell in cells[start:stop]}
 
     def _fallback(self, cells: list[_Cell], means: list[float]) -> int:
-        """Where no cell stands out: the one around zero when zero does, else the one with most."""
-        around = [i for i, (lower, upper) in enumerate(cells) if lower < 0 < upper] if self._zero() else []
+        """Return the cell to keep if none stands out: the one around zero if zero stands out, else the largest."""
+        around = [i for i, (lower, upper) in enumerate(cells) if lower < 0 < upper] if self._zero_spike() else []
         return around[0] if around else int(np.argmax(means))
 
     def _target(self, most: int) -> float:
-        """How many rows a bin should have: enough to stand out of the noise, and no more bins than wanted."""
+        """Return how many rows a bin should have: enough to stand out from the noise, and no more bins than wanted."""
         everyone = sum(max(self._mean(cell), 0.0) for cell in self._counts)
         return max(HEAVY * self._sd, everyone / most)
 
     def _cut(self) -> bool:
-        """Cut heavy cells; without bins to buy only the outermost ones, where the bounds are."""
+        """Cut heavy cells; if no bins are discovered only the outermost ones, where the bounds are."""
         cells = sorted(self._counts)
         target, edges = self._target(MOST_BINS), [cells[-1][1]]
         ends = (cells[0], cells[-1])
         heavy = [cell for cell in cells if (self._mean(cell) > target if self._bins else cell in ends)]
         ways = min(_MOST_WAYS, max(_WAYS, _MOST_PARTS // max(len(heavy), 1))) if self._bins else _WAYS
-        parts = [_split_cell(*cell, self._ruler.grain, ways)[1:-1] for cell in heavy]
+        parts = [_split_cell(*cell, self._trial.grain, ways)[1:-1] for cell in heavy]
         inner = [edge for part in parts for edge in part if self._fits(edge)]
         self._edges = sorted({*edges, *inner, *(lower for lower, _ in cells)})
         return bool(inner)
 
     def _starts(self, most: int) -> list[Any]:
-        """Where bins begin: neighbouring cells are joined while noise explains that their densities differ."""
+        """Return where bins begin.
+
+        Neighbouring cells are joined while noise explains the difference of their densities.
+        """
         cells = sorted(self._counts)
         means = np.array([self._mean(cell) for cell in cells])
         variances = np.array([self._sd**2 / self._counts[cell][1] for cell in cells])
         widths = np.array([float(upper - lower) for lower, upper in cells])
         heaviest = max(HEAVY * self._sd, float(means.sum()) / EVEN_BINS)
-        most = min(most, max(1, int(means.sum() / (HEAVY * self._sd))))  # rows enough for each, on average
+        most = min(most, max(1, int(means.sum() / (HEAVY * self._sd))))  # enough rows for each bin on average
         return [cells[i][0] for i in join_cells(means, variances, widths, heaviest=heaviest, most=most)]
 
-    def _short(self, most: int) -> list[_Cell]:
-        """The cells between short bounds, where every point can have a code of its own: few points, rows for each."""
+    def _exact_cells(self, most: int) -> list[_Cell]:
+        """Return the cells between bounds so close that every point can have its own code.
+
+        Few points, with rows for each.
+        """
         cells = sorted(self._counts)
         means = [self._mean(cell) for cell in cells]
         everyone = sum(max(mean, 0.0) for mean in means)
@@ -206,40 +212,40 @@ class Search:
             spare = SPARE * everyone
             start, stop = _count_light(means, self._sd, spare), len(cells) - _count_light(means[::-1], self._sd, spare)
             cells = cells[start:stop] if start < stop else cells
-        if not cells or not self._ruler.grain or not self._bins:
+        if not cells or not self._trial.grain or not self._bins:
             return []
-        low, high = (cells[0][0], cells[-1][1]) if self._bounds else _unit_range(self._ruler)
-        points = -((low - high) // self._ruler.grain)
+        low, high = (cells[0][0], cells[-1][1]) if self._bounds else _unit_range(self._trial)
+        points = -((low - high) // self._trial.grain)
         return cells if points <= min(EXACT_UP_TO, most, everyone / (2 * self._sd)) else []
 
-    def _zero(self) -> list[Any]:
-        """Zero as a value of its own among real numbers, where enough rows have it."""
-        if self._ruler.grain or 0 in self._ruler.spikes or self._at_spikes.get(0.0, 0.0) < HEAVY * self._sd:
+    def _zero_spike(self) -> list[Any]:
+        """Return zero as a spike among real numbers, if enough rows have it."""
+        if self._trial.grain or 0 in self._trial.spikes or self._at_spikes.get(0.0, 0.0) < HEAVY * self._sd:
             return []
         return [0.0]
 
-    # -- how the column writes its units -------------------------------------------------------------------------
+    # -- formatting units ----------------------------------------------------------------------------------------
 
-    def _written(self, unit: Any) -> Any:
-        return _format_unit(self._ruler, unit)
+    def _format(self, unit: Any) -> Any:
+        return _format_unit(self._trial, unit)
 
     def _fits(self, unit: Any) -> bool:
-        """Whether a unit, and the point before it, survive being written: amounts with many decimals may not."""
-        if not isinstance(self._ruler, Numeric) or self._ruler.per_unit == 1:
+        """Whether a unit, and the point before it, survive formatting: amounts with many decimals may not."""
+        if not isinstance(self._trial, Numeric) or self._trial.per_unit == 1:
             return True
         try:
-            pair = (unit, unit - self._ruler.grain)
-            return all(self._ruler.unit_of(self._written(one), "bins") == one for one in pair)
+            pair = (unit, unit - self._trial.grain)
+            return all(self._trial.unit_of(self._format(one), "bins") == one for one in pair)
         except (ValueError, OverflowError, SchemaError):
             return False
 
-    def _end(self, upper: Any) -> Any:
-        """The upper end of a cell on the column's grid."""
-        return -(-upper // self._ruler.grain) * self._ruler.grain if self._ruler.grain else upper
+    def _grid_end(self, upper: Any) -> Any:
+        """Return the upper end of a cell on the column's grid."""
+        return -(-upper // self._trial.grain) * self._trial.grain if self._trial.grain else upper
 
 
 def _format_unit(column: AxisColumn, unit: Any) -> Any:
-    """A number of units as the column's declarations write it."""
+    """Format a number of units as the column's declarations write it."""
     if isinstance(column, Temporal):
         if column.kind == "duration":
             return str(int(unit) // MICROSECONDS["second"])
@@ -256,10 +262,12 @@ def join_cells(
     heaviest: float,
     most: int,
 ) -> list[int]:
-    """The first cells of bins: neighbours are joined, the most alike first, to bins of at most `heaviest` rows.
+    """Join neighbouring cells into bins of at most `heaviest` rows, the most similar first.
 
-    Joining spreads two cells' rows evenly over both, which misplaces |a w_b - b w_a| / (w_a + w_b) of them. Where that
-    is more than noise explains they stay apart, unless there are more than `most` bins.
+    Return the first cell of each bin.
+
+    Joining two cells distributes their rows evenly over both, which misplaces |a w_b - b w_a| / (w_a + w_b) of them. If
+    that is more than noise explains, they are not joined, unless there are more than `most` bins.
     """
     starts, widths = np.arange(len(means)), widths / widths.max()
     while len(starts) > 1:
@@ -286,14 +294,14 @@ def join_cells(
 
 
 def _find_minima(values: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Which values are lower than both neighbours, the first of equals: no two of them are side by side."""
+    """Return which values are lower than both neighbours, the first of equals: no two of them are adjacent."""
     around = np.concatenate(([np.inf], values, [np.inf]))
     lowest: NDArray[np.bool_] = (values < around[:-2]) & (values <= around[2:])
     return lowest
 
 
 def _count_light(means: Sequence[float], sd: float, spare: float) -> int:
-    """How many cells at the start seem to have no rows together, and hardly have more than `spare`."""
+    """Return how many cells at the start seem to have no rows together, and hardly more than `spare`."""
     total, light = 0.0, 0
     for i, mean in enumerate(means):
         total += mean
@@ -303,14 +311,15 @@ def _count_light(means: Sequence[float], sd: float, spare: float) -> int:
 
 
 def _count_empty(means: Sequence[float], allowed: float) -> int:
-    """How many cells at the start have, taken together, hardly any rows; stops where they first seem to."""
+    """Return how many cells at the start have hardly any rows in total; stops where they first seem to."""
     return next((i for i, total in enumerate(itertools.accumulate(means)) if total > allowed), len(means))
 
 
 def _noise_quantile(cells: int, laplace: bool) -> float:
-    """So many standard deviations that noise alone passes them in no cell, 999 times of 1,000.
+    """Return how many standard deviations noise alone exceeds in no cell, with probability 0.999.
 
-    A far cell that noise makes stand out stretches the bounds by powers of two, and rows drawn there spoil every mean.
+    A distant cell that stands out because of noise extends the bounds by powers of two, and rows drawn there spoil
+    every mean.
     """
     return math.log(1000 * cells) / math.sqrt(2) if laplace else math.sqrt(2 * math.log(500 * cells))
 
@@ -321,7 +330,7 @@ def _unit_range(column: AxisColumn) -> tuple[Any, Any]:
 
 
 def _split_cell(lower: Any, upper: Any, grain: int, ways: int = _WAYS) -> list[Any]:
-    """The edges of at most so many parts of a cell, on the column's grid."""
+    """Return the edges of at most `ways` parts of a cell, on the column's grid."""
     if not grain:
         edges = np.linspace(lower, upper, ways + 1).tolist()
         return sorted({lower, *edges[1:-1], upper})
@@ -331,7 +340,7 @@ def _split_cell(lower: Any, upper: Any, grain: int, ways: int = _WAYS) -> list[A
 
 
 def _first_edges(column: AxisColumn) -> list[Any]:
-    """The first cells, by the column's type alone."""
+    """Return the edges of the first grid, by the column's type alone."""
     if isinstance(column, Temporal) and column.kind != "duration":
         days = [date_to_days(date(year, 1, 1)) for year in _YEARS[:-1]] + [date_to_days(date(9999, 12, 31))]
         return [day * (1 if column.kind == "date" else MICROSECONDS["day"]) for day in days]

@@ -547,7 +547,7 @@ def _parse(text: str, path: Path) -> Any:
         where = f", line {mark.line + 1}" if mark else ""
         raise SchemaError(f"{path}{where}: is not valid YAML; check the indentation and the quotes") from None
     except yaml.YAMLError:
-        words = "check the characters in it, and for numbers, dates, aliases (*) and brackets out of range; "
+        words = "check the characters in it, numbers and dates out of range, and too many aliases (*) or brackets; "
         words += f"more than {MOST_YAML:,} values can only be read from JSON"
         raise SchemaError(f"{path}: is not valid YAML; {words}") from None
 

@@ -1,4 +1,4 @@
-"""DuckDB, embedded: Parquet folders larger than memory, queries over files, and DuckDB's own databases."""
+"""DuckDB, embedded: queries over files, and DuckDB's own databases and relations."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _LONGEST = 1 << 28
 
 
 def connect(folder: PrivateFolder, file: Path | None = None) -> Any:
-    """An engine that spills into `folder` alone, fetches nothing from the network and sees no Python variable.
+    """Connect to an engine that spills into `folder` only, uses no network and sees no Python variable.
 
     Raises:
         SettingError: when DuckDB is not installed.
-        InputError: when `file` is no DuckDB database.
+        InputError: if `file` is not a DuckDB database.
     """
     duckdb = import_engine("duckdb")
     settings = {
@@ -42,11 +42,11 @@ def connect(folder: PrivateFolder, file: Path | None = None) -> Any:
 
 
 def query_batches(files: list[Path], place: str, schema: Schema, folder: PrivateFolder, query: str) -> Iterator[Any]:
-    """The rows of a query in which all files together are the table ``data``.
+    """Return the rows of a query in which all files together are the table ``data``.
 
     Args:
         files: the files.
-        place: what the user calls them.
+        place: the user's name for them.
         schema: what is public about the columns.
         folder: where the engine may spill.
         query: a SELECT statement.
@@ -63,11 +63,11 @@ def query_batches(files: list[Path], place: str, schema: Schema, folder: Private
     batches = _query_batches(connection, query, schema, place, otherwise)
     if os.fspath(files[0]).lower().endswith(PARQUET):
         return batches
-    return map(mark_as_written, batches)  # cells of CSV are text here, and what a query makes of them no reader guessed
+    return map(mark_as_written, batches)  # cells of CSV are text here: no reader guessed types
 
 
 def database_batches(url: str, schema: Schema, folder: PrivateFolder, query: str | None) -> Iterator[Any]:
-    """The rows of a table, view or query of a DuckDB database: ``duckdb:///path/shop.duckdb?table=people``.
+    """Return the rows of a table, view or query of a DuckDB database: ``duckdb:///path/shop.duckdb?table=people``.
 
     Raises:
         InputError: when the database, the table or the query cannot be used.
@@ -79,7 +79,7 @@ def database_batches(url: str, schema: Schema, folder: PrivateFolder, query: str
 
 
 def database_columns(url: str, folder: PrivateFolder) -> dict[str, Any]:
-    """The columns of a table or view of a DuckDB database, with their arrow types.
+    """Return the columns of a table or view of a DuckDB database, with their arrow types.
 
     Raises:
         InputError: when the database or the table cannot be used.
@@ -106,7 +106,7 @@ def _explain_table(rows: str) -> str:
 
 
 def relation_batches(relation: Any, schema: Schema) -> Iterator[Any]:
-    """The rows of a relation of the user's own DuckDB connection.
+    """Return the rows of a relation of the user's own DuckDB connection.
 
     Raises:
         SchemaError: when its columns do not fit the schema.
@@ -118,7 +118,7 @@ def relation_batches(relation: Any, schema: Schema) -> Iterator[Any]:
 
 
 def quote_name(name: str) -> str:
-    """A name as SQL writes it."""
+    """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -140,23 +140,23 @@ def _read_files(connection: Any, files: list[Path], schema: Schema) -> Any:
         escapechar=dialect.quote,
         encoding=dialect.encoding,
         all_varchar=True,
-        comment="",  # by itself the engine guesses from all rows whether those that begin with "#" are any
+        comment="",  # by default DuckDB guesses from all rows whether those that begin with "#" are comments
         skiprows=0,
         strict_mode=True,
-        union_by_name=True,  # by place, a file with its columns in another order would have other units
-        max_line_size=_LONGEST,  # one long cell is a cell
-        buffer_size=_LONGEST,  # by itself the engine would take sixteen times as much
-        na_values="\x01",  # an empty cell is a cell: what it means is the schema's to say
+        union_by_name=True,  # by position, a file with another column order would have other units
+        max_line_size=_LONGEST,  # a long cell is valid
+        buffer_size=_LONGEST,  # the default is sixteen times as much
+        na_values="\x01",  # the schema interprets empty cells
     )
 
 
 def _check_types(files: list[Path]) -> None:
-    """Refuse files whose columns differ in type: the engine would write all of them as the oddest file needs it.
+    """Refuse files whose columns differ in type: DuckDB would convert all of them to the most general type.
 
     **Privacy.** One cell that makes a file's column text would change how cells and units in other files are written.
 
     Raises:
-        InputError: naming the first such column's place, not its name, which may be anything.
+        InputError: naming the position of the first such column, not its name, which may be private.
     """
     import pyarrow.parquet as pq
 
@@ -172,7 +172,7 @@ def _check_types(files: list[Path]) -> None:
 
 
 def _type_family(kind: Any) -> str | None:
-    """What has one text in the engine: whole numbers of any width, text of any kind; nothing for a column of nulls."""
+    """Return the types that DuckDB writes as the same text: integers of any width, text of any kind; None for nulls."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):

@@ -1,4 +1,9 @@
-"""The few things that engines write differently, and the statements that all of them run."""
+"""Tables that stay in their engine: encoded, limited and counted there; only counts leave it.
+
+Numbers and times are encoded by comparisons (`steps`). Text is encoded by a lookup table that the engine joins. It
+contains the declared texts, and the other texts of the table, each once, encoded by the schema's own encoder. So
+undeclared texts pass through this process, in pieces, and nothing else of a row does.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.errors import SchemaError
 from understudy.schema import Schema
 from understudy.schema.column import Coded
 from understudy.schema.open import Shape, Words
@@ -29,7 +33,7 @@ class Cell:
 
     Attributes:
         sql: its name as the engine writes it.
-        kind: the arrow type that its cells are compared in; None where they are only known by their text.
+        kind: the arrow type in which its cells are compared; None if they are only known by their text.
         own: the engine's name for its type.
     """
 
@@ -39,49 +43,52 @@ class Cell:
 
 
 class Grammar(Protocol):
-    """How one engine writes it. Every expression is total: no cell can make it fail.
+    """How one engine writes expressions. Every expression is total: no cell can make it fail.
 
     Attributes:
-        words: the engine's name for the type of text.
+        words: the engine's name for the text type.
     """
 
     words: str
 
     def ordered(self, cell: Cell) -> str:
-        """A cell as something that compares as its arrow type does."""
+        """Return an expression that compares like the cell's arrow type."""
         ...
 
     def literal(self, start: float, kind: Any) -> str:
-        """A place on a type's scale, as `ordered` compares it."""
+        """Return a constant on a type's scale, as `ordered` compares it."""
         ...
 
     def is_null(self, cell: Cell) -> str:
-        """Whether a cell is empty or not a number."""
+        """Return a test whether a cell is empty or NaN."""
         ...
 
     def text(self, cell: Cell) -> str:
-        """A cell's text as arrow writes it; null where the cell is."""
+        """Return a cell's text as arrow writes it; null for null."""
         ...
 
     def unit(self, cell: Cell) -> str:
-        """The canonical text of a unit (see `unit`), null where a row has none; text but for blanks as it is."""
+        """Return the canonical text of a unit (see `unit`), null for rows without one.
+
+        Text only without surrounding blanks.
+        """
         ...
 
     def matches(self, text: str, pattern: str) -> str:
-        """Whether a text matches a regular expression without a backslash."""
+        """Return a test whether a text matches a regular expression without backslashes."""
         ...
 
     def sha256(self, text: str) -> str:
-        """The digest of a text, in hexadecimal, in an order that compares bytes."""
+        """Return the digest of a text, in hexadecimal, ordered by its bytes."""
         ...
 
     def counting_statement(self, cells: Sequence[str], table: str) -> str:
-        """A statement that counts the rows of a table by each of these expressions: (which, cell, rows)."""
+        """Return a statement that counts the rows of a table by each of these expressions: (which, cell, rows)."""
         ...
 
 
 def step_code(grammar: Grammar, cell: Cell, steps: Steps) -> str:
-    """The code of a typed cell: a search by halves, so a cell is compared log2(steps) times."""
+    """Return the code of a typed cell by binary search, with log2(steps) comparisons."""
     x = grammar.ordered(cell)
 
     def half(low: int, high: int) -> str:
@@ -95,7 +102,7 @@ def step_code(grammar: Grammar, cell: Cell, steps: Steps) -> str:
 
 
 def cell_index(clique: Clique, domain: Domain, names: dict[str, str]) -> str:
-    """The flat index of a clique's cell, in the order of the clique."""
+    """Return the flat index of a clique's cell, in the order of the clique."""
     index = "cast(0 as bigint)"
     for column in clique:
         index = f"({index} * {domain[column]} + {names[column]})"
@@ -105,14 +112,14 @@ def cell_index(clique: Clique, domain: Domain, names: dict[str, str]) -> str:
 def bounding_statement(
     grammar: Grammar, columns: Sequence[str], texts: Sequence[str], key: str, max_rows: int, table: str
 ) -> str:
-    """The rows of a coded table that count: the statement of ``docs/decisions/contribution-bounding.md``.
+    """Return the rows of a coded table that count: the statement of ``docs/decisions/contribution-bounding.md``.
 
     Args:
         grammar: the engine's.
         columns: the names of its columns.
-        texts: what stands for each of them in the hash.
+        texts: the expression for each of them in the hash.
         key: an expression for the run's key.
-        max_rows: how many rows of a unit are kept.
+        max_rows: the largest number of rows of a unit.
         table: the coded table, with the unit's text in ``unit``.
     """
     listed = ", ".join(columns)
@@ -130,12 +137,7 @@ def bounding_statement(
       ) ranked where place <= {max_rows}"""  # noqa: S608 - names and numbers are ours
 
 
-# ----------------------------------------------------------------------------------------------------
-# Many marginals from few counts: a table of more columns holds all the marginals of its columns.
-#
-# Reading rows is what costs in an engine; adding up a table of some ten thousand cells is nothing. So cliques are
-# counted together wherever their union is small: all pairs of 16 columns of 18 codes are sums of some 20 tables of
-# four columns.
+# -- Covers: many marginals from few counts --------------------------------------------------------------------------
 
 
 _COVER_CELLS = 1 << 17
@@ -143,14 +145,17 @@ _GROUP_CLIQUES, _GROUP_CELLS = 256, 1 << 23
 
 
 def group_cliques(asked: list[Clique], domain: Domain) -> Iterator[list[Clique]]:
-    """Cliques that are answered together: so many that covering pays, so few that they fit in memory."""
+    """Group cliques that are counted together: enough of them to share covers, few enough to fit in memory."""
     return consecutive(asked, domain.cells, most_cells=_GROUP_CELLS, most=_GROUP_CLIQUES)
 
 
 def find_covers(cliques: list[Clique], domain: Domain, most: int = _COVER_CELLS) -> dict[Clique, Clique]:
-    """A cover for each clique: the clique itself where it is large, else one that as many others share as possible.
+    """Return a cover for each clique: the clique itself if it is large, else one that it shares with others.
 
-    Greedy: grow the first clique that is left by the column that takes in most of the others, while the table is small.
+    Reading rows is expensive in an engine; summing a table of some ten thousand cells is not. So cliques are counted
+    together if their union is small: all pairs of 16 columns of 18 codes are sums of about 20 tables of four columns.
+
+    Greedy: extend the first remaining clique by the column that includes most of the others, while the table is small.
 
     >>> domain = Domain({"a": 2, "b": 2, "c": 2, "d": 9999999})
     >>> sorted(set(find_covers([("b", "a"), ("c", "b"), ("a", "c"), ("a", "d")], domain).values()))
@@ -180,20 +185,14 @@ def _grow_cover(cover: set[str], left: list[frozenset[str]], domain: Domain, mos
 
 
 def sum_cover(table: NDArray[np.int64], cover: Clique, clique: Clique, domain: Domain) -> NDArray[np.int64]:
-    """A clique's marginal out of its cover's table, flat, axes in the order of the clique."""
+    """Sum a clique's marginal from its cover's table; flat, with axes in the order of the clique."""
     others = tuple(place for place, column in enumerate(cover) if column not in clique)
     inner = table.reshape(domain.shape(cover)).sum(axis=others)
     kept = [column for column in cover if column in clique]
     return np.ascontiguousarray(inner.transpose([kept.index(column) for column in clique])).reshape(-1)
 
 
-# ----------------------------------------------------------------------------------------------------
-# A table that stays in its engine: coded there once, bounded there, counted there; only counts come out.
-#
-# Numbers and times are coded by comparisons (`pieces`). Text is coded by a lookup table that the engine joins: it is
-# filled with the declared texts, and with those texts of the table that are not declared, each of them once, coded by
-# the schema's own encoder. So undeclared texts pass through this process, a piece at a time, and nothing else of a row
-# does.
+# -- Sessions and the source -----------------------------------------------------------------------------------------
 
 
 Cells: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -202,7 +201,7 @@ CountedCells: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np
 
 @dataclass(frozen=True)
 class Lookup:
-    """Texts of one column with their codes, as they go into the engine.
+    """Texts of one column with their codes, for the engine's lookup table.
 
     **Privacy.** As private as the rows.
     """
@@ -216,7 +215,8 @@ class Lookup:
 class Session(Protocol):
     """One engine at work on one snapshot. Its tables: ``rows`` (the user's), ``lookup``, ``coded``, ``bounded``.
 
-    `any_text` says whether its tables hold every text; else a declared one may have a sign that no cell there can.
+    `any_text` says whether its tables can hold every text; if not, a declared text may have a character that no cell
+    can.
     """
 
     grammar: Grammar
@@ -228,15 +228,15 @@ class Session(Protocol):
     key: str
 
     def cells(self) -> list[tuple[str, Cell]]:
-        """The columns of the user's table, by name."""
+        """Return the columns of the user's table, by name."""
         ...
 
     def begin(self, columns: dict[str, str], key: bytes) -> None:
-        """Make the tables; `columns` are those of ``coded`` with "code" or "text" as their type."""
+        """Create the tables; `columns` are those of ``coded`` with "code" or "text" as their type."""
         ...
 
     def distinct(self, statement: str) -> Iterator[Any]:
-        """Texts, as arrow arrays, a piece at a time."""
+        """Yield texts as arrow arrays, in pieces."""
         ...
 
     def add(self, lookup: Lookup) -> None:
@@ -244,35 +244,35 @@ class Session(Protocol):
         ...
 
     def fill(self, table: str, statement: str) -> None:
-        """Fill ``coded`` or ``bounded`` with what a statement gives; nothing of the snapshot is needed afterwards."""
+        """Fill ``coded`` or ``bounded`` from a statement; the snapshot is not needed afterwards."""
         ...
 
-    def counted(self, statement: str) -> CountedCells:
-        """The three columns of a counting statement."""
+    def count(self, statement: str) -> CountedCells:
+        """Return the three columns of a counting statement."""
         ...
 
-    def texts(self, statement: str) -> dict[str, int]:
-        """Numbers of rows by text."""
+    def count_texts(self, statement: str) -> dict[str, int]:
+        """Return the number of rows by text."""
         ...
 
     def close(self) -> None:
-        """Drop the tables and let go of the engine."""
+        """Drop the tables and release the engine."""
         ...
 
 
 class EngineSource(SourceBase):
-    """An engine's table behind the `Source` protocol.
+    """An engine's table as a `Source`.
 
     Args:
         session: the engine.
         schema: what is public about the columns.
-        key: the bounding key, 32 bytes; drawn for this run when not given.
+        key: the bounding key, 32 bytes; drawn for this run by default.
 
-    **Privacy.** Its text form names neither rows nor their number, and it refuses to be pickled or copied.
+    **Privacy.** Its text form reveals neither rows nor their number, and it cannot be pickled or copied.
 
     Raises:
         SchemaError: for a missing column or two columns of one name, naming them.
-        InputError: when the engine refuses, in our words.
+        InputError: if the engine refuses.
     """
 
     __slots__ = ("__names", "__session", "__table", "__words")
@@ -285,7 +285,7 @@ class EngineSource(SourceBase):
         self.__table = _code_table(session, schema, self.__names | self.__words, key or new_key())
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells, in the order asked.
+        """Return exact counts of each clique's cells, in the order requested.
 
         Raises:
             SchemaError: before anything is counted, for an unknown column or a table too large to index.
@@ -307,24 +307,23 @@ class EngineSource(SourceBase):
 
     def __counted(self, cliques: list[Clique]) -> dict[Clique, Cells]:
         cells = [cell_index(clique, self.domain, self.__names) for clique in cliques]
-        which, cell, rows = self.__session.counted(self.__session.grammar.counting_statement(cells, self.__table))
+        which, cell, rows = self.__session.count(self.__session.grammar.counting_statement(cells, self.__table))
         return {clique: (cell[which == place], rows[which == place]) for place, clique in enumerate(cliques)}
 
     def values(self, column: str) -> dict[str, int]:
-        """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
+        """Return the exact number of rows for each canonical text of a cell in one of the schema's `words` columns.
 
         Raises:
             SchemaError: for a column that is not among them.
         """
-        if column not in self.__words:
-            raise SchemaError(f"column {column!r} is not one whose values are being bought; declare `values: discover`")
+        self._check_words(column)
         name = self.__words[column]
-        return self.__session.texts(
+        return self.__session.count_texts(
             f"select {name}, count(*) from {self.__table} where {name} is not null group by {name}"  # noqa: S608
         )
 
     def close(self) -> None:
-        """Drop what was put into the engine and let go of it."""
+        """Drop all tables from the engine and release it."""
         self.__session.close()
 
 
@@ -336,7 +335,7 @@ def _to_dense(table: Cells, size: int) -> NDArray[np.int64]:
 
 
 def _to_sparse(table: Cells, cover: Clique, clique: Clique, domain: Domain) -> SparseCounts:
-    """A large table is its own cover; its cells are numbered anew in the order of the clique as asked."""
+    """Renumber the cells of a large table, which is its own cover, in the order of the requested clique."""
     cells, rows = table
     places = dict(zip(cover, np.unravel_index(cells, domain.shape(cover)), strict=True))
     index = np.ravel_multi_index([places[column] for column in clique], domain.shape(clique))
@@ -345,7 +344,7 @@ def _to_sparse(table: Cells, cover: Clique, clique: Clique, domain: Domain) -> S
 
 
 def _code_table(session: Session, schema: Schema, names: dict[str, str], key: bytes) -> str:
-    """Code the table inside its engine; the name of the table that is counted."""
+    """Encode the table inside its engine and return the name of the table to count."""
     listed = session.cells()
     check_names([name for name, _ in listed], schema)
     cells = dict(listed)
@@ -384,7 +383,7 @@ def _code_table(session: Session, schema: Schema, names: dict[str, str], key: by
 def _column_expressions(
     session: Session, column: Any, cell: Cell, place: int, schema: Schema
 ) -> tuple[dict[str, str], list[str]]:
-    """The expressions of a column's parts, and the join that they need."""
+    """Return the expressions of a column's parts, and the join that they need."""
     grammar = session.grammar
     found = (
         find_steps(column, cell.kind, schema.dialect) if isinstance(column, Coded) and cell.kind is not None else None
@@ -401,7 +400,7 @@ def _column_expressions(
 
 
 def _unit_expression(session: Session, cell: Cell, place: int) -> tuple[str, list[str]]:
-    """The expression of a row's unit, and the join that it needs: text that may mean something else is looked up."""
+    """Return the expression of a row's unit, and the join that it needs: text with another meaning is looked up."""
     import pyarrow.compute as pc
 
     plain = session.grammar.unit(cell)
@@ -418,7 +417,7 @@ def _unit_expression(session: Session, cell: Cell, place: int) -> tuple[str, lis
 
 
 def _fill_lookup(session: Session, column: Any, cell: Cell, place: int, schema: Schema) -> None:
-    """Fill the lookup table with every text of a column: the declared ones, then what the table has besides."""
+    """Fill the lookup table with every text of a column: the declared ones, then the others of the table."""
     import pyarrow as pa
 
     entries = [] if isinstance(column, Shape) or cell.kind is not None else column.table()
@@ -442,9 +441,11 @@ def _encode_texts(column: Any, texts: Any, cell: Cell, place: int, schema: Schem
 
 
 def _restore_types(texts: Any, kind: Any, dialect: Dialect) -> Any:
-    """Texts of numbers and truth values as what they are, for their codes are those of the type; others as meant.
+    """Convert texts of numbers and truth values back to their type, whose codes they have.
 
-    Not as moments: one that arrow cannot hold would change how the others are read.
+    Other texts by their meaning.
+
+    Moments stay text: one that arrow cannot hold would change how the others are read.
     """
     import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Other libraries' errors in our own words: an engine quotes values, statements and addresses in its messages."""
+"""Replace the error messages of other libraries, which may quote values, statements and addresses."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _STOPPED = ("InterruptException", "QueryCanceled", "QueryCancelled")
 
 @contextmanager
 def explain_errors(message: str) -> Iterator[None]:
-    """Replace whatever goes wrong inside by an `InputError` of this message; an interrupt stays an interrupt.
+    """Replace any error raised inside by an `InputError` with this message; an interrupt stays an interrupt.
 
-    **Privacy.** The engine's own words are dropped, ``from None``, and do not reach pyspark's log in this process.
+    **Privacy.** The engine's own message is dropped (``from None``) and does not reach pyspark's log in this process.
     """
     try:
         with _silence_logs():
@@ -33,7 +33,7 @@ def explain_errors(message: str) -> Iterator[None]:
 
 @contextmanager
 def _silence_logs() -> Iterator[None]:
-    """Keep pyspark from writing an error, and the cell that it quotes, to the error stream before it is caught here."""
+    """Keep pyspark from logging an error, which may quote a cell, before it is caught here."""
     if "pyspark.logger" not in sys.modules:
         yield
         return
@@ -49,7 +49,7 @@ def _silence_logs() -> Iterator[None]:
 
 
 def import_engine(module: str, extra: str = "sql") -> Any:
-    """An engine's library.
+    """Import the library of an engine.
 
     Raises:
         SettingError: when it is not installed, naming what to install.

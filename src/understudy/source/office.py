@@ -1,8 +1,8 @@
-"""Tables in office files: SPSS (.sav), Stata (.dta) and Excel (.xlsx), and what the files say about their columns.
+"""Tables in office files: SPSS (.sav), Stata (.dta) and Excel (.xlsx), and the files' own dictionaries.
 
-**Privacy.** Rows are as private as any. Variable labels, value labels and missing codes are the file's own dictionary:
-its owner declared them, and reading them opens no row. How a cell is read depends on that cell and on the file's
-dictionary, never on other rows. Readers' errors may quote a cell, so they are told in our words.
+**Privacy.** Rows are as private as any. Variable labels, value labels and missing codes are the file's dictionary: its
+owner declared them, and reading them does not read a row. How a cell is read depends on that cell and on the
+dictionary, never on other rows. Readers' errors may quote a cell, so they are replaced.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from understudy.schema.exchange import Imported
 from understudy.schema.frames import mark_as_written
 
 OFFICE = (".sav", ".zsav", ".dta", ".xlsx")
-"""The endings of such files."""
+"""The endings of office files."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """What an office file says about one column, rows aside.
+    """What an office file says about one column, apart from its rows.
 
     Attributes:
-        name: its name; empty for a column of Excel that has none, where in some row a note stands beside the table.
+        name: its name; empty for an unnamed column of Excel, such as notes beside the table.
         label: what it means.
         values: value labels, by value.
         missing: values that mean "missing".
@@ -47,12 +47,12 @@ class Variable:
 
 
 def is_office(path: Path) -> bool:
-    """Whether a file is one of these, by its ending."""
+    """Whether a file is an office file, by its ending."""
     return path.suffix.lower() in OFFICE
 
 
 def read_variables(path: Path) -> list[Variable]:
-    """The dictionary of a file: names, labels, value labels and missing codes. No row is read.
+    """Read the dictionary of a file: names, labels, value labels and missing codes. No row is read.
 
     Raises:
         InputError: when the file cannot be read, or something has to be installed first.
@@ -74,15 +74,15 @@ def read_variables(path: Path) -> list[Variable]:
 
 
 def read_office(path: Path, names: Sequence[str], *, decimal: str = ".") -> Any:
-    """Columns of a file as a ``pyarrow.Table``; SPSS's missing codes stay what they are, for the schema to explain.
+    """Read columns of a file as a ``pyarrow.Table``; SPSS's missing codes are kept for the schema to interpret.
 
     Numbers of SPSS and Stata are numbers; Stata's lettered missing values (.a to .z) are empty cells. Excel types each
-    cell by itself, so its cells are read as text, as those of a CSV file are.
+    cell on its own, so its cells are read as text, like those of a CSV file.
 
     Args:
         path: the file.
         names: the columns to read.
-        decimal: the decimal mark in which numbers of Excel are written, for the schema to read.
+        decimal: the decimal mark with which numbers of Excel are formatted.
 
     Raises:
         InputError: when the file cannot be read, or something has to be installed first.
@@ -94,17 +94,17 @@ def read_office(path: Path, names: Sequence[str], *, decimal: str = ".") -> Any:
         places = {str(name): place for place, name in enumerate(header)}
         cells = {name: [_format_cell(_cell_at(row, places[name]), decimal) for row in rows] for name in names}
         return mark_as_written(pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()}))
-    # Dates stay numbers here: the reader would fail over a single one that no calendar holds.
+    # Dates stay numbers here: the reader would fail on a single one out of range.
     columns, meta = _read_stat(path, usecols=list(names), output_format="dict", disable_datetime_conversion=True)
     kinds, forms = meta.readstat_variable_types, meta.original_variable_types
     try:
         return pa.table({name: _to_column(columns[name], kinds[name], forms[name]) for name in names})
-    except Exception:  # arrow quotes the cell that it cannot take
+    except Exception:  # arrow quotes the cell that it refuses
         raise InputError(f"{path}: a column holds what its type does not allow; export the file again") from None
 
 
 def _read_stat(path: Path, **options: Any) -> tuple[Any, Any]:
-    """What pyreadstat reads of an SPSS or Stata file."""
+    """Read an SPSS or Stata file with pyreadstat."""
     _require_package("pyreadstat", path)
     _require_file(path)
     import pyreadstat
@@ -114,13 +114,13 @@ def _read_stat(path: Path, **options: Any) -> tuple[Any, Any]:
             found: tuple[Any, Any] = pyreadstat.read_dta(str(path), **options)
         else:
             found = pyreadstat.read_sav(str(path), user_missing=True, **options)
-    except Exception:  # its words may quote a cell
+    except Exception:  # its message may quote a cell
         raise InputError(f"{path}: damaged, or not what its ending says; save or export the file again") from None
     return found
 
 
 def _missing_codes(meta: Any, name: str) -> list[Any]:
-    """Single values that SPSS declares missing; ranges of values are left to the schema."""
+    """Return single values that SPSS declares missing; ranges are left to the schema."""
     return [entry["lo"] for entry in meta.missing_ranges.get(name, ()) if entry["lo"] == entry["hi"]]
 
 
@@ -137,12 +137,12 @@ def _to_column(cells: Sequence[Any], kind: str, form: str) -> Any:
 
 
 def _cell_at(row: Sequence[Any], place: int) -> Any:
-    """A cell of a row, which may end before its empty cells."""
+    """Return a cell of a row, which may end before its empty cells."""
     return row[place] if place < len(row) else None
 
 
 def _format_cell(cell: Any, decimal: str) -> str | None:
-    """A cell of Excel as a person would write it, whatever is in the others."""
+    """Format a cell of Excel as a person would write it, independent of the other cells."""
     if cell is None or isinstance(cell, str):
         return cell or None
     if isinstance(cell, bool):
@@ -157,7 +157,7 @@ def _format_cell(cell: Any, decimal: str) -> str | None:
 
 
 def _read_xlsx(path: Path, *, header_only: bool) -> list[list[Any]]:
-    """The cells of the first sheet, values as typed in; empty rows at the end are left out."""
+    """Read the cells of the first sheet, values as typed in; empty rows are left out."""
     _require_package("openpyxl", path)
     _require_file(path)
     import warnings
@@ -166,13 +166,13 @@ def _read_xlsx(path: Path, *, header_only: bool) -> list[list[Any]]:
 
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # styles and extensions that it does not know
+            warnings.simplefilter("ignore")  # styles and extensions unknown to openpyxl
             book = openpyxl.load_workbook(path, read_only=True, data_only=True)
             sheet = book.worksheets[0]
             last = 1 if header_only else None
             rows = [list(row) for row in sheet.iter_rows(max_row=last, values_only=True)]
             book.close()
-    except Exception:  # its words may quote a cell
+    except Exception:  # its message may quote a cell
         raise InputError(f"{path}: damaged, or not an Excel workbook; save it again") from None
     rows = [row for row in rows if any(cell is not None for cell in row)]
     if not rows:
@@ -190,11 +190,7 @@ def _require_file(path: Path) -> None:
         raise InputError(f"{path}: no such file; check the path")
 
 
-# ----------------------------------------------------------------------------------------------------
-# Dates and times of SPSS and Stata: numbers whose column's format says what they count, and from when.
-#
-# The reader could turn them into dates itself, but a single number that no calendar holds would then fail the whole
-# file. **Privacy.** Here each cell is read by itself: such a number is an empty cell.
+# -- Dates and times of SPSS and Stata -------------------------------------------------------------------------------
 
 
 Kind: TypeAlias = Literal["date", "datetime", "time"]
@@ -216,7 +212,7 @@ _FIRST, _LAST = (datetime.min - _UNIX).days, (datetime.max - _UNIX).days
 
 
 def moment_kind(form: str) -> Kind | None:
-    """What a column's format says that its numbers are: of SPSS such as DATE11, of Stata such as %td; None: numbers."""
+    """Return what a column's format says about its numbers (SPSS: DATE11, Stata: %td); None for plain numbers."""
     if not form.startswith("%"):
         found = re.match("[A-Z]+", form.upper())
         return None if found is None else _SPSS.get(found[0])
@@ -229,9 +225,12 @@ def moment_kind(form: str) -> Kind | None:
 
 
 def to_moments(numbers: NDArray[np.float64], form: str, kind: Kind) -> Any:
-    """Numbers as an arrow array of dates, datetimes in microseconds, or times of day; what none can be is null.
+    """Convert numbers to an arrow array of dates, datetimes in microseconds, or times of day; null if out of range.
 
-    SPSS counts seconds since 14 October 1582; Stata days, or milliseconds, since 1 January 1960.
+    SPSS counts seconds since 14 October 1582; Stata counts days, or milliseconds, since 1 January 1960.
+
+    **Privacy.** Each cell is converted on its own. The reader could convert dates itself, but then a single number out
+    of range would fail the whole file.
     """
     import pyarrow as pa
 
@@ -249,7 +248,7 @@ def to_moments(numbers: NDArray[np.float64], form: str, kind: Kind) -> Any:
 def _split_moments(
     numbers: NDArray[np.float64], form: str, kind: Kind
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Days since 1970, and microseconds of the day; NaN stays NaN and compares with nothing."""
+    """Return days since 1970, and microseconds of the day; NaN stays NaN."""
     spss = not form.startswith("%")
     start = ((datetime(1582, 10, 14) if spss else datetime(1960, 1, 1)) - _UNIX).days
     a_day = _DAY if spss else 1 if kind == "date" else _DAY * 1000
@@ -259,18 +258,17 @@ def _split_moments(
     return days + start, np.rint(rest * (_DAY * 10**6 / a_day))
 
 
-# ----------------------------------------------------------------------------------------------------
-# A schema from the dictionary of an office file: labels are metadata that the file's owner declared, not rows.
-#
-# **Privacy.** Made of variable labels, value labels and missing codes. Which of the labelled values occur in the rows
-# is not looked at, so a value that nobody has is declared like any other.
+# -- Schemas from the dictionary of an office file -------------------------------------------------------------------
 
 
 def apply_labels(field: Mapping[str, Any], variable: Variable) -> dict[str, Any]:
-    """A drafted field with what the file says: its title, and for a labelled variable its values and missing reasons.
+    """Add what the file says to a drafted field: its title, and for a labelled variable its values and missing reasons.
 
-    A variable on a scale keeps the bounds that were drafted, with its missing codes; one whose labels name only missing
-    codes does too.
+    A variable on a scale, or one whose labels name only missing codes, keeps the drafted bounds and gets its missing
+    codes.
+
+    **Privacy.** Uses variable labels, value labels and missing codes only. Which labelled values occur in the rows is
+    not examined, so a value that nobody has is declared like any other.
     """
     made = dict(field) | ({"title": variable.label} if variable.label else {})
     ours = dict(made.get("understudy", {}))
@@ -287,7 +285,7 @@ def apply_labels(field: Mapping[str, Any], variable: Variable) -> dict[str, Any]
 
 
 def import_variables(variables: Sequence[Variable]) -> Imported:
-    """A schema from a file's dictionary alone, and what a person still has to add."""
+    """Return a schema from a file's dictionary alone, with the gaps that a person still has to fill."""
     fields, gaps = [], ["`privacy_unit`: the file does not say who is protected"]
     for variable in variables:
         field = apply_labels({"name": variable.name, "type": "string"}, variable)

@@ -1,4 +1,8 @@
-"""Private rows in engines: one snapshot of a table, coded as often as needed; only counts come out of it."""
+"""Open private rows, wherever they live: frames, files, folders, databases and table objects of engines.
+
+A table outside of memory is a `StoredTable`: one snapshot of it is encoded as often as needed, and only counts leave
+it.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +35,16 @@ from understudy.source.unit import new_key
 def open_source(
     data: Any, schema: Schema, *, key: bytes | None = None, query: str | None = None, temp_dir: TempDir = None
 ) -> Source:
-    """The private rows of a table, wherever it lives, ready to be counted.
+    """Open the private rows of a table, wherever it lives, as a `Source` that can be counted.
 
     Args:
         data: a pandas, polars or pyarrow frame; the path of a CSV or Parquet file, of a folder of them, or a pattern
             (``data/*.parquet``); a database's URL (``postgresql://host/db?table=people``); or a table of Spark, Ibis
             or DuckDB.
         schema: what is public about the columns.
-        key: the bounding key; drawn for this run when not given, and never saved.
-        query: a SELECT statement to read instead of a table; for files, they are its table ``data``.
-        temp_dir: where engines may put files while they work; the system's place for such files when not given.
+        key: the bounding key; drawn for this run by default, and never saved.
+        query: a SELECT statement to read instead of a table; files are its table ``data``.
+        temp_dir: where engines may write temporary files; by default the system's directory for them.
 
     Raises:
         InputError: when the table cannot be used, saying why and what to do.
@@ -51,7 +55,7 @@ def open_source(
         return data.source(schema, key=key)
     home = source_kind(data, query=query is not None)
     if home == "frame" and query is not None:
-        raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
+        raise SettingError("a query reads files or a database; apply it to a frame before you pass the frame")
     if home in ("frame", "file"):
         table = data if home == "frame" else read_table(data, schema)
         if not is_as_written(table):
@@ -63,9 +67,9 @@ def open_source(
 
 
 def _warn_merged(schema: Schema, files: Iterable[Path] = ()) -> None:
-    """Warn of declared values that a frame, or a table with types, does not tell apart; by the schema alone.
+    """Warn about declared values that a frame, or a table with types, does not distinguish; by the schema alone.
 
-    **Privacy.** Looks at no row and at no column's type, which rows may have decided.
+    **Privacy.** Reads neither rows nor column types, which may depend on rows.
     """
     if any(file.name.lower().endswith(CSV) for file in files):
         return
@@ -74,30 +78,30 @@ def _warn_merged(schema: Schema, files: Iterable[Path] = ()) -> None:
         if merged := column.ambiguous_texts():
             said = ", ".join(map(repr, merged[:4]))
             warnings.warn(
-                f"column {column.name!r}: of {said} some mean the same, or an empty cell, to readers that guess types, "
-                f"and count as one here; {remedy} to tell them apart",
+                f"column {column.name!r}: some of {said} mean the same, or an empty cell, to readers that guess types, "
+                f"and count as one here; {remedy} to distinguish them",
                 MergedValues,
                 stacklevel=2,
             )
     for words in schema.words:
         if not words.numeric:
             warnings.warn(
-                f"column {words.name!r}: its values are told by what they mean, 007 as 7 and true as 1; {remedy} to "
-                "have them as written",
+                f"column {words.name!r}: its values are read by their meaning, 007 as 7 and true as 1; {remedy} to "
+                "keep them as written",
                 MergedValues,
                 stacklevel=2,
             )
 
 
 class StoredTable:
-    """A table that does not fit in memory or lives elsewhere; opened once, however often it is coded.
+    """A table that does not fit in memory or lives elsewhere; opened once, however often it is encoded.
 
     Args:
         data: a folder, pattern, URL or table object.
         query: a SELECT statement to read instead of a table.
-        temp_dir: where engines may put files while they work.
+        temp_dir: where engines may write temporary files.
 
-    **Privacy.** Its text form tells nothing: an address may hold a password.
+    **Privacy.** Its text form reveals only a name: an address may hold a password.
     """
 
     def __init__(self, data: Any, query: str | None = None, temp_dir: TempDir = None) -> None:
@@ -106,7 +110,7 @@ class StoredTable:
         self.name = table_name(data)
 
     def source(self, schema: Schema, *, key: bytes | None = None) -> Source:
-        """The rows coded by a schema; the first one names every column that any later one reads.
+        """Return the rows encoded by a schema; the first schema names every column that any later one reads.
 
         Raises:
             InputError: when the table cannot be used, saying why and what to do.
@@ -114,7 +118,9 @@ class StoredTable:
         return self.snapshot(schema).source(schema, key=key)
 
     def snapshot(self, schema: Schema) -> Snapshot:
-        """The rows at the moment when this, or `coded`, was first called; `schema` names every column ever read.
+        """Return the rows at the moment when this, or `source`, was first called.
+
+        `schema` names every column ever read.
 
         Raises:
             InputError: when the table cannot be used, saying why and what to do.
@@ -125,20 +131,20 @@ class StoredTable:
 
     @property
     def kind(self) -> SourceKind:
-        """What kind of place it is."""
+        """The kind of place where it lives."""
         return source_kind(self._data, query=self._query is not None)
 
     @property
     def files(self) -> list[Path]:
-        """The files that it is made of; none for a database."""
+        """The files of the table; none for a database."""
         return list_files(fspath(self._data)) if self.kind == "files" else []
 
     def is_given_as(self, other: Any) -> bool:
-        """Whether something else is the object, or the same text, that this table was given as."""
+        """Whether `other` is the object, or the same text, that this table was opened with."""
         return other is self._data or (isinstance(other, str) and isinstance(self._data, str) and other == self._data)
 
     def close(self) -> None:
-        """Let go of connections and remove everything that was put on disk."""
+        """Close connections and remove everything that was written to disk."""
         if self._snapshot is not None:
             self._snapshot.close()
             self._snapshot = None
@@ -149,21 +155,23 @@ class StoredTable:
 
 @contextmanager
 def open_table(data: Any, query: str | None = None, temp_dir: TempDir = None) -> Iterator[Any]:
-    """The data itself where it is a frame or a single file, else a `StoredTable` table, closed at the end.
+    """Yield the data itself if it is a frame or a single file, else a `StoredTable`, closed at the end.
 
     Raises:
-        SettingError: for a query beside a frame, or one that is no text.
+        SettingError: for a query together with a frame, or a query that is not text.
         InputError: when there is no such file.
-        OutputError: when there is no such folder to work in.
+        OutputError: if there is no such folder for temporary files.
     """
     temp_dir = None if temp_dir is None else as_path("temp_dir", temp_dir)
     if temp_dir is not None and not temp_dir.is_dir():
-        raise OutputError(f"{temp_dir}: there is no such folder to work in; make it, or give another (--temp-dir)")
+        raise OutputError(
+            f"{temp_dir}: there is no such folder for temporary files; create it, or give another (--temp-dir)"
+        )
     if query is not None and not isinstance(query, str):
         raise SettingError("query: give a SELECT statement as text")
     home = source_kind(data, query=query is not None)
     if home == "frame" and query is not None:
-        raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
+        raise SettingError("a query reads files or a database; apply it to a frame before you pass the frame")
     if home == "file" and not Path(data).exists():
         raise InputError(f"{data}: there is no such file; check the path")
     if home in ("frame", "file"):
@@ -179,26 +187,26 @@ def open_table(data: Any, query: str | None = None, temp_dir: TempDir = None) ->
 class Snapshot(Protocol):
     """The rows of a table at one moment.
 
-    **Guarantees.** Every source that it gives is about the same rows, whatever happens to the table meanwhile.
+    **Guarantees.** All of its sources are about the same rows, whatever happens to the table meanwhile.
     """
 
     def source(self, schema: Schema, *, key: bytes | None = None) -> Source:
-        """The rows coded by a schema and bounded, ready to be counted."""
+        """Return the rows encoded by a schema and limited, ready to be counted."""
         ...
 
     def close(self) -> None:
-        """Let go of connections and remove everything that was put on disk."""
+        """Close connections and remove everything that was written to disk."""
         ...
 
 
 def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_dir: TempDir = None) -> Snapshot:
-    """The rows of files, a database, or an engine's table object, fixed at this moment.
+    """Take a snapshot of the rows of files, a database, or an engine's table object.
 
     Args:
         data: what `open_source` takes, except frames and single files.
         schema: names every column that will be read.
         query: a SELECT statement to read instead of a table.
-        temp_dir: where engines may put files while they work.
+        temp_dir: where engines may write temporary files.
 
     Raises:
         InputError: when the table cannot be used, saying why and what to do.
@@ -225,7 +233,7 @@ def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_d
 
 
 class _BatchSnapshot:
-    """Files and relations of the embedded engine: every coding reads the same rows, or is refused."""
+    """Files and DuckDB relations: every coding reads the same rows, or is refused."""
 
     def __init__(self, read: ReadBatches, temp_dir: TempDir) -> None:
         self._read = read
@@ -239,7 +247,7 @@ class _BatchSnapshot:
 
 
 def _open_ibis(table: Any, schema: Schema, temp_dir: TempDir) -> Snapshot:
-    """An Ibis table in its own engine: Ibis writes the query, and the engine's own way takes over."""
+    """Open an Ibis table in its own engine: Ibis writes the query for that engine."""
     ibis = import_engine("ibis")
     with explain_errors("the Ibis table cannot be read; is its connection still open?"):
         backend = table.get_backend()
@@ -282,16 +290,17 @@ def _file_state(files: list[Path]) -> list[tuple[int, int]]:
         return [((found := file.stat()).st_size, found.st_mtime_ns) for file in files]
 
 
-# ----------------------------------------------------------------------------------------------------
-# The same private rows in one coding after another, for what is bought before the domain is known.
+# -- The same rows under several schemas, for discovery --------------------------------------------------------------
 
 
 Opener: TypeAlias = Callable[[Schema], Source]
-"""Gives the same rows coded by any schema of the same units."""
+"""A function that opens the same rows under any schema with the same units."""
 
 
 def make_opener(data: Any, schema: Schema) -> Opener:
-    """A way to open a table again and again; a file is read once, and one bounding key serves all codings.
+    """Return a function that opens the same rows under any schema.
+
+    A file is read once, and all codings share one bounding key.
 
     Args:
         data: what `open_source` takes.
@@ -299,7 +308,7 @@ def make_opener(data: Any, schema: Schema) -> Opener:
 
     Raises:
         InputError: when the file cannot be used, saying why and what to do.
-        SchemaError: when a file's columns do not fit the schema; those of other tables are looked at when it is coded.
+        SchemaError: if a file's columns do not fit the schema; those of other tables are checked when they are encoded.
     """
     key = new_key()
     if isinstance(data, StoredTable):
@@ -309,15 +318,14 @@ def make_opener(data: Any, schema: Schema) -> Opener:
     return lambda coding: open_source(table, coding, key=key)
 
 
-# ----------------------------------------------------------------------------------------------------
-# The columns of a table that lives in an engine, with their types: structure alone, for a first schema.
+# -- Column types of a table in an engine, for a first schema --------------------------------------------------------
 
 
 _TEXT = ("text", "varchar", "bpchar", "name", "citext", "uuid")
 
 
 def read_column_types(data: str) -> dict[str, Any]:
-    """Names with arrow types; null for a type that no column kind can hold. Reads no row.
+    """Return the column names of a table with their arrow types, null for types that no column can hold. Reads no row.
 
     Args:
         data: a database's URL, or a folder or pattern of Parquet files.

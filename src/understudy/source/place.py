@@ -1,6 +1,6 @@
-"""Where private rows live: a file, a folder or pattern of files, a database's URL, or a table object of an engine.
+"""Where private rows live: in a file, a folder or pattern of files, a database's URL, or a table object of an engine.
 
-**Privacy.** A URL may hold a password. It is taken apart here and never quoted: messages name the table alone.
+**Privacy.** A URL may hold a password. It is parsed here and never quoted: messages name the table only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from understudy.errors import InputError, SettingError
 CSV = tuple(f"{ending}{gz}" for ending in (".csv", ".tsv", ".txt", ".data") for gz in ("", ".gz"))
 PARQUET = (".parquet", ".pq")
 _POSTGRES = ("postgresql", "postgres")
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # two letters and more: C:/ is a path
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # at least two letters: C:/ is a path
 SourceKind: TypeAlias = Literal["frame", "file", "files", "duckdb", "postgresql", "spark", "ibis", "relation"]
 
 
@@ -28,8 +28,8 @@ class Database:
     """A table of a database.
 
     Attributes:
-        address: what the engine connects to; it may hold a password, so it is not part of the text form.
-        table: the table or view, "people" or "survey.people"; None where a query says what to read.
+        address: the address to connect to; it may hold a password, so it is not part of the text form.
+        table: the table or view, "people" or "survey.people"; None if a query says what to read.
     """
 
     address: str = field(repr=False)
@@ -37,7 +37,7 @@ class Database:
 
 
 def source_kind(data: Any, *, query: bool = False) -> SourceKind:
-    """What kind of place `data` is; `query` says that a file is to be read through a query."""
+    """Return the kind of place that `data` is; `query` says that a file is read through a query."""
     if isinstance(data, str | os.PathLike):
         return _text_kind(os.fspath(data), query)
     library = type(data).__module__.partition(".")[0]
@@ -51,8 +51,8 @@ def _text_kind(text: str, query: bool) -> SourceKind:
     if mark and scheme in (*_POSTGRES, "duckdb"):
         return "duckdb" if scheme == "duckdb" else "postgresql"
     refuse_url(text)
-    if not text.strip():  # Path("") is this folder: a variable that is not set would take all the files in it
-        raise InputError("the table: its path is empty; give the path of a file or folder, or a database's URL")
+    if not text.strip():  # Path("") is the current folder: an unset variable would read all of its files
+        raise InputError("the path of the table is empty; give the path of a file or folder, or a database's URL")
     try:
         single, folder = Path(text).is_file(), Path(text).is_dir()
     except OSError:
@@ -63,24 +63,24 @@ def _text_kind(text: str, query: bool) -> SourceKind:
 
 
 def refuse_url(text: str) -> None:
-    """Refuse an address where a path belongs: messages quote paths, and an address may hold a password.
+    """Refuse a URL in place of a path: messages quote paths, and a URL may hold a password.
 
     Raises:
-        InputError: naming the kind of address alone.
+        InputError: naming only the scheme of the URL.
     """
     scheme = _SCHEME.match(text)
     if scheme and not Path(text).exists():
         raise InputError(
-            f"an address that begins with {scheme[1]}: cannot be read here; `synthesize` reads postgresql://… and "
+            f"a URL that begins with {scheme[1]}: cannot be read here; `synthesize` reads postgresql://… and "
             "duckdb://…, given as text"
         )
 
 
 def parse_url(url: str, *, query: bool) -> Database:
-    """A database's URL taken apart: ``table=`` is ours, everything else is the engine's.
+    """Parse a database's URL: ``table=`` is ours, everything else belongs to the engine.
 
     Raises:
-        SettingError: when neither a table nor a query says what to read, or both do.
+        SettingError: unless exactly one of table and query is given.
     """
     try:
         parts = urlsplit(url)
@@ -98,7 +98,7 @@ def parse_url(url: str, *, query: bool) -> Database:
 
 
 def refuse_password(data: Any) -> None:
-    """Refuse a password in a URL of the command line: every user of the machine can see it in the process list.
+    """Refuse a password in a URL on the command line: every user of the machine can see it in the process list.
 
     Raises:
         SettingError: naming the places where a password belongs.
@@ -111,7 +111,7 @@ def refuse_password(data: Any) -> None:
 
 
 def list_files(text: str) -> list[Path]:
-    """The files that a folder or pattern stands for, in order: the list is fixed here, for the whole run.
+    """List the files of a folder or pattern in order; the list is fixed for the whole run.
 
     Raises:
         InputError: when there are none, or CSV and Parquet are mixed.
@@ -126,14 +126,14 @@ def list_files(text: str) -> list[Path]:
         names = [path]
     kinds = {file.name.lower().endswith(PARQUET) for file in names}
     if not names:
-        raise InputError(f"{text}: no such table: this directory or pattern holds no .parquet or .csv file; check it")
+        raise InputError(f"{text}: no such table: this directory or pattern has no .parquet or .csv file; check it")
     if len(kinds) > 1:
-        raise InputError(f"{text}: both Parquet and CSV files there; give a pattern that takes one kind")
+        raise InputError(f"{text}: it contains both Parquet and CSV files; give a pattern that matches one kind")
     return names
 
 
 def read_query(file: Path) -> str:
-    """The statement in a file.
+    """Read the statement in a file.
 
     Raises:
         SettingError: when it cannot be read or is empty.
@@ -148,7 +148,7 @@ def read_query(file: Path) -> str:
 
 
 def strip_query(query: str) -> str:
-    """A query without what may follow it, semicolons and lines of comment, since it becomes part of another."""
+    """Remove trailing semicolons and comment lines from a query, because it becomes part of another statement."""
     lines = query.strip().splitlines()
     while lines and (not lines[-1].strip("; \t") or lines[-1].lstrip().startswith("--")):
         lines.pop()
@@ -156,7 +156,7 @@ def strip_query(query: str) -> str:
 
 
 def table_name(data: Any) -> str:
-    """What the book calls a table that was given no name: the table's, the folder's or the file's own name."""
+    """Return the default name of a table in records: that of the table, the folder or the file."""
     if not isinstance(data, str | os.PathLike):
         return "unnamed"
     text = os.fspath(data)
@@ -172,5 +172,5 @@ def table_name(data: Any) -> str:
 
 
 def _is_table(file: Path) -> bool:
-    """Hidden files and the notes of other engines (``_SUCCESS``) are no part of a table."""
+    """Whether a file is part of a table; hidden files and the notes of other engines (``_SUCCESS``) are not."""
     return file.name.lower().endswith(CSV + PARQUET) and not file.name.startswith((".", "_"))

@@ -1,4 +1,8 @@
-"""How PostgreSQL writes what engines write differently."""
+"""PostgreSQL: one snapshot for the whole run, temporary tables for codes; only counts leave the database.
+
+A first connection opens a read-only transaction, exports its snapshot and holds it. Each coding has its own connection:
+temporary tables are created there, then a read-only transaction imports the same snapshot and fills them.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,10 @@ from understudy.source.place import parse_url, strip_query
 
 
 class PostgresGrammar:
-    """How PostgreSQL writes it.
+    """The SQL of PostgreSQL.
 
     Args:
-        readable: the function that every text passes which may hold what has no sign in Unicode; none in a database
-            that is written in Unicode itself.
+        readable: the function applied to texts that may have no form in Unicode; empty for a Unicode database.
     """
 
     words = "text"
@@ -32,11 +35,11 @@ class PostgresGrammar:
         self._readable = readable
 
     def ordered(self, cell: Cell) -> str:
-        """Floating point numbers of both widths in the wider one."""
+        """Floating point numbers of both widths are compared in the wider one."""
         return f"{cell.sql}::float8" if str(cell.kind) == "double" else cell.sql
 
     def literal(self, start: float, kind: Any) -> str:
-        """A constant of the column's own type, so that an index or a fast comparison can be used."""
+        """A constant of the column's own type, so that indexes and fast comparisons can be used."""
         name = str(kind)
         if name == "double":
             return f"'{start!r}'::float8"
@@ -71,7 +74,7 @@ class PostgresGrammar:
         return f'(case when {self.is_null(cell)} then null else {plain} end) collate "C"'
 
     def unit(self, cell: Cell) -> str:
-        """Canonical text by type; blanks around text are dropped, and nothing left is no unit."""
+        """Canonical text by type without surrounding blanks; an empty text is not a unit."""
         x, null = cell.sql, self.is_null(cell)
         written = {
             "float4": _float_unit(f"({x}::float8)"),
@@ -85,7 +88,7 @@ class PostgresGrammar:
         return f"nullif(btrim(case when {null} then null else {written} end, ' '), '') collate \"C\""
 
     def matches(self, text: str, pattern: str) -> str:
-        """By PostgreSQL's own regular expressions."""
+        """A match of PostgreSQL's regular expressions."""
         return f"{text} ~ '{pattern}'"
 
     def sha256(self, text: str) -> str:
@@ -102,15 +105,15 @@ class PostgresGrammar:
 
 
 def readable_function(name: str) -> str:
-    """A function that gives a text back, or, of one that has no form in Unicode, its bytes as PostgreSQL writes them.
+    """Return a function that passes text through, or returns the bytes of a text that has no form in Unicode.
 
-    Single-byte encodings leave some bytes without a sign, and wide ones have signs that Unicode has not; a database
-    takes both. One such cell would end every statement that reads it.
+    Single-byte encodings have undefined bytes, and some wide encodings have characters that Unicode lacks; a database
+    accepts both. One such cell would end every statement that reads it.
     """
     return f"""
       create function {name}(given text) returns text language plpgsql immutable strict as $$
       begin
-        if given ~ '^[\\x01-\\x7f]*$' then  -- a block that catches errors takes ten times as long to enter
+        if given ~ '^[\\x01-\\x7f]*$' then  -- a block that catches errors is ten times slower
           return given;
         end if;
         begin
@@ -127,7 +130,10 @@ def _utc(cell: Cell) -> str:
 
 
 def _seconds(x: str) -> str:
-    """A length of time in seconds, as arrow's are read; one of months has none, and is written as it is."""
+    """A duration in seconds, as arrow's are read.
+
+    A duration with months has no fixed length and is written as it is.
+    """
     months = f"extract(year from {x}) = 0 and extract(month from {x}) = 0"
     return f"case when {months} then trim_scale(extract(epoch from {x})::numeric)::text else {x}::text end"
 
@@ -144,11 +150,7 @@ def _moment_unit(x: str) -> str:
     return f"regexp_replace(regexp_replace({written}, '[.]000000$', ''), 'T00:00:00$', '')"
 
 
-# ----------------------------------------------------------------------------------------------------
-# PostgreSQL: one snapshot for the whole run, temporary tables for what is coded, counts alone on the way out.
-#
-# A first connection opens a read-only transaction, exports its snapshot and holds it. Each coding has a connection of
-# its own: temporary tables are made there, then a read-only transaction takes the same snapshot and fills them.
+# -- Snapshots and sessions ------------------------------------------------------------------------------------------
 
 
 _STEP_TEXTS = 50_000
@@ -157,17 +159,17 @@ _TEMP = "the database refuses a temporary table; ask for `GRANT TEMPORARY ON DAT
 
 
 class PostgresSnapshot:
-    """A table, view or query of a PostgreSQL database, as it was when this was made.
+    """A table, view or query of a PostgreSQL database, as it was when this object was created.
 
     Args:
-        address: what to connect to; what it leaves out (user, password, host) comes from the environment, ``~/.pgpass``
-            or a service file, as with every program of PostgreSQL.
+        address: the address to connect to; missing parts (user, password, host) come from the environment,
+            ``~/.pgpass`` or a service file, as for every PostgreSQL program.
         rows: the rows as an SQL expression in parentheses.
 
-    **Privacy.** The address is never shown, and the engine's messages are replaced by ours.
+    **Privacy.** The address is never shown, and the engine's messages are replaced.
 
     Raises:
-        InputError: when there is no such database or table, in our words.
+        InputError: if there is no such database or table.
         SettingError: when the driver is not installed.
     """
 
@@ -184,10 +186,10 @@ class PostgresSnapshot:
 
     @classmethod
     def of_url(cls, url: str, query: str | None) -> PostgresSnapshot:
-        """The table that a URL names (``postgresql://host/db?table=people``), or a query.
+        """Open the table that a URL names (``postgresql://host/db?table=people``), or a query.
 
         Raises:
-            InputError: when there is no such database or table, in our words.
+            InputError: if there is no such database or table.
             SettingError: when the URL does not say what to read.
         """
         place = parse_url(url, query=query is not None)
@@ -196,7 +198,7 @@ class PostgresSnapshot:
         return cls(place.address, f"(select * from {'.'.join(map(quote_name, (place.table or '').split('.')))})")  # noqa: S608
 
     def source(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
-        """The rows coded by a schema, in temporary tables of a session of their own."""
+        """Return the rows encoded by a schema, in temporary tables of their own session."""
         session = _Session(_connect(self._address), self._id, self._rows, self.cells, self)
         self._sessions.add(session)
         try:
@@ -206,7 +208,7 @@ class PostgresSnapshot:
             raise
 
     def close(self) -> None:
-        """Let the snapshot go, and all that was coded from it."""
+        """Release the snapshot, and all codings of it."""
         for session in self._sessions:
             session.drop()
         self._finish()
@@ -248,7 +250,7 @@ class _Session:
                 self._connection.execute(readable_function(self._readable))
         with explain_errors(_FAILED):
             _begin_snapshot(self._connection, self._snapshot)
-            # Copied, not a parameter: what is copied is in no log of statements.
+            # Copied, not a parameter: copied data does not appear in statement logs.
             with self._connection.cursor().copy(f"copy {self._keys} from stdin") as copy:
                 copy.write_row((key.hex(),))
 
@@ -273,7 +275,7 @@ class _Session:
             self._connection.execute(f"analyze {self.lookup if table == self.coded else self.coded}")
             self._connection.execute(f"insert into {table} {statement}")
 
-    def counted(self, statement: str) -> CountedCells:
+    def count(self, statement: str) -> CountedCells:
         with explain_errors(_FAILED):
             with self._connection.cursor().copy(f"copy ({statement}) to stdout (format csv)") as copy:
                 text = b"".join(copy)
@@ -284,7 +286,7 @@ class _Session:
             )
         return found[:, 0], found[:, 1], found[:, 2]
 
-    def texts(self, statement: str) -> dict[str, int]:
+    def count_texts(self, statement: str) -> dict[str, int]:
         with explain_errors(_FAILED):
             return dict(self._connection.execute(statement).fetchall())
 
@@ -296,7 +298,7 @@ class _Session:
 _WORDS = 'text collate "C"'
 _DECIMAL_DIGITS = 18
 _READABLE = ("UTF8", "LATIN1", "LATIN9")
-"""Encodings, among the common ones, in which every text has a form in Unicode."""
+"""Common encodings in which every text has a form in Unicode."""
 
 
 def _disconnect(connection: Any) -> None:
@@ -305,7 +307,7 @@ def _disconnect(connection: Any) -> None:
 
 
 def _connect(address: str) -> Any:
-    """A connection in autocommit: transactions are begun where they are meant."""
+    """Connect in autocommit mode: transactions are begun explicitly."""
     psycopg = import_engine("psycopg")
     with explain_errors(
         "the database cannot be reached or refuses the login; check host, port, database, user and password (they come "

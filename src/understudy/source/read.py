@@ -1,7 +1,7 @@
-"""Tables from files: CSV as text, Parquet as typed; a file that cannot be read is explained without quoting it.
+"""Read tables from files: CSV as text, Parquet with its types, office formats through `office`.
 
-**Privacy.** Readers quote the offending cell in their errors. Every one of them is replaced here by our own words,
-``from None``.
+**Privacy.** Readers quote the offending cell in their errors. Every error is replaced by our own message, ``from
+None``.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from understudy.source.place import CSV, PARQUET, refuse_url, source_kind
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 BATCH_ROWS = 1 << 17
-_PIECE, _LONGEST_PIECE = 1 << 23, 1 << 28  # bytes of CSV that are parsed at a time, and where one line takes more
+_PIECE, _LONGEST_PIECE = 1 << 23, 1 << 28  # bytes of CSV that are parsed at a time, and the limit for long lines
 _DUCKDB = (".duckdb", ".ddb", ".db")
 _NO_PARQUET = "{}: damaged, cut short or not Parquet; copy or export the file again"
 
 
 def read_table(path: _Path, schema: Schema) -> Any:
-    """The columns of a file that the schema needs, as a ``pyarrow.Table``.
+    """Read the columns that the schema needs from a file, as a ``pyarrow.Table``.
 
-    CSV cells stay text, so that leading zeros survive: the schema gives them meaning. CSV may be gzipped and may begin
-    with a byte-order mark; its separator, quote and encoding are the schema's ``dialect``. Parquet keeps its types.
-    SPSS, Stata and Excel files are read as `understudy.source.office` says.
+    CSV cells stay text, so that leading zeros survive; the schema interprets them. CSV may be gzipped and may begin
+    with a byte-order mark; its separator, quote and encoding are those of the schema's ``dialect``. Parquet keeps its
+    types. SPSS, Stata and Excel files are read as `understudy.source.office` describes.
 
-    A cell with a byte that is no text in the file's encoding is an unknown cell, and a line with more or fewer cells
+    A cell with a byte that is invalid in the file's encoding is an unknown cell, and a line with more or fewer cells
     than the header is a row of unknown cells.
 
     Raises:
@@ -80,10 +80,10 @@ def _read_parquet(file: Path, schema: Schema) -> Any:
 
 
 def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
-    """The rows of Parquet files one after the other, read as `read_table` reads one, in bounded memory.
+    """Read Parquet files one after the other, each as `read_table` does, in bounded memory.
 
-    **Privacy.** Each file keeps its own types. One type for all of them would be decided by the oddest file, and one
-    cell there would change how cells and units in the other files are written.
+    **Privacy.** Each file keeps its own types. A common type would depend on the most unusual file, and one cell there
+    would change how cells and units in the other files are written.
 
     Raises:
         InputError: for a file that is missing, unreadable or damaged.
@@ -103,12 +103,12 @@ def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
 
 
 def _check_text(columns: Iterable[Any]) -> None:
-    """Look at text that no decoder looked at, where a flipped bit can hide.
+    """Validate text that no decoder has checked, to find damaged files.
 
-    Not at cells of other types: 24:00 is a time of day for the engines that write it, and none for arrow.
+    Other types are not validated: engines write 24:00 as a time of day, which arrow refuses.
 
     Raises:
-        ArrowInvalid: for text that is none.
+        ArrowInvalid: for invalid text.
     """
     import pyarrow as pa
 
@@ -130,14 +130,14 @@ def _read_csv(file: Path, schema: Schema) -> Any:
                     table = arrow_csv.read_csv(stream, *options)
                 return mark_as_written(pa.concat_tables([table, pa.Table.from_batches([odd.batch(table.schema)])]))
             except ValueError as error:
-                odd.forget()
+                odd.clear()
                 _lengthen_pieces(options[0], error)
     except Exception as error:
         raise InputError(explain_csv_error(file, error, schema.dialect)) from None
 
 
 def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
-    """The rows of CSV files one after the other, read as `read_table` reads one, in bounded memory.
+    """Read CSV files one after the other, each as `read_table` does, in bounded memory.
 
     Raises:
         InputError: for a file that is missing, unreadable, empty or damaged, with a header in another encoding.
@@ -160,14 +160,14 @@ def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
                         yield mark_as_written(odd.batch(reader.schema))
                     again = False
                 except ValueError as error:
-                    odd.forget()
+                    odd.clear()
                     _lengthen_pieces(settings[0], error)
         except Exception as error:
             raise InputError(explain_csv_error(file, error, schema.dialect)) from None
 
 
 def _skip_rows(batches: Iterable[Any], rows: int) -> Iterator[Any]:
-    """The batches without so many rows at the start, which were read before."""
+    """Skip the first `rows` rows of the batches, which were read before."""
     for batch in batches:
         if len(batch) > rows:
             yield batch.slice(rows)
@@ -175,10 +175,10 @@ def _skip_rows(batches: Iterable[Any], rows: int) -> Iterator[Any]:
 
 
 def _lengthen_pieces(options: Any, error: ValueError) -> None:
-    """Make the reader's pieces longer where a line was longer than one: the content of a cell must not fail a run.
+    """Enlarge the reader's blocks if a line was longer than one: the content of a cell must not fail a run.
 
     Raises:
-        ValueError: the reader's own, where that was not the reason.
+        ValueError: the given error, if that was not the reason.
     """
     if "straddl" not in str(error) or options.block_size >= _LONGEST_PIECE:
         raise error
@@ -186,7 +186,7 @@ def _lengthen_pieces(options: Any, error: ValueError) -> None:
 
 
 def _csv_stream(file: Path, dialect: Dialect) -> Any:
-    """The bytes of a file in UTF-8; those that are no text in its encoding stay, or have a mark, in their cell."""
+    """Open a file as a stream of UTF-8 bytes; invalid bytes stay, or are replaced by a mark, in their cell."""
     import pyarrow as pa
 
     stream = pa.input_stream(str(file), compression="gzip" if file.suffix.lower() == ".gz" else None)
@@ -198,7 +198,7 @@ def _is_utf8(dialect: Dialect) -> bool:
 
 
 class _Utf8Stream:
-    """A stream of bytes in another encoding as one in UTF-8, with a mark for what cannot be read."""
+    """A stream in another encoding as a stream of UTF-8, with a mark for what cannot be decoded."""
 
     closed = False
 
@@ -224,9 +224,9 @@ class _Utf8Stream:
 class _OddLines:
     """Lines of a CSV file with more or fewer cells than its header: the content of a line must not fail a run.
 
-    Empty cells beyond the last column are left out. A line that still does not fit is a row of unknown cells without a
-    unit. **Privacy.** A line is read by itself. One with a quote is refused with its file: where a quote is not closed,
-    rows of others are taken for a part of that cell, and which row is whose is not known.
+    Empty cells beyond the last column are dropped. A line that still does not fit is a row of unknown cells without a
+    unit. **Privacy.** Each line is read on its own. A line with a quote makes the reader refuse the file: if a quote is
+    not closed, rows of other people are taken for a part of that cell, and rows can no longer be attributed.
     """
 
     def __init__(self, names: list[str], schema: Schema) -> None:
@@ -235,8 +235,8 @@ class _OddLines:
         self._unknown = {name: "\ufffd" if name in coded else "" for name in schema.needs}
         self._rows: list[dict[str, str]] = []
 
-    def take(self, line: Any) -> str:
-        """What the reader does with such a line."""
+    def handle(self, line: Any) -> str:
+        """Tell the reader what to do with such a line."""
         text = str(line.text)
         if self._dialect.quote in text:
             return "error"
@@ -246,12 +246,12 @@ class _OddLines:
         self._rows.append({name: row[name] for name in self._unknown})
         return "skip"
 
-    def forget(self) -> None:
-        """Begin anew, as the reader does."""
+    def clear(self) -> None:
+        """Start again, as the reader does."""
         self._rows.clear()
 
     def batch(self, schema: Any) -> Any:
-        """The lines taken so far as rows of the table."""
+        """Return the lines so far as rows of the table."""
         import pyarrow as pa
 
         columns = [pa.array([row[name] for row in self._rows], pa.large_string()) for name in schema.names]
@@ -275,7 +275,7 @@ def _csv_options(file: Path, schema: Schema) -> tuple[tuple[Any, Any, Any], _Odd
         delimiter=dialect.delimiter,
         quote_char=dialect.quote,
         newlines_in_values=True,
-        invalid_row_handler=odd.take,
+        invalid_row_handler=odd.handle,
     )
     convert = arrow_csv.ConvertOptions(
         include_columns=list(schema.needs),
@@ -287,7 +287,7 @@ def _csv_options(file: Path, schema: Schema) -> tuple[tuple[Any, Any, Any], _Odd
 
 
 def _explain_delimiter(file: Path, schema: Schema) -> None:
-    """Columns that are missing because the schema states another delimiter than the file has are not missing.
+    """Raise a better error if columns are missing because the file has another delimiter than the schema.
 
     Raises:
         SchemaError: naming the delimiter with which the header has every column.
@@ -301,7 +301,7 @@ def _explain_delimiter(file: Path, schema: Schema) -> None:
 
 
 def _read_header(file: Path, schema: Schema, delimiter: str) -> list[str]:
-    """The names in the first line, checked before a large file is parsed; two of one name the reader would let pass."""
+    """Read the names in the first line, so that they are checked before a large file is parsed."""
     dialect = schema.dialect
     if not dialect.header:
         return [column.name for column in schema.columns]
@@ -310,7 +310,7 @@ def _read_header(file: Path, schema: Schema, delimiter: str) -> list[str]:
         opened = gzip.open if file.suffix.lower() == ".gz" else open
         with opened(file, "rt", encoding=encoding, errors="replace", newline="") as text:
             lines = csv.reader(text, delimiter=delimiter, quotechar=dialect.quote)
-            names = next(filter(None, lines), [])  # empty lines are none, as for the reader of the rows
+            names = next(filter(None, lines), [])  # empty lines are skipped, as by the reader of the rows
         if any("\ufffd" in name for name in names):
             raise UnicodeError
         return names
@@ -318,22 +318,22 @@ def _read_header(file: Path, schema: Schema, delimiter: str) -> list[str]:
         raise InputError(explain_csv_error(file, error, dialect)) from None
 
 
-# ----------------------------------------------------------------------------------------------------
-# What is wrong with a CSV file: the place and the remedy, never a cell.
-#
-# **Privacy.** Readers quote the line that they stumble over; here it is looked for again and told by its number. That
-# of the last line would be the number of rows, so the last line is called that.
+# -- Error messages for CSV files ------------------------------------------------------------------------------------
 
 
-_LARGEST = 1 << 30  # bytes of a file that is read once more to say where it is damaged
+_LARGEST = 1 << 30  # bytes of a file that is read again to find the damage
 
 
 def explain_csv_error(file: Path, error: Exception, dialect: Dialect) -> str:
-    """What went wrong, told from the reader's error but never in its words."""
+    """Explain a reader's error: the place and the remedy, never a cell.
+
+    **Privacy.** Readers quote the line that they fail on. Here the line is searched again and named by its number; the
+    last line is only called that, because its number would be the number of rows.
+    """
     words = str(error)
     if isinstance(error, UnicodeError):
         remedy = "set `encoding` in the schema's dialect (Excel: windows-1252), or save it again as UTF-8"
-        return f"{file}: its header is not written in {dialect.encoding}; {remedy}"
+        return f"{file}: its header is not in {dialect.encoding}; {remedy}"
     if "Expected" in words and "columns" in words:
         place, remedy = _find_damage(file, dialect), "mend it, or check `delimiter` and `quote` in the dialect"
         return f"{file}: {place or 'a line'} has a quote, and more or fewer cells than the header; {remedy}"
@@ -343,7 +343,7 @@ def explain_csv_error(file: Path, error: Exception, dialect: Dialect) -> str:
 
 
 def _find_damage(file: Path, dialect: Dialect) -> str:
-    """The line where the quote is; nothing where none was found, or the file is too large to be searched."""
+    """Describe the line with the quote; empty if none was found, or if the file is too large to search."""
     try:
         if file.stat().st_size > _LARGEST:
             return ""
@@ -355,7 +355,7 @@ def _find_damage(file: Path, dialect: Dialect) -> str:
 
 
 def _find_ragged_row(content: BinaryIO, dialect: Dialect) -> tuple[int, bool] | None:
-    """The first row with a quote and more or fewer cells than the first one, and whether it is the last."""
+    """Return the first row with a quote and another number of cells than the first row, and whether it is the last."""
     with io.TextIOWrapper(content, encoding=dialect.encoding, errors="replace", newline="") as text:
         lines: list[str] = []
         rows = csv.reader(_record_lines(text, lines), delimiter=dialect.delimiter, quotechar=dialect.quote)
@@ -375,18 +375,17 @@ def _record_lines(text: Iterable[str], lines: list[str]) -> Iterator[str]:
         yield line
 
 
-# ----------------------------------------------------------------------------------------------------
-# Rows of an engine's table, brought into memory: for evaluation, which is the custodian's own and needs them all.
+# -- Tables as frames, for evaluation by the custodian ---------------------------------------------------------------
 
 
 def collect_table(data: Any, schema: Schema) -> Any:
-    """The table as a frame: a frame as it is, a file read, a table of Spark, Ibis or DuckDB with the schema's columns.
+    """Collect a table into a frame: a frame is unchanged, a file is read, a table of Spark, Ibis or DuckDB is fetched.
 
-    **Privacy.** Rows leave the engine. Never for synthesis, of which only counts come out.
+    **Privacy.** Rows leave the engine: for evaluation only, never for synthesis.
 
     Args:
-        data: a frame, the path of a file, or a table of an engine; one that does not fit into memory is sampled first.
-        schema: names the columns; those that the table lacks are for the caller to miss.
+        data: a frame, the path of a file, or a table of an engine that fits into memory.
+        schema: names the columns; columns that the table lacks are left out.
 
     Raises:
         InputError: when the table cannot be read, saying why and what to do.
@@ -397,7 +396,7 @@ def collect_table(data: Any, schema: Schema) -> Any:
     if home not in ("spark", "ibis", "relation"):
         return data
     with explain_errors(
-        "the table's rows cannot be brought here; is its session still open, and do the rows fit into memory? If they "
+        "the table's rows cannot be fetched; is its session still open, and do the rows fit into memory? If they "
         "do not, give a sample of both tables, or save it as Parquet and give the file"
     ):
         names = [name for name in schema.needs if name in data.columns]

@@ -1,4 +1,8 @@
-"""How Spark writes what engines write differently."""
+"""Spark: the columns that are needed are fixed once on the cluster, then encoded and counted there.
+
+A checkpoint prevents Spark from recomputing rows from the table, which may have changed by then: a lost executor ends
+the run instead of mixing two states of the table.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +23,12 @@ _EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 
 
 class SparkGrammar:
-    """How Spark writes it. Nothing depends on the session's time zone, collation or ANSI setting."""
+    """The SQL of Spark. Nothing depends on the session's time zone, collation or ANSI setting."""
 
     words = "string"
 
     def ordered(self, cell: Cell) -> str:
-        """Days and microseconds for times, so that no literal is read in the session's zone."""
+        """Times as days and microseconds, so that no literal depends on the session's zone."""
         name = str(cell.kind)
         if name in ("int64", "double"):
             return f"cast({cell.sql} as {'bigint' if name == 'int64' else 'double'})"
@@ -50,8 +54,8 @@ class SparkGrammar:
     def text(self, cell: Cell) -> str:
         """The text that arrow would write, compared byte by byte.
 
-        **Privacy.** Spark holds whatever bytes a file calls text. Those that are none have one mark here as in Python:
-        else two texts that Spark tells apart would come back as one, and a join would count rows twice.
+        **Privacy.** Spark accepts any bytes that a file calls text. Invalid bytes get the same mark here as in Python:
+        else two texts that Spark distinguishes would come back as one, and a join would count rows twice.
         """
         plain = f"cast({self.ordered(cell) if str(cell.kind) == 'double' else cell.sql} as string)"
         if str(cell.kind).startswith("timestamp"):
@@ -68,10 +72,10 @@ class SparkGrammar:
         return f"collate(case when {self.is_null(cell)} then null else {plain} end, 'UTF8_BINARY')"
 
     def unit(self, cell: Cell) -> str:
-        """Canonical text by type; blanks around text are dropped, and nothing left is no unit."""
+        """Canonical text by type without surrounding blanks; an empty text is not a unit."""
         text, x = self.text(cell), self.ordered(cell)
         if str(cell.kind) == "double":
-            whole = f"{x} = rint({x}) and abs({x}) < 9007199254740992"  # floor makes a bigint, which may overflow
+            whole = f"{x} = rint({x}) and abs({x}) < 9007199254740992"  # floor returns a bigint, which may overflow
             named = f"case {text} when 'Infinity' then 'inf' when '-Infinity' then '-inf' else {text} end"
             digits = f"cast(try_cast({x} as bigint) as string)"
             text = f"case when isnan({x}) then null when {whole} then {digits} else {named} end"
@@ -85,7 +89,7 @@ class SparkGrammar:
         return f"nullif(trim(both ' ' from {text}), '')"
 
     def matches(self, text: str, pattern: str) -> str:
-        """By Java's regular expressions."""
+        """A match of Java's regular expressions."""
         return f"{text} rlike '{pattern}'"
 
     def sha256(self, text: str) -> str:
@@ -93,41 +97,37 @@ class SparkGrammar:
         return f"sha2({text}, 256)"
 
     def counting_statement(self, cells: Sequence[str], table: str) -> str:
-        """By `stack`: one scan; every executor counts its own part before anything is exchanged."""
+        """One scan with `stack`: every executor counts its own part before anything is exchanged."""
         listed = ", ".join(f"{place}, {cell}" for place, cell in enumerate(cells))
         stacked = f"select stack({len(cells)}, {listed}) as (clique, cell) from {table}"  # noqa: S608
         return f"select clique, cell, count(*) as n from ({stacked}) group by clique, cell"  # noqa: S608
 
 
 def _short(text: str) -> str:
-    """A decimal without zeros at its end."""
+    """A decimal without trailing zeros."""
     return f"case when instr({text}, '.') > 0 then regexp_replace({text}, '[.]?0+$', '') else {text} end"
 
 
 def _seconds(x: str) -> str:
-    """A length of time in seconds, as arrow's are read; in decimals, which hold the longest."""
-    x = f"cast({x} as interval day to second)"  # one of hours alone has no days to ask for
+    """A duration in seconds, as arrow's are read; as a decimal, which can hold the longest."""
+    x = f"cast({x} as interval day to second)"  # an interval of hours has no days
     days, hours, minutes = (f"cast(extract({unit} from {x}) as decimal(20, 0))" for unit in ("day", "hour", "minute"))
     seconds = f"{days} * 86400 + {hours} * 3600 + {minutes} * 60 + extract(second from {x})"
     return _short(f"cast({seconds} as string)")
 
 
 def _moment(cell: Cell) -> str:
-    """A moment with six digits of a second, in UTC where it has a zone.
+    """A datetime with six digits of a second, in UTC if it has a zone.
 
-    Not by `date_format` or `to_utc_timestamp`: they go through the session's zone, in which an hour of spring does not
-    exist, and overflow at the far ends of time.
+    `date_format` and `to_utc_timestamp` are not used: they depend on the session's zone, in which an hour of spring
+    does not exist, and overflow at the far ends of time.
     """
     plain = f"timestampadd(microsecond, unix_micros({cell.sql}), {_EPOCH})" if cell.kind.tz else cell.sql
     text = f"cast({plain} as string)"
     return f"(split_part({text}, '.', 1) || '.' || rpad(split_part({text}, '.', 2), 6, '0'))"
 
 
-# ----------------------------------------------------------------------------------------------------
-# Spark: the columns that are needed are fixed once on the cluster, coded there, and counted there.
-#
-# A checkpoint cuts what Spark would otherwise compute again from the table, which may have changed by then: a lost
-# executor ends the run instead of mixing two states of the table.
+# -- Snapshots and sessions ------------------------------------------------------------------------------------------
 
 
 _STEP_TEXTS = 50_000
@@ -136,15 +136,15 @@ _DECIMAL_DIGITS = 18
 
 
 class SparkSnapshot:
-    """A Spark table as it was when this was made.
+    """A Spark table as it was when this object was created.
 
     Args:
         frame: a Spark data frame.
-        schema: names every column that will be read; no other is touched.
+        schema: names every column that will be read; no other column is touched.
 
     Raises:
         SchemaError: when a column is missing, or two have one name.
-        InputError: when Spark cannot read the table, in our words.
+        InputError: if Spark cannot read the table.
     """
 
     def __init__(self, frame: Any, schema: Schema) -> None:
@@ -160,7 +160,7 @@ class SparkSnapshot:
         self._sessions: weakref.WeakSet[_Session] = weakref.WeakSet()
 
     def source(self, schema: Schema, *, key: bytes | None = None) -> EngineSource:
-        """The rows coded by a schema, in temporary views of the session."""
+        """Return the rows encoded by a schema, in temporary views of the session."""
         session = _Session(self._spark, self._rows, self._cells)
         self._sessions.add(session)
         try:
@@ -170,7 +170,7 @@ class SparkSnapshot:
             raise
 
     def close(self) -> None:
-        """Let the checkpoint go, and all that was coded from it; Spark removes what nothing refers to any more."""
+        """Release the checkpoint and all codings of it; Spark removes what is no longer referenced."""
         for session in self._sessions:
             session.close()
         self._rows = None
@@ -199,7 +199,7 @@ class _Session:
         import pyarrow as pa
 
         with explain_errors(_FAILED):
-            # A view, not a literal: a plan is shown in Spark's pages and logs, the content of a local table is not.
+            # A view, not a literal: Spark shows plans in its pages and logs, but not the content of a local table.
             self._spark.createDataFrame(pa.table({"key": [key.hex()]})).createOrReplaceTempView(self._keys)
         none = pa.array([], pa.string())
         self.add(Lookup(-1, none, [], none))
@@ -232,12 +232,12 @@ class _Session:
         with explain_errors(_FAILED):
             self._spark.sql(statement).localCheckpoint(eager=True).createOrReplaceTempView(table)
 
-    def counted(self, statement: str) -> CountedCells:
+    def count(self, statement: str) -> CountedCells:
         with explain_errors(_FAILED):
             found = self._spark.sql(statement).toArrow()
             return tuple(column.to_numpy().astype("int64") for column in found.columns)
 
-    def texts(self, statement: str) -> dict[str, int]:
+    def count_texts(self, statement: str) -> dict[str, int]:
         with explain_errors(_FAILED):
             return {row[0]: row[1] for row in self._spark.sql(statement).collect()}
 

@@ -1,9 +1,9 @@
-"""A column's coding as a step function: between two neighbouring starts, every typed cell has the same code.
+"""The coding of a column as a step function: between two neighbouring starts, every typed cell has the same code.
 
-What a number or a time is coded as depends on nothing but how it compares with the values and edges of the schema's
-`table`. So an engine needs no arithmetic of ours: it compares a cell with the places where the code changes. These are
-found by bisection with the schema's own encoder, so rounding, decimals, clipping, spikes and missing numbers come out
-as in memory by construction, and the codes between them are the encoder's answers.
+The code of a number or a time depends only on how it compares with the values and edges of the schema's `table`. So an
+engine needs no arithmetic of ours: it compares a cell with the places where the code changes. These places are found by
+bisection with the schema's own encoder, and the codes between them are the encoder's answers, so rounding, decimals,
+clipping, spikes and missing numbers are the same as in memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from understudy.schema.open import Shape
 from understudy.schema.text import EXACT, Dialect, parse_exact_number, to_floats
 
 MOST_STEPS = 512
-"""A column of more steps than this is looked up in a table instead."""
+"""A column of more steps than this uses a lookup table instead."""
 
 _LEAST, _LARGEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 Positions = NDArray[np.int64]
@@ -34,10 +34,10 @@ class Steps:
     """The coding of typed cells.
 
     Attributes:
-        starts: where a step begins, ascending, as places on the type's own scale: whole numbers themselves, decimals in
-            units of their last digit, dates in days, moments in microseconds; floating point numbers as they are.
+        starts: where steps begin, ascending, on the type's own scale: whole numbers and floating point numbers as they
+            are, decimals in units of their last digit, dates in days, datetimes in microseconds.
         codes: one more than `starts`: the code below the first start, then of each step.
-        null: the code of an empty cell, and of one that is not a number.
+        null: the code of an empty cell or NaN.
     """
 
     starts: tuple[int | float, ...]
@@ -46,7 +46,7 @@ class Steps:
 
 
 def find_steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
-    """The coding of cells of an arrow type, or None where it is no step function of few steps.
+    """Return the coding of cells of an arrow type as steps, or None if it is not a step function of few steps.
 
     Args:
         column: the declared column.
@@ -61,11 +61,11 @@ def find_steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
         return None
     line = _find_breakpoints(column, dialect)
     if isinstance(column, Categorical) and not pa.types.is_floating(kind) and any(abs(end) >= EXACT for end in line):
-        return None  # whole numbers that floating point does not tell apart
+        return None  # whole numbers beyond the precision of floating point
     values, least, largest = _scale(kind)
     starts = _find_starts(lambda places: moves(values(places)), np.asarray(line), least, largest)
     cells = values(np.unique(np.append(starts, least)))
-    if pa.types.is_floating(kind):  # infinities have no units: they are no part of the line
+    if pa.types.is_floating(kind):  # infinities have no units
         cells = pa.concat_arrays([pa.array([-math.inf]), cells, pa.array([math.inf])])
         places: list[Any] = cells.to_pylist()
     else:
@@ -75,7 +75,7 @@ def find_steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
 
 
 def _find_breakpoints(column: Coded, dialect: Dialect) -> list[int | float]:
-    """Every number that the code of a cell can depend on, in the units of the axis."""
+    """Return every number on which the code of a cell can depend, in units of the axis."""
     import pyarrow as pa
 
     entries = [entry for entry in column.table() if entry.part == column.name]
@@ -93,7 +93,10 @@ def _find_breakpoints(column: Coded, dialect: Dialect) -> list[int | float]:
 
 
 def _unit_function(column: Coded, kind: Any) -> Callable[[Any], NDArray[Any]] | None:
-    """Cells in the units of the axis, growing with the cell; None where a cell of that type is coded by its text."""
+    """Return a function from cells to units that grows with the cell.
+
+    None if cells of that type are coded by their text.
+    """
     import pyarrow as pa
 
     number = any(fits(kind) for fits in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
@@ -108,14 +111,14 @@ def _unit_function(column: Coded, kind: Any) -> Callable[[Any], NDArray[Any]] | 
 
     def units(cells: Any) -> NDArray[Any]:
         found = column.units_of_typed(cells)
-        assert found is not None  # noqa: S101 - asked above
+        assert found is not None  # noqa: S101 - checked above
         return found[0]
 
     return units
 
 
 def _scale(kind: Any) -> tuple[Callable[[Positions], Any], int, int]:
-    """The cells at places of a type's scale, and the ends of the scale."""
+    """Return a function from positions on a type's scale to cells, and the ends of the scale."""
     import pyarrow as pa
 
     if pa.types.is_floating(kind):
@@ -131,7 +134,7 @@ def _scale(kind: Any) -> tuple[Callable[[Positions], Any], int, int]:
 
 
 def _order_bits(bits: Positions) -> Positions:
-    """The bits of floating point numbers as whole numbers in the same order, and back."""
+    """Map the bits of floating point numbers to whole numbers in the same order, and back."""
     return np.where(bits < 0, _LEAST - bits, bits)
 
 
@@ -143,7 +146,7 @@ def _to_decimals(places: Positions, kind: Any) -> Any:
 
 
 def _find_starts(moves: Callable[[Positions], NDArray[Any]], line: NDArray[Any], least: int, largest: int) -> Positions:
-    """The first place at each number of the line, and the first beyond it."""
+    """Return the first position at each breakpoint, and the first position beyond it."""
     wanted = np.concatenate((line, line))
     beyond = np.repeat([False, True], len(line))
 
@@ -161,7 +164,7 @@ def _find_starts(moves: Callable[[Positions], NDArray[Any]], line: NDArray[Any],
 
 
 def _merge_steps(places: list[Any], codes: list[int], null: int) -> Steps | None:
-    """Neighbours of one code as one step; the first step has no beginning."""
+    """Merge neighbours of equal code into one step; the first step has no start."""
     kept = [(place, code) for place, code, before in zip(places[1:], codes[1:], codes, strict=False) if code != before]
     if len(kept) > MOST_STEPS:
         return None

@@ -1,4 +1,8 @@
-"""Contribution bounding by the embedded engine, which spills to disk where units do not fit in memory."""
+"""Rows read in batches: each batch is encoded and limited, and only codes are stored, on disk.
+
+Files, folders, queries of the embedded DuckDB and DuckDB relations use this. The encoder is the schema's own, so codes
+are identical to those in memory; memory holds one batch and never the table.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
-from understudy.errors import InputError, SchemaError
+from understudy.errors import InputError
 from understudy.schema import Schema
 from understudy.schema.column import smallest_dtype
 from understudy.schema.frames import columns_by_meaning
@@ -26,21 +30,19 @@ from understudy.source.unit import new_key, unit_text
 from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
 
 _TYPES = {np.uint8: "utinyint", np.uint16: "usmallint", np.uint32: "uinteger"}
-_BOUND_FAILED = (
-    "at most so many rows of a unit could not be chosen: is there room for them in --temp-dir? Nothing was spent"
-)
+_BOUND_FAILED = "the rows of each unit could not be limited: is there room for them in --temp-dir? Nothing was spent"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Batch:
-    """Some coded rows.
+    """Some encoded rows.
 
     **Privacy.** As private as the rows.
 
     Attributes:
         codes: one array by coded column.
-        words: arrow texts of the columns whose values are being bought, null where a cell is no value.
-        units: the canonical text of each row's unit, without nulls; None where a row is a unit.
+        words: arrow texts of the columns whose values are discovered, null for cells that cannot be a value.
+        units: the canonical text of each row's unit, without nulls; None if a row is a unit.
     """
 
     codes: dict[str, NDArray[Any]]
@@ -51,13 +53,15 @@ class Batch:
 def bound_batches(
     batches: Iterable[Batch], domain: Domain, folder: PrivateFolder, *, max_rows: int, key: bytes
 ) -> Iterator[Batch]:
-    """The rows that count: of each unit the `max_rows` with the smallest keyed hash (see `unit`).
+    """Return the rows that count: of each unit the `max_rows` with the smallest keyed hash (see `unit`).
+
+    DuckDB spills to disk if units do not fit in memory.
 
     Args:
         batches: coded rows with their units.
         domain: the coded columns.
         folder: where the engine may spill.
-        max_rows: how many rows of a unit are kept at most.
+        max_rows: the largest number of rows of a unit.
         key: the run's key, 32 bytes.
     """
     from understudy.source.duckdb import STEP_ROWS, connect
@@ -80,7 +84,7 @@ def bound_batches(
 
 
 def _create_table(connection: Any, batch: Batch, domain: Domain) -> dict[str, str]:
-    """The table's columns by those of the batch: codes, then texts; none of their names is the user's."""
+    """Create the table and return its column names by those of the batch; none of the names is the user's."""
     kinds = {column: _TYPES[smallest_dtype(domain[column])] for column in domain} | dict.fromkeys(
         batch.words, "varchar"
     )
@@ -100,7 +104,10 @@ def _insert_batch(connection: Any, batch: Batch, names: dict[str, str]) -> None:
 
 
 def _bounding_statement(columns: list[str]) -> str:
-    """The statement of ``docs/decisions/contribution-bounding.md``; units with few rows keep them all, unhashed."""
+    """Return the statement of ``docs/decisions/contribution-bounding.md``.
+
+    Units with few rows keep them all, unhashed.
+    """
     listed = ", ".join(columns)
     texts = ", ".join(name if name[0] == "c" else f"coalesce(sha256({name}), '')" for name in columns)
     return f"""
@@ -118,17 +125,17 @@ def _bounding_statement(columns: list[str]) -> str:
         select {listed} from ranked where place <= ?"""  # noqa: S608 - names are ours: c0, w1, ...
 
 
-# ----------------------------------------------------------------------------------------------------
-# Coded columns on disk: written once in pieces, then only counted. Memory does not grow with the number of rows.
+# -- Codes on disk ---------------------------------------------------------------------------------------------------
 
 
 _SPAN_ROWS = 1 << 24  # rows whose cells are sorted at once: 128 MiB
 
 
 class CodeStore:
-    """One file of small whole numbers for each coded column.
+    """Codes on disk: one file of small integers for each coded column, written in pieces and then only counted.
 
-    The files have no names: the operating system gives their space back when the process ends, however it ends.
+    The files have no names: the operating system frees their space when the process ends, however it ends. Memory does
+    not grow with the number of rows.
 
     **Privacy.** As private as the rows.
     """
@@ -141,17 +148,17 @@ class CodeStore:
         self._finish = weakref.finalize(self, _close_files, list(self._files.values()))
 
     def append(self, codes: Mapping[str, NDArray[Any]]) -> None:
-        """Add rows: one array of codes for each column of the domain, all of one length."""
+        """Append rows: one array of codes for each column of the domain, all of one length."""
         for column, kind in self._types.items():
             self._files[column].write(np.ascontiguousarray(codes[column], kind).data)
 
     def close(self) -> None:
-        """Give the space back."""
+        """Free the disk space."""
         self._codes = None
         self._finish()
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells, in the order asked.
+        """Return exact counts of each clique's cells, in the order requested.
 
         Raises:
             SchemaError: before anything is counted, for an unknown column or a table too large to index.
@@ -171,7 +178,7 @@ class CodeStore:
                 yield clique, self._sparse(codes, clique)
 
     def _sparse(self, codes: Mapping[str, NDArray[Any]], clique: Clique) -> SparseCounts:
-        """A large table span by span: only cells that hold a row are ever in memory, however many rows there are."""
+        """Count a large table piece by piece: only cells with rows are ever in memory."""
         found = SparseCounts(np.zeros(0, np.int64), np.zeros(0, np.int64), self._domain.cells(clique))
         for start in range(0, len(codes[clique[0]]), _SPAN_ROWS):
             part = {column: codes[column][start : start + _SPAN_ROWS] for column in clique}
@@ -194,7 +201,7 @@ def _close_files(files: list[Any]) -> None:
 
 
 def _map_file(file: Any, kind: np.dtype[Any]) -> NDArray[Any]:
-    """The file as an array that the operating system reads piece by piece; an empty file cannot be mapped."""
+    """Map a file as an array that the operating system reads on demand; an empty file cannot be mapped."""
     return np.memmap(file, kind, "r") if file.tell() else np.zeros(0, kind)
 
 
@@ -205,24 +212,20 @@ def _add_sparse(one: SparseCounts, two: SparseCounts) -> SparseCounts:
     return SparseCounts(cells, counts, one.size)
 
 
-# ----------------------------------------------------------------------------------------------------
-# Rows that pass by in batches: each is coded by the schema and only its codes are kept, on disk.
-#
-# Files, folders, queries of the embedded engine and relations of DuckDB all come this way. The encoder is the schema's
-# own, so the codes are those of `memory` by construction; memory holds one batch and never the table.
+# -- The source ------------------------------------------------------------------------------------------------------
 
 
 class StreamedSource(SourceBase):
-    """Arrow batches behind the `Source` protocol.
+    """Arrow batches as a `Source`.
 
     Args:
         batches: arrow record batches with at least the columns that the schema needs; read once.
         schema: what is public about the columns.
-        folder: where codes are kept while the source lives; closed with it.
-        key: the bounding key, 32 bytes; drawn for this run when not given.
+        folder: where codes are stored; closed with the source.
+        key: the bounding key, 32 bytes; drawn for this run by default.
 
-    **Privacy.** Holds exact codes, in files without names inside a private directory. Its text form names neither rows
-    nor their number, and it refuses to be pickled or copied.
+    **Privacy.** Holds exact codes, in files without names inside a private directory. Its text form reveals neither
+    rows nor their number, and it cannot be pickled or copied.
     """
 
     __slots__ = ("__folder", "__store", "__words")
@@ -243,7 +246,7 @@ class StreamedSource(SourceBase):
                 self.__words[column].update(_count_texts(texts))
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells, in the order asked.
+        """Return exact counts of each clique's cells, in the order requested.
 
         Raises:
             SchemaError: before anything is counted, for an unknown column or a table too large to index.
@@ -251,23 +254,22 @@ class StreamedSource(SourceBase):
         return self.__store.counts(cliques)
 
     def values(self, column: str) -> dict[str, int]:
-        """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
+        """Return the exact number of rows for each canonical text of a cell in one of the schema's `words` columns.
 
         Raises:
             SchemaError: for a column that is not among them.
         """
-        if column not in self.__words:
-            raise SchemaError(f"column {column!r} is not one whose values are being bought; declare `values: discover`")
+        self._check_words(column)
         return dict(self.__words[column])
 
     def close(self) -> None:
-        """Remove everything that was kept on disk."""
+        """Remove everything that was stored on disk."""
         self.__store.close()
         self.__folder.close()
 
 
 def _encode_batches(batches: Iterable[Any], schema: Schema) -> Iterator[Batch]:
-    """The codes, texts and units of the rows that are kept."""
+    """Return the codes, texts and units of the rows that are kept."""
     import narwhals as nw
     import pyarrow as pa
 
@@ -294,23 +296,20 @@ def _count_texts(texts: Any) -> dict[str, int]:
     return dict(zip(pairs.field(0).to_pylist(), pairs.field(1).to_pylist(), strict=True))
 
 
-# ----------------------------------------------------------------------------------------------------
-# Rows that may be others the next time they are asked for, written down once: for tables that are coded repeatedly.
+# -- Rows that are stored once, for tables that are encoded several times --------------------------------------------
 
 
 ReadBatches: TypeAlias = Callable[[Schema, PrivateFolder], Iterator[Any]]
-"""Arrow batches with the columns that a schema needs, read from their source."""
+"""A function that reads arrow batches with the columns that a schema needs."""
 
-_KEEP_FAILED = (
-    "the rows could not be kept while they are coded; is the disk of the private directory (--temp-dir) full?"
-)
+_KEEP_FAILED = "the rows could not be stored; is the disk of the private directory (--temp-dir) full?"
 
 
 def read_once(read: ReadBatches, schema: Schema) -> ReadBatches:
-    """The same rows at every call, whatever happens to the table or to what a query gives.
+    """Return a reader that gives the same rows at every call, whatever happens to the table or the result of its query.
 
-    With everything declared there is one coding, and rows pass by. Where facts are bought the table is coded again and
-    again: the columns that any coding needs are then written to the private directory first, and the table is let go.
+    If everything is declared there is one coding, and rows are read once. If facts are discovered, the table is encoded
+    several times: the columns that any coding needs are first stored in the private directory.
 
     **Privacy.** As private as the rows; in a file without a name.
 
@@ -319,7 +318,7 @@ def read_once(read: ReadBatches, schema: Schema) -> ReadBatches:
         schema: names every column that any coding needs.
 
     Raises:
-        InputError: at a second coding, where the schema left nothing to be bought.
+        InputError: at a second coding, if nothing has to be discovered.
     """
     kept: list[_StoredRows] = []
     passed: list[bool] = []
@@ -327,7 +326,7 @@ def read_once(read: ReadBatches, schema: Schema) -> ReadBatches:
     def same_rows(coding: Schema, folder: PrivateFolder) -> Iterator[Any]:
         if not schema.open:
             if passed:
-                raise InputError("a table that may have changed since it was read is not read again; open it anew")
+                raise InputError("a table that may have changed is not read twice; open it again")
             passed.append(True)
             return read(coding, folder)
         if not kept:
@@ -338,7 +337,7 @@ def read_once(read: ReadBatches, schema: Schema) -> ReadBatches:
 
 
 class _StoredRows:
-    """Batches in a file without a name: its space is given back when the process ends, however it ends."""
+    """Batches in a file without a name: its space is freed when the process ends, however it ends."""
 
     def __init__(self, batches: Iterator[Any], folder: Path) -> None:
         import pyarrow as pa

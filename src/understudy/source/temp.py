@@ -1,4 +1,4 @@
-"""One private directory for everything that an engine or a source puts on disk while it works."""
+"""A private directory for everything that an engine or a source writes to disk while it works."""
 
 from __future__ import annotations
 
@@ -22,18 +22,20 @@ _YOUNG_SECONDS = 3600.0
 
 
 class PrivateFolder:
-    """A directory that only this user can enter, removed when closed, when the process ends, or at the next start.
+    """A directory that only this user can enter.
 
-    The directory holds a locked file for as long as its process lives. A later run in the same place removes every
-    directory of the same user whose lock nobody holds: those of processes that were killed.
+    Removed when it is closed, when the process ends, or at the next start.
+
+    The directory holds a locked file while its process lives. A later run in the same place removes every directory of
+    the same user whose lock is free: it belonged to a killed process.
 
     Args:
-        base: where to make it; the system's place for temporary files when not given.
+        base: where to create it; by default the system's directory for temporary files.
 
-    **Privacy.** Mode 0700. Its name says nothing about the table.
+    **Privacy.** Mode 0700. Its name reveals nothing about the table.
 
     Raises:
-        OutputError: when it cannot be made there.
+        OutputError: if it cannot be created there.
     """
 
     def __init__(self, base: TempDir = None) -> None:
@@ -44,7 +46,7 @@ class PrivateFolder:
             self._lock = _open_locked(self.path / _LOCK)
         except OSError:
             raise OutputError(
-                f"{place}: no private directory can be made there; give another place with --temp-dir"
+                f"{place}: a private directory cannot be created there; give another place with --temp-dir"
             ) from None
         self._finish = weakref.finalize(self, _remove, self.path, self._lock)
 
@@ -57,7 +59,7 @@ class PrivateFolder:
 
 
 def remove_stale(place: Path) -> None:
-    """Remove what killed runs of this user left in `place`; what cannot be removed is left alone."""
+    """Remove directories that killed runs of this user left in `place`, as far as possible."""
     with suppress(OSError):
         for path in place.glob(f"{PREFIX}*"):
             if _is_stale(path):
@@ -65,7 +67,7 @@ def remove_stale(place: Path) -> None:
 
 
 def _is_stale(path: Path) -> bool:
-    """Whether a directory is ours and its process is gone; one without a lock may be about to get it."""
+    """Whether a directory is ours and its process has ended; a new directory may not have its lock yet."""
     try:
         found = path.lstat()
         if not path.is_dir() or path.is_symlink() or (hasattr(os, "geteuid") and found.st_uid != os.geteuid()):
@@ -79,7 +81,7 @@ def _is_stale(path: Path) -> bool:
 
 
 def _open_locked(path: Path) -> IO[bytes]:
-    """The file, locked by this process.
+    """Open the file and lock it.
 
     Raises:
         OSError: when another process holds the lock.
@@ -96,7 +98,7 @@ def _open_locked(path: Path) -> IO[bytes]:
 def _lock(file: IO[bytes]) -> None:
     try:
         import fcntl
-    except ImportError:  # Windows refuses to remove files that are open, so a living run's directory stays there
+    except ImportError:  # Windows does not remove open files, so the directory of a living run stays
         return
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 

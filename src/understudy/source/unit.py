@@ -1,8 +1,8 @@
 """Contribution bounding: at most k rows of a unit are counted, the same k in every scan and in every engine.
 
-The k rows kept are those with the smallest keyed hash. Per row, as text joined by ``|`` and hashed as UTF-8::
+The k rows with the smallest keyed hash are kept. For each row, the hash is that of a text joined by ``|`` in UTF-8::
 
-    sha256( key | unit | codes | ordinal )      compared as lowercase hexadecimal text
+sha256( key | unit | codes | ordinal ) compared as lowercase hexadecimal text
 
 - *key*: 64 hexadecimal digits, 32 random bytes drawn for each run and never saved;
 - *unit*: the unit's canonical text (`unit_text`);
@@ -10,7 +10,7 @@ The k rows kept are those with the smallest keyed hash. Per row, as text joined 
 - *ordinal*: 1, 2, … among rows of this unit with these codes.
 
 Only the unit's text may contain ``|``, and the fields around it have a fixed form, so two rows never share a text. Any
-engine with SHA-256 reproduces it; ``docs/decisions/contribution-bounding.md`` has the SQL and the reasons.
+engine with SHA-256 can reproduce the hash; ``docs/decisions/contribution-bounding.md`` has the SQL and the reasons.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _DIGITS = 400  # the largest floating point number has 309
 
 
 def new_key() -> bytes:
-    """A bounding key for one run, from the operating system."""
+    """Draw a bounding key for one run from the operating system."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def unit_text(column: Any, *, exact: bool = False) -> Any:
-    """The canonical text of each row's unit, null where a row has none.
+    """Return the canonical text of each row's unit, null for rows without one.
 
-    It is what the cell means (`schema.text.meaning`): 5, 5.0, "5", "005" and Decimal("5.00") are one unit, text
-    has no blanks around it, true is 1, dates and times are ISO 8601 (UTC where they have a zone). Bytes are in
-    hexadecimal. What readers take for an empty cell is no unit. Two units that a reader may merge are always one:
-    merging units errs on the safe side.
+    It is what the cell means (`schema.text.meaning`): 5, 5.0, "5", "005" and Decimal("5.00") are one unit, text has no
+    surrounding blanks, true is 1, dates and times are ISO 8601 (in UTC if they have a zone). Bytes are in hexadecimal.
+    A cell that readers take for empty is not a unit. Two units that a reader may merge are always one: merging units
+    errs on the safe side.
 
     Args:
         column: a narwhals series.
-        exact: tell whole numbers beyond 2^53 apart. Not in a frame, whose reader makes floating point of all of them
-            for one that is empty or longer; files and engines have types that no row decides.
+        exact: keep whole numbers beyond 2^53 apart. Not for frames, whose readers turn all of them into floating point
+            because of one empty or longer cell; the types of files and engines do not depend on rows.
 
     Returns:
         An arrow array of text.
@@ -77,7 +77,7 @@ def unit_text(column: Any, *, exact: bool = False) -> Any:
 
 
 def canonical_units(text: Any, *, exact: bool) -> Any:
-    """The canonical text of units that are text without blanks around it."""
+    """Return the canonical text of units that are text without surrounding blanks."""
     return drop_utc_mark(meanings(text, exact=exact))
 
 
@@ -88,9 +88,9 @@ def _canonical_texts(values: list[Any], *, exact: bool) -> Any:
 
 
 def _to_arrow(column: Any) -> Any:
-    """The series as one arrow array of a type that can be told apart quickly, or None: then it goes value by value.
+    """Convert the series to one arrow array that can be dictionary-encoded; None if it must be read value by value.
 
-    Python objects always do: arrow would guess one type for all of them, and one unit would decide how the units of
+    Python objects always are: arrow would guess one type for all of them, and one unit would decide how the units of
     others are written.
     """
     import pyarrow as pa
@@ -109,7 +109,7 @@ def _to_arrow(column: Any) -> Any:
         if pa.types.is_string_view(array.type):
             array = array.cast(pa.large_string())
         pc.dictionary_encode(array.slice(0, 0))
-    except Exception:  # mixed objects, nested types: the content of rows is never an error, and its text never shown
+    except Exception:  # mixed objects, nested types: the content of rows is never an error and never shown
         return None
     return array
 
@@ -117,7 +117,7 @@ def _to_arrow(column: Any) -> Any:
 def _canonical_or_none(value: Any, *, exact: bool) -> str | None:
     try:
         return _canonical_text(value, exact=exact)
-    except Exception:  # a value without a text form is no unit; its error could quote it
+    except Exception:  # a value without a text is not a unit; its error could quote it
         return None
 
 
@@ -133,10 +133,10 @@ def _canonical_text(value: Any, *, exact: bool) -> str | None:
         return _decimal_text(value)
     if isinstance(value, bytes):
         return value.hex() or None
-    if isinstance(value, datetime):  # as typed columns hold it: in UTC, without nanoseconds
+    if isinstance(value, datetime):  # as in typed columns: in UTC, without nanoseconds
         moment = value if value.tzinfo is None else value.astimezone(UTC)
         value = datetime.combine(moment.date(), moment.time())
-    if isinstance(value, timedelta):  # pandas' own kind writes itself in other words
+    if isinstance(value, timedelta):  # pandas formats its own type differently
         value = timedelta(value.days, value.seconds, value.microseconds)
     text = str(value).strip(" ")
     meant = meaning(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"), exact=exact)
@@ -146,23 +146,24 @@ def _canonical_text(value: Any, *, exact: bool) -> str | None:
 def _decimal_text(value: Decimal) -> str | None:
     if value.is_nan():
         return None
-    if value.is_infinite() or abs(value.adjusted()) > _DIGITS:  # writing it out could take gigabytes
+    if value.is_infinite() or abs(value.adjusted()) > _DIGITS:  # its digits could take gigabytes
         return str(value).lower()
     text = format(value or abs(value), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def bound_rows(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key: bytes) -> NDArray[np.bool_]:
-    """Which rows are counted: of each unit the `max_rows` with the smallest hash; of rows without a unit, none.
+    """Return which rows are counted: of each unit the `max_rows` with the smallest hash, and no row without a unit.
 
     Args:
         units: an arrow array of canonical unit text, null where a row has no unit.
         codes: the coded columns in the domain's order.
-        max_rows: how many rows of a unit are kept at most.
+        max_rows: the largest number of rows of a unit.
         key: the run's key, 32 bytes; engines given the same key keep the same rows.
 
-    **Privacy.** A unit's rows decide about that unit's rows alone, so adding, removing or changing one unit changes
-    nothing about the others. **Guarantees.** The multiset of kept (unit, codes) does not depend on the rows' order.
+    **Privacy.** Which rows of a unit are kept depends on that unit's rows only, so adding, removing or changing one
+    unit does not affect the others. **Guarantees.** The multiset of kept (unit, codes) does not depend on the order
+    of the rows.
 
     Raises:
         SettingError: for a bound below 1 or a key of another length.
@@ -175,7 +176,7 @@ def bound_rows(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key:
     unit_of = np.asarray(pc.fill_null(distinct.indices, -1), np.int64)
     keep = unit_of >= 0
     rows_of = np.bincount(unit_of[keep], minlength=1)
-    # A unit with few rows keeps them all whatever their hashes are: only the others are hashed.
+    # A unit with few rows keeps all of them: only the others are hashed.
     crowded = np.flatnonzero(keep & (rows_of > max_rows)[unit_of])
     crowded = crowded[np.argsort(unit_of[crowded], kind="stable")]
     keep[crowded] = False
@@ -186,7 +187,7 @@ def bound_rows(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key:
 
 
 def _pick_smallest(names: Any, unit_of: NDArray[np.int64], texts: Iterator[str], k: int, key: bytes) -> list[int]:
-    """Positions of the k smallest hashes of each unit, among rows sorted by unit."""
+    """Return the positions of the k smallest hashes of each unit, among rows sorted by unit."""
     starts = np.flatnonzero(np.diff(unit_of, prepend=-1))
     units = names.take(unit_of[starts]).to_pylist()
     chosen: list[int] = []

@@ -86,7 +86,7 @@ def test_two_spellings_of_a_number_declared_together_count_as_one_in_frames_and_
     assert counts.tolist() == [1, 1, 1, 0, 0]
     from understudy.notice import MergedValues
 
-    with pytest.warns(MergedValues, match="column 'x': of 'NA', '1e5', '100000'"):
+    with pytest.warns(MergedValues, match="column 'x': some of 'NA', '1e5', '100000'"):
         open_source(read(["a"]), schema(field))
 
 

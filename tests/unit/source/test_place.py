@@ -43,7 +43,7 @@ def test_homes(data: Any, home: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "  "])
 def test_an_empty_path_is_not_this_folder(text: str) -> None:
-    with pytest.raises(InputError, match="its path is empty"), open_table(text):
+    with pytest.raises(InputError, match="path of the table is empty"), open_table(text):
         pass
 
 
@@ -52,7 +52,7 @@ def test_a_file_or_folder_that_is_not_there_is_told_first(tmp_path: Path) -> Non
         pass
     (tmp_path / "t.csv").touch()
     with (
-        pytest.raises(OutputError, match="no such folder to work in"),
+        pytest.raises(OutputError, match="no such folder for temporary files"),
         open_table(tmp_path / "t.csv", None, tmp_path / "no"),
     ):
         pass
@@ -100,7 +100,7 @@ def test_other_places_have_no_password(data: str) -> None:
 )
 def test_an_address_that_cannot_be_read_is_not_quoted(place: Any) -> None:
     for way in (open_source, read_table):
-        with pytest.raises(InputError, match="address") as caught:
+        with pytest.raises(InputError, match="URL that begins with") as caught:
             way(place, SCHEMA)
         assert "zq-secret" not in str(caught.value)
 
