@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from understudy.schema.column import Coded, Codes, Entry, Generalisation, Level, group_intervals, to_plain_text
-from understudy.schema.text import EMPTY, Dialect, meaning, meanings, to_text
+from understudy.schema.column import Coded, Codes, Entry, Generalisation, Level, group_intervals
+from understudy.schema.text import EMPTY, Dialect, meaning, meanings, to_plain_text, to_text
 
 Array: TypeAlias = NDArray[Any]
 Draw: TypeAlias = Literal["uniform", "midpoint", "lower"]

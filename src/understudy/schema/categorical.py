@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
-from understudy.schema.column import Coded, Codes, Entry, Generalisation, Level, group_values, to_plain_text
+from understudy.schema.column import Coded, Codes, Entry, Generalisation, Level, group_values
 from understudy.schema.text import (
     EXACT,
     FALSE,
@@ -21,6 +21,7 @@ from understudy.schema.text import (
     meaning,
     meanings,
     parse_exact_number,
+    to_plain_text,
     to_text,
 )
 

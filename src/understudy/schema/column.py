@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from understudy.schema.text import EMPTY, Dialect, meaning
+from understudy.schema.text import EMPTY, Dialect, is_text_type, meaning, to_plain_text
 
 Scalar: TypeAlias = str | int | float | bool | None
 What: TypeAlias = Literal["value", "interval", "multiple", "missing", "null", "unknown"]
@@ -402,7 +402,7 @@ class Coded(Column):
             cells = pa.array(cells.to_numpy(zero_copy_only=False).astype(np.float32), from_pandas=True)
         if pa.types.is_dictionary(cells.type):
             return self._by_dictionary(cells, dialect)
-        if _is_text(cells.type):
+        if is_text_type(cells.type):
             flat = to_plain_text(cells) if pa.types.is_string_view(cells.type) else cells
             return self._by_dictionary(flat.dictionary_encode(), dialect)
         return self.encode_typed(cells, dialect)
@@ -415,7 +415,7 @@ class Coded(Column):
         index = np.asarray(
             pc.fill_null(cells.indices.cast(pa.int64()), len(distinct))
         )  # nulls get an index of their own
-        text = _is_text(distinct.type)
+        text = is_text_type(distinct.type)
         tables = self.encode_text(to_plain_text(distinct), dialect) if text else self.encode_typed(distinct, dialect)
         null = self.null_codes()
         return {part: np.append(codes, np.int32(null[part]))[index] for part, codes in tables.items()}
@@ -568,16 +568,3 @@ class Coded(Column):
             else codes[part].astype(smallest_dtype(size))
             for part, size in self.parts.items()
         }
-
-
-def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
-
-
-def to_plain_text(cells: Any) -> Any:
-    """Cast text to arrow's plain string type, which every kernel accepts."""
-    import pyarrow as pa
-
-    return cells if pa.types.is_string(cells.type) else cells.cast(pa.string())

@@ -20,7 +20,7 @@ from understudy.errors import InputError, SettingError
 from understudy.schema.frames import to_arrow_columns
 from understudy.schema.sniff import guess_quote, read_beginning
 from understudy.schema.temporal import parse_dates, parse_datetimes
-from understudy.schema.text import EXACT, Dialect, parse_numbers, to_text
+from understudy.schema.text import EXACT, Dialect, is_text_type, parse_numbers, to_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -657,5 +657,4 @@ def schema_type(kind: Any) -> str:
             return name
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "number"
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    return "string" if text else "drop"
+    return "string" if is_text_type(kind) else "drop"

@@ -11,7 +11,15 @@ import numpy as np
 from understudy.errors import InputError, SchemaError
 from understudy.schema.categorical import Categorical
 from understudy.schema.column import Coded, Column
-from understudy.schema.text import Dialect, make_valid_text, meanings, objects_to_text, to_objects, to_text
+from understudy.schema.text import (
+    Dialect,
+    is_text_type,
+    make_valid_text,
+    meanings,
+    objects_to_text,
+    to_objects,
+    to_text,
+)
 
 FrameKind: TypeAlias = Literal["arrow", "pandas", "polars"]
 
@@ -296,7 +304,7 @@ def _arrow_name(kind: Any) -> str:
 
     if pa.types.is_dictionary(kind):
         return "enum" if kind.ordered else "category"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+    if is_text_type(kind):
         return "string"
     return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
 

@@ -18,9 +18,19 @@ from numpy.typing import NDArray
 
 from understudy.errors import SchemaError
 from understudy.schema.categorical import Categorical
-from understudy.schema.column import Codes, Column, Entry, to_plain_text
+from understudy.schema.column import Codes, Column, Entry
 from understudy.schema.temporal import MICROSECONDS, parse_datetimes
-from understudy.schema.text import FALSE, TRUE, Dialect, meaning, meanings, parse_numbers, to_floats, to_text
+from understudy.schema.text import (
+    FALSE,
+    TRUE,
+    Dialect,
+    meaning,
+    meanings,
+    parse_numbers,
+    to_floats,
+    to_plain_text,
+    to_text,
+)
 
 Discoverable: TypeAlias = Literal["type", "bounds", "bins", "values"]
 TYPES = ("integer", "number", "date", "datetime", "string")

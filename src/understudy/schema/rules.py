@@ -39,6 +39,12 @@ class Between(BaseModel):
     minimum: float | str | None = None
     maximum: float | str | None = None
 
+    def ends(self, column: AxisColumn) -> tuple[Any, Any]:
+        """Return both ends in units of the column's axis."""
+        low, high = column.bounds
+        first = low if self.minimum is None else column.unit_of(self.minimum, "minimum")
+        return first, high if self.maximum is None else column.unit_of(self.maximum, "maximum")
+
 
 Condition: TypeAlias = Between | tuple[bool | int | float | str | None, ...]
 """Values (None for empty cells), or a range."""
@@ -325,10 +331,9 @@ def _one_point(column: AxisColumn, code: int) -> bool:
 
 
 def _range_mask(column: AxisColumn, condition: Between, mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    axis, (low, high) = column.axis, column.bounds
+    axis = column.axis
     try:
-        first = low if condition.minimum is None else column.unit_of(condition.minimum, "minimum")
-        last = high if condition.maximum is None else column.unit_of(condition.maximum, "maximum")
+        first, last = condition.ends(column)
     except ValueError as error:
         raise SchemaError(f"a rule about column {column.name!r}: {error}") from None
     upper = np.where(axis.spike, axis.upper, axis.upper - 1) if axis.grain else axis.upper
@@ -520,8 +525,8 @@ def find_broken_rows(schema: Schema, codes: Mapping[str, NDArray[Any]], table: A
         elif isinstance(rule, Order):
             for left, right in zip(rule.order, rule.order[1:], strict=False):
                 broken |= _breaks_order(cells[left], cells[right], strict=rule.strict)
-        else:
-            broken |= _breaks_dependency(schema, rule, codes)
+        elif rule.stated_codes(schema) is not None:
+            broken |= rule.find_broken(schema, codes)
     return broken
 
 
@@ -529,10 +534,7 @@ def _meets(cells: RuleCells, condition: Condition) -> _Bools:
     column = cells.column
     if isinstance(condition, Between):
         assert isinstance(column, AxisColumn)  # noqa: S101 - checked when the schema was made
-        low, high = column.bounds
-        first = low if condition.minimum is None else column.unit_of(condition.minimum, "minimum")
-        last = high if condition.maximum is None else column.unit_of(condition.maximum, "maximum")
-        return cells.within(first, last)
+        return cells.within(*condition.ends(column))
     found = np.zeros(len(cells.codes), dtype=np.bool_)
     for value in condition:
         code = find_code(column, value)
@@ -548,12 +550,3 @@ def _breaks_order(left: RuleCells, right: RuleCells, *, strict: bool) -> _Bools:
     both = left.has_value & right.has_value
     wrong: _Bools = left.compared >= right.compared if strict else left.compared > right.compared
     return both & wrong
-
-
-def _breaks_dependency(schema: Schema, rule: Dependency, codes: Mapping[str, NDArray[Any]]) -> _Bools:
-    stated = rule.stated_codes(schema)
-    if stated is None:
-        return np.zeros(len(codes[rule.determines]), dtype=np.bool_)
-    wanted = stated[codes[rule.given[0]]]
-    wrong: _Bools = (wanted >= 0) & (wanted != codes[rule.determines])
-    return wrong

@@ -319,6 +319,20 @@ def make_valid_text(cells: Any) -> Any:
     return cells
 
 
+def is_text_type(kind: Any) -> bool:
+    """Whether an arrow type is one of the types of text."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def to_plain_text(cells: Any) -> Any:
+    """Cast text to arrow's plain string type, which every kernel accepts."""
+    import pyarrow as pa
+
+    return cells if pa.types.is_string(cells.type) else cells.cast(pa.string())
+
+
 def to_objects(cells: Any) -> list[Any]:
     """Convert an arrow array to Python objects.
 

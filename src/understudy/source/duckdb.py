@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from understudy.errors import InputError
 from understudy.schema import Schema
 from understudy.schema.frames import mark_as_written
+from understudy.schema.text import is_text_type
 from understudy.source.errors import explain_errors, import_engine
 from understudy.source.memory import check_names
 from understudy.source.place import PARQUET, parse_url, strip_query
@@ -179,8 +180,7 @@ def _type_family(kind: Any) -> str | None:
         kind = kind.value_type
     if pa.types.is_null(kind):
         return None
-    text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-    return "integer" if pa.types.is_integer(kind) else "string" if text else str(kind)
+    return "integer" if pa.types.is_integer(kind) else "string" if is_text_type(kind) else str(kind)
 
 
 def _query_batches(connection: Any, query: str, schema: Schema, place: str, otherwise: str) -> Iterator[Any]:

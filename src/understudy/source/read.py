@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, TypeAlias, cast
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
 from understudy.schema.frames import mark_as_written
-from understudy.schema.text import Dialect
+from understudy.schema.text import Dialect, is_text_type
 from understudy.source.errors import explain_errors
 from understudy.source.memory import check_names
 from understudy.source.office import OFFICE, read_office, read_variables
@@ -114,7 +114,7 @@ def _check_text(columns: Iterable[Any]) -> None:
 
     for column in columns:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        if is_text_type(kind):
             column.validate(full=True)
 
 

@@ -160,7 +160,7 @@ def test_nothing_but_counts_comes_out() -> None:
             leave(source)
     shown = {"counts", "domain", "rows_public", "rows_used", "unit", "values", "words"}
     assert {name for name in dir(source) if not name.startswith("_")} == shown
-    with pytest.raises(SchemaError, match="values are being bought"):
+    with pytest.raises(SchemaError, match="are not discovered; declare"):
         source.values("a")
     with pytest.raises(AttributeError):
         source.codes  # type: ignore[attr-defined]  # noqa: B018
