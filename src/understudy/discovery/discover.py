@@ -231,7 +231,7 @@ def complete_column(column: Open, facts: Mapping[str, Any]) -> Column:
 def _weight(column: Open) -> Fraction:
     if "type" in column.discovers:
         return _WEIGHT["type"] + max(_WEIGHT["values"], _WEIGHT["bounds"] + _WEIGHT["bins"])
-    return sum((_WEIGHT[buy] for buy in column.discovers), Fraction(0))
+    return sum((_WEIGHT[what] for what in column.discovers), Fraction(0))
 
 
 def _shape(column: Open) -> Shape:

@@ -340,12 +340,12 @@ class AxisColumn(Coded):
         cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
         converted = self.units_of_typed(cells)
         return (
-            self._units_meant(to_plain_text(to_text(cells, dialect.decimal)), dialect)
+            self._parse_units(to_plain_text(to_text(cells, dialect.decimal)), dialect)
             if converted is None
             else converted
         )
 
-    def _units_meant(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    def _parse_units(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Convert texts to units, as they are written or else by what they mean."""
         import pyarrow as pa
 
@@ -487,8 +487,8 @@ class AxisColumn(Coded):
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        codes = self._encode_units(*self._units_meant(text, dialect), dialect)
-        tokens = self._tokens_meant(dialect) | self.token_codes()
+        codes = self._encode_units(*self._parse_units(text, dialect), dialect)
+        tokens = self._token_codes_by_meaning(dialect) | self.token_codes()
         bare = pc.utf8_trim_whitespace(text)
         found = np.asarray(pc.fill_null(pc.index_in(bare, pa.array(list(tokens), pa.string())), -1))
         hit = found >= 0
@@ -497,7 +497,7 @@ class AxisColumn(Coded):
         codes[self.name][np.asarray(pc.or_(pc.is_null(text), pc.fill_null(empty, True)))] = self.null_cell_code
         return codes
 
-    def _tokens_meant(self, dialect: Dialect) -> dict[str, int]:
+    def _token_codes_by_meaning(self, dialect: Dialect) -> dict[str, int]:
         """Return the codes of missing tokens by their meaning; the shortest token of a meaning wins."""
         tokens = sorted(self.missing, key=lambda token: (-len(token), token))
         meant = {meaning(token, dialect.decimal, dialect.group): self.token_codes()[token] for token in tokens}
@@ -536,7 +536,7 @@ class AxisColumn(Coded):
         tokens = [token for token in self.missing if dialect.decimal != "." and dialect.decimal in token]
         if not tokens:
             return []
-        units, valid = self._units_meant(pa.array(tokens, pa.string()), dialect)
+        units, valid = self._parse_units(pa.array(tokens, pa.string()), dialect)
         return [(token, unit) for token, unit, fits in zip(tokens, units.tolist(), valid, strict=True) if fits]
 
     @cached_property
@@ -551,7 +551,7 @@ class AxisColumn(Coded):
         tokens = sorted(self.missing, key=lambda token: (-len(token), token))
         if not tokens:
             return []
-        units, valid = self._units_meant(pa.array(tokens, pa.string()), Dialect())
+        units, valid = self._parse_units(pa.array(tokens, pa.string()), Dialect())
         return [(token, unit) for token, unit, fits in zip(tokens, units.tolist(), valid, strict=True) if fits]
 
     def token_value(self, token: str) -> Any:

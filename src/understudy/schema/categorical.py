@@ -121,7 +121,7 @@ class Categorical(Coded):
             codes = np.where(codes == _NOT_FOUND, _look_up(pc.utf8_trim_whitespace(text), self.declared_codes()), codes)
         if (lost := codes == _NOT_FOUND).any():
             meant = meanings(text.filter(pa.array(lost)), dialect.decimal, dialect.group)
-            codes[lost] = _look_up(drop_utc_mark(meant), self._by_meaning(dialect.decimal, dialect.group))
+            codes[lost] = _look_up(drop_utc_mark(meant), self._codes_by_meaning(dialect.decimal, dialect.group))
             lost[lost] = np.asarray(pc.is_null(meant))
             codes[lost] = self.null_cell_code
         return {self.name: np.where(codes == _NOT_FOUND, self.unknown_code, codes).astype(np.int32)}
@@ -130,7 +130,7 @@ class Categorical(Coded):
         """Return the texts that the schema names, with their codes: missing tokens, then the values."""
         return self.token_codes() | {str(value): code for code, value in enumerate(self.values)}
 
-    def _by_meaning(self, decimal: str, group: str) -> dict[str, int]:
+    def _codes_by_meaning(self, decimal: str, group: str) -> dict[str, int]:
         """Return codes by the meaning of declared texts, whose numbers are written as in YAML or as in the table.
 
         Of two declared texts with one meaning, "01" and "1", the shorter one wins, because typed numbers are written
@@ -241,9 +241,9 @@ class Boolean(Coded):
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
         """Encode distinct texts."""
-        return {self.name: self._folded(self._texts.encode_text(text, dialect)[self.name])}
+        return {self.name: self._fold_words(self._texts.encode_text(text, dialect)[self.name])}
 
-    def _folded(self, codes: Codes) -> Codes:
+    def _fold_words(self, codes: Codes) -> Codes:
         """Map the codes of words to 0 and 1, and shift special codes down."""
         words = self._texts.ordinary
         table = list(self._words.values())
@@ -252,7 +252,7 @@ class Boolean(Coded):
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
         """Encode values that are not text, by the text of what they mean: true is 1, false is 0."""
-        return {self.name: self._folded(self._texts.encode_typed(cells, dialect)[self.name])}
+        return {self.name: self._fold_words(self._texts.encode_typed(cells, dialect)[self.name])}
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
         """Group "false" and "true"."""

@@ -401,13 +401,13 @@ class Coded(Column):
         if pa.types.is_float16(cells.type):  # arrow has few kernels for this type
             cells = pa.array(cells.to_numpy(zero_copy_only=False).astype(np.float32), from_pandas=True)
         if pa.types.is_dictionary(cells.type):
-            return self._by_dictionary(cells, dialect)
+            return self._encode_dictionary(cells, dialect)
         if is_text_type(cells.type):
             flat = to_plain_text(cells) if pa.types.is_string_view(cells.type) else cells
-            return self._by_dictionary(flat.dictionary_encode(), dialect)
+            return self._encode_dictionary(flat.dictionary_encode(), dialect)
         return self.encode_typed(cells, dialect)
 
-    def _by_dictionary(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
+    def _encode_dictionary(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -131,12 +131,12 @@ class Shape(Categorical):
         day = moment & (moments % MICROSECONDS["day"] == 0)
         codes = np.select([whole, number, day, moment], [0, 1, 2, 3], 4).astype(np.int32)
         empty = np.asarray(pc.fill_null(pc.is_in(text, value_set=_text_array(["", *self.missing])), True))
-        said, when = self._said(dialect)
+        said, when = self._missing_values(dialect)
         empty |= np.asarray(pc.is_null(meant)) | np.isin(values, said) | (moment & np.isin(moments, when))
         codes[empty] = self.empty_code
         return {self.name: codes}
 
-    def _said(self, dialect: Dialect) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def _missing_values(self, dialect: Dialect) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Return the numbers and the moments that missing tokens write, to find them in any spelling or type."""
         tokens = meanings(_text_array([*self.missing]))
         said = [parse_numbers(tokens, how.decimal, how.group) for how in (Dialect(), dialect)]
@@ -152,7 +152,7 @@ class Shape(Categorical):
         if any(fits(cells.type) for fits in kinds):
             values = to_floats(cells)
             codes = np.select([~np.isfinite(values), values == np.rint(values)], [4, 0], 1).astype(np.int32)
-            codes[np.isin(values, self._said(dialect)[0])] = self.empty_code
+            codes[np.isin(values, self._missing_values(dialect)[0])] = self.empty_code
         else:
             return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
         codes[np.asarray(pc.is_null(cells, nan_is_null=True))] = self.empty_code

@@ -297,7 +297,7 @@ class EngineSource(SourceBase):
     def __answers(self, asked: list[Clique]) -> Iterator[tuple[Clique, Counts]]:
         for group in group_cliques(asked, self.domain):
             cover_of = find_covers(group, self.domain)
-            tables = self.__counted(list(dict.fromkeys(cover_of.values())))
+            tables = self.__count(list(dict.fromkeys(cover_of.values())))
             for clique in group:
                 cover, table = cover_of[clique], tables[cover_of[clique]]
                 if self.domain.cells(clique) > DENSE_CELLS:
@@ -305,7 +305,7 @@ class EngineSource(SourceBase):
                 else:
                     yield clique, sum_cover(_to_dense(table, self.domain.cells(cover)), cover, clique, self.domain)
 
-    def __counted(self, cliques: list[Clique]) -> dict[Clique, Cells]:
+    def __count(self, cliques: list[Clique]) -> dict[Clique, Cells]:
         cells = [cell_index(clique, self.domain, self.__names) for clique in cliques]
         which, cell, rows = self.__session.count(self.__session.grammar.counting_statement(cells, self.__table))
         return {clique: (cell[which == place], rows[which == place]) for place, clique in enumerate(cliques)}

@@ -163,7 +163,7 @@ class CodeStore:
         Raises:
             SchemaError: before anything is counted, for an unknown column or a table too large to index.
         """
-        codes = self._frozen()
+        codes = self._map_files()
         asked = [self._domain.check(clique) for clique in cliques]
         marginals({column: array[:0] for column, array in codes.items()}, self._domain, asked)
         return self._answers(codes, asked)
@@ -187,7 +187,7 @@ class CodeStore:
             found = _add_sparse(found, more)
         return found
 
-    def _frozen(self) -> dict[str, NDArray[Any]]:
+    def _map_files(self) -> dict[str, NDArray[Any]]:
         if self._codes is None:
             for file in self._files.values():
                 file.flush()
