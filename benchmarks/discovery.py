@@ -28,11 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import understudy as us
+from understudy.discovery.search import Search
 from understudy.measurement import Measurement
 from understudy.schema import Schema
-from understudy.schema.discovery.probe import Search
-from understudy.schema.format.fields import column_of
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.axis import AxisColumn
+from understudy.schema.file import parse_field
 from understudy.source import read_table
 from understudy.tabulate import SparseCounts, marginals
 
@@ -43,7 +43,7 @@ def discovered(declared: Schema, *, types: bool) -> Schema:
     """The same table with everything discovered; with `types` given, or bought too."""
     fields = []
     for column in declared.columns:
-        number = isinstance(column, Measured)
+        number = isinstance(column, AxisColumn)
         ours = {"bounds": "discover", "bins": "discover"} if number else {"values": "discover"}
         typed = {"type": column.kind if number else "string", "understudy": ours}
         fields.append({"name": column.name} | ({"type": "discover"} if types else typed))
@@ -113,7 +113,7 @@ def quantiles(args: argparse.Namespace) -> None:
     print("|---|---|---|---|---|")
     for name in ("age", "fnlwgt", "capital-gain", "capital-loss", "hours-per-week"):
         column = declared.column(name)
-        assert isinstance(column, Measured)
+        assert isinstance(column, AxisColumn)
         units, valid = column.units(table[name].combine_chunks(), declared.dialect)
         values = np.sort(units[valid])
         lost: dict[int, list[float]] = {}
@@ -126,7 +126,7 @@ def quantiles(args: argparse.Namespace) -> None:
         print(f"| {name} | " + " | ".join(f"{np.mean(losses):.3f}" for losses in lost.values()) + " |", flush=True)
 
 
-def _misplaced(column: Measured, values: NDArray[Any], edges: NDArray[Any], rng: np.random.Generator) -> float:
+def _misplaced(column: AxisColumn, values: NDArray[Any], edges: NDArray[Any], rng: np.random.Generator) -> float:
     """L1 distance of the declared one-way tables, before and after values are drawn evenly within their bins."""
     place = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, len(edges) - 2)
     low, high = edges[place], edges[place + 1]
@@ -138,7 +138,7 @@ def _misplaced(column: Measured, values: NDArray[Any], edges: NDArray[Any], rng:
 def _tree(name: str, values: NDArray[Any], rho: float, rng: np.random.Generator) -> NDArray[Any]:
     """The product's method, with simulated noise."""
     ours = {"bounds": "discover", "bins": "discover"}
-    column: Any = column_of({"name": name, "type": "integer", "understudy": ours}, 0)
+    column: Any = parse_field({"name": name, "type": "integer", "understudy": ours}, 0)
     search = Search(column)
     sigma = math.sqrt(search.rounds / (2 * rho))
     for _ in range(search.rounds):
@@ -148,7 +148,7 @@ def _tree(name: str, values: NDArray[Any], rho: float, rng: np.random.Generator)
         noisy[: probe.axis.size] = counts + np.rint(rng.normal(0, sigma, len(counts)))
         if not search.learn(probe, Measurement((name,), noisy, sigma)):
             break
-    facts = search.facts(100)
+    facts = search.result(100)
     if "bins" not in facts:
         return np.arange(facts["minimum"], facts["maximum"] + 2)
     return np.append(np.asarray(facts["bins"]["edges"][:-1], dtype=np.int64), facts["maximum"] + 1)

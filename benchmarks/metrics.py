@@ -92,8 +92,8 @@ def aemc_hard() -> None:
 def adult() -> tuple[Any, pd.DataFrame]:
     """Adult in the AIM paper's codes: six ordered columns, the others without order."""
     from understudy.schema import Schema
-    from understudy.schema.kinds.categorical import Categorical
-    from understudy.schema.kinds.numeric import Numeric
+    from understudy.schema.categorical import Categorical
+    from understudy.schema.numeric import Numeric
 
     sizes = json.loads((DATA / "aim" / "adult-domain.json").read_text())
     rule: dict[str, Any] = {"nullable": False, "on_unknown": "drop_row"}

@@ -125,7 +125,7 @@ def mst(folder: str) -> dict[str, float]:
     """MST end to end, with the time spent reading, counting, estimating the model and on everything else."""
     import understudy as us
     from understudy.model import generate
-    from understudy.source.sql.stream import StreamedSource
+    from understudy.source.stream import StreamedSource
 
     spent = {"reading": 0.0, "counting": 0.0, "model": 0.0, "model cpu": 0.0}
     read, count, fit = StreamedSource.__init__, StreamedSource.counts, generate.tree_fit

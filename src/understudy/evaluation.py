@@ -14,7 +14,7 @@ from understudy.errors import SettingError
 from understudy.progress import Progress
 from understudy.schema import Schema, frame_kind
 from understudy.schema.frames import to_frame
-from understudy.source.collect import collected
+from understudy.source.read import collect_table
 
 PARTIAL = ("nist_density", "nist_conjunctions", "nist_income")
 """Metrics with a published rule for columns that the synthetic table lacks."""
@@ -77,7 +77,7 @@ def read_tables(real: Any, synthetic: Any, schema: Schema, *, partial: bool = Fa
     """
     from understudy.metric import Rows
 
-    frames = [collected(data, schema) for data in (real, synthetic)]
+    frames = [collect_table(data, schema) for data in (real, synthetic)]
     return Rows.of(frames[0], schema, what="real table"), Rows.of(
         frames[1], schema, what="synthetic table", partial=partial
     )

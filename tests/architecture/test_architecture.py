@@ -260,7 +260,7 @@ def test_a_schemas_commands_load_nothing_of_noise_and_models(tmp_path):
     table = tmp_path / "t.csv"
     table.write_text("sex\nF\nM\n")
     loaded = loaded_by("schema", "draft", str(table), "-o", str(tmp_path / "t.yaml"), "--unit", "row")
-    assert "understudy.schema.drafting.draft" in loaded
+    assert "understudy.schema.draft" in loaded
     others = ("accounting", "gate", "model", "mechanism", "release", "planning", "metric")
     assert {"numba", "duckdb", "cryptography", *(f"understudy.{name}" for name in others)}.isdisjoint(loaded)
 

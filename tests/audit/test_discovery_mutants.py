@@ -15,13 +15,13 @@ import pytest
 import understudy as us
 from understudy.accounting import Budget, Receipt
 from understudy.accounting import charge as threshold
-from understudy.discovery import purchase
+from understudy.discovery import discover as discovering
+from understudy.discovery.search import Search
 from understudy.errors import BudgetExceeded
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.schema import PrivacyUnit, Schema
-from understudy.schema.discovery.discover import Words
-from understudy.schema.discovery.probe import Search
+from understudy.schema.open import Words
 from understudy.source import MemorySource, memory
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
@@ -110,42 +110,42 @@ def rows_read_before_paying(patch):
 
 def bounds_from_the_true_minimum_and_maximum(patch):
     truth = {}
-    opened, facts = purchase.Shop.buy, Search.facts
+    opened, facts = discovering.Discovery.discover, Search.result
 
-    def buy(shop, fits):
-        cells = next(c.cell_contents for c in shop.reopen.__closure__ if isinstance(c.cell_contents, pl.DataFrame))
+    def discover(discovery, fits):
+        cells = next(c.cell_contents for c in discovery.opener.__closure__ if isinstance(c.cell_contents, pl.DataFrame))
         truth["ends"] = int(cells["n"].min()), int(cells["n"].max())
-        return opened(shop, fits)
+        return opened(discovery, fits)
 
     def told(search, most):
         found = facts(search, most)
         return {"minimum": truth["ends"][0], "maximum": truth["ends"][1] + 1} if "minimum" in found else found
 
-    patch.setattr(purchase.Shop, "buy", buy)
-    patch.setattr(Search, "facts", told)
+    patch.setattr(discovering.Discovery, "discover", discover)
+    patch.setattr(Search, "result", told)
 
 
 def values_in_the_order_of_the_rows(patch):
     """Not the values themselves leak but the order in which the table holds them."""
     truth = {}
-    opened, categories = purchase.Shop.buy, purchase._categories
+    opened, categories = discovering.Discovery.discover, discovering._choose_categories
 
-    def buy(shop, fits):
-        cells = next(c.cell_contents for c in shop.reopen.__closure__ if isinstance(c.cell_contents, pl.DataFrame))
+    def discover(discovery, fits):
+        cells = next(c.cell_contents for c in discovery.opener.__closure__ if isinstance(c.cell_contents, pl.DataFrame))
         truth["order"] = cells["w"].to_list()
-        return opened(shop, fits)
+        return opened(discovery, fits)
 
     def listed(found, column, dialect, most):
         values = categories(found, column, dialect, most)["categories"]
         order = {text: i for i, text in reversed(list(enumerate(truth["order"])))}
         return {"categories": sorted(values, key=lambda value: order.get(value, -1))}
 
-    patch.setattr(purchase.Shop, "buy", buy)
-    patch.setattr(purchase, "_categories", listed)
+    patch.setattr(discovering.Discovery, "discover", discover)
+    patch.setattr(discovering, "_choose_categories", listed)
 
 
 def bounding_by_codes_that_depend_on_other_units(patch):
-    patch.setattr(memory, "_digests", lambda texts: np.asarray(texts.indices.fill_null(-1)))
+    patch.setattr(memory, "_digest_texts", lambda texts: np.asarray(texts.indices.fill_null(-1)))
 
 
 # -- the checks --------------------------------------------------------------------------------------------------------

@@ -16,14 +16,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import understudy as us
+from understudy.discovery import search as probe
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.ledger import Ledger
 from understudy.run import record
 from understudy.schema import Schema
-from understudy.schema.discovery import discover, probe
+from understudy.schema import open as discover
 from understudy.source import MemorySource
-from understudy.source import reopen as reopening
+from understudy.source import open as reopening
 from understudy.testing.canary import Canary
 from understudy.testing.twin import check_twins, collect_outcome
 

@@ -19,9 +19,9 @@ import pytest
 
 import understudy as us
 from understudy.report import custodian_report, public_report
-from understudy.schema.kinds.categorical import Categorical
-from understudy.schema.kinds.numeric import Numeric
-from understudy.schema.kinds.temporal import Temporal
+from understudy.schema.categorical import Categorical
+from understudy.schema.numeric import Numeric
+from understudy.schema.temporal import Temporal
 
 FLAGS = (
     "--headless",

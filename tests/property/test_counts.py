@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from understudy import tabulate
 from understudy.domain import Domain
-from understudy.source.unit import bounded
+from understudy.source.unit import bound_rows
 from understudy.tabulate import SparseCounts, marginals
 
 KINDS = [np.uint8, np.uint16, np.uint32]
@@ -78,7 +78,7 @@ def flat(table: dict[str, list[Row]]) -> list[tuple[str, Row]]:
 def kept(rows: list[tuple[str, Row]], k: int, key: bytes) -> list[tuple[str, Row]]:
     units = pa.array([unit for unit, _ in rows], pa.string())
     codes = [np.array([row[j] for _, row in rows], np.uint8) for j in range(len(DOMAIN))]
-    return [row for row, chosen in zip(rows, bounded(units, codes, max_rows=k, key=key), strict=True) if chosen]
+    return [row for row, chosen in zip(rows, bound_rows(units, codes, max_rows=k, key=key), strict=True) if chosen]
 
 
 def counted(rows: list[tuple[str, Row]]) -> dict[tuple[str, ...], np.ndarray]:

@@ -11,12 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from understudy.accounting import Budget
-from understudy.discovery.purchase import Shop, Unread
+from understudy.discovery.discover import Discovery, NoRows
 from understudy.gate import PrivateTable
 from understudy.schema import Schema
-from understudy.schema.discovery.discover import Words
+from understudy.schema.open import Words
 from understudy.source import MemorySource
-from understudy.source.reopen import opener
+from understudy.source.open import make_opener
 
 TEXT = st.one_of(
     st.sampled_from(["", " ", "?", "7", "-3.5", "1e308", "-1e400", "inf", "nan", "2024-02-30", "2024-01-31", "0x1",
@@ -50,8 +50,8 @@ def schema(*fields, unit="row"):
 def test_no_cell_makes_a_purchase_fail(cells, budget, repeat):
     declared = schema(*FIELDS)
     frame = pd.DataFrame({column.name: pd.Series(cells * repeat, dtype=object) for column in declared.columns})
-    table = PrivateTable(Unread(declared), budget)
-    complete = Shop(table, opener(frame, declared), declared, budget.capacity / 2).buy(lambda _: True)
+    table = PrivateTable(NoRows(declared), budget)
+    complete = Discovery(table, make_opener(frame, declared), declared, budget.capacity / 2).discover(lambda _: True)
     assert not complete.open
     codes = complete.encode(frame).codes
     assert all(int(codes[name].max(initial=0)) < size for name, size in complete.domain.items())
@@ -68,9 +68,11 @@ def test_typed_times_at_the_ends_of_time(days, moments):
     cells = {"date": pa.array(days, pa.date32()), "datetime": pa.array(moments, pa.timestamp("us"))}
     for kind, column in cells.items():
         declared = schema({"type": kind, "understudy": {"bounds": "discover", "bins": "discover"}})
-        table = PrivateTable(Unread(declared), BUDGETS[1])
+        table = PrivateTable(NoRows(declared), BUDGETS[1])
         frame = pa.table({"c0": column})
-        complete = Shop(table, opener(frame, declared), declared, BUDGETS[1].capacity).buy(lambda _: True)
+        complete = Discovery(table, make_opener(frame, declared), declared, BUDGETS[1].capacity).discover(
+            lambda _: True
+        )
         assert len(complete.encode(frame).keep) == len(column)
 
 

@@ -21,9 +21,9 @@ import pytest
 from pyarrow import csv as arrow_csv
 
 from understudy.schema import Schema
-from understudy.schema.discovery.discover import Shape, Words
-from understudy.schema.format.dialect import Dialect
-from understudy.schema.frames import is_as_written, meant_columns
+from understudy.schema.frames import columns_by_meaning, is_as_written
+from understudy.schema.open import Shape, Words
+from understudy.schema.text import Dialect
 from understudy.source.read import read_table
 from understudy.source.unit import unit_text
 
@@ -158,7 +158,7 @@ def _csv(columns: dict[str, list[str]]) -> str:
 
 def _coded(frame: Any, schema: Schema) -> dict[str, list[Any]]:
     """What each row counts as: its codes, and columns in turn as unit, as value that is bought, and by shape."""
-    cells, _ = meant_columns(frame, schema.needs, Dialect())  # which is what `Schema.encode` starts from
+    cells, _ = columns_by_meaning(frame, schema.needs, Dialect())  # which is what `Schema.encode` starts from
     found: dict[str, list[Any]] = {}
     for column in schema.coded:
         found |= {part: codes.tolist() for part, codes in column.encode(cells[column.name], Dialect()).items()}

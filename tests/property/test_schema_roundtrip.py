@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from understudy.schema import Schema
 from understudy.schema.check import check
-from understudy.schema.kinds.coded import Coded
+from understudy.schema.column import Coded
 
 KINDS = ("arrow", "pandas", "polars")
 WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Z")), min_size=1, max_size=6)

@@ -18,9 +18,9 @@ import pytest
 
 from understudy.errors import InputError
 from understudy.schema import PrivacyUnit, Schema
-from understudy.schema.discovery.discover import Words
+from understudy.schema.open import Words
 from understudy.source import MemorySource, open_source
-from understudy.source.sql.located import Located
+from understudy.source.open import StoredTable
 
 KEY = bytes(range(32))
 POSTGRES_TYPES = {
@@ -161,7 +161,7 @@ def test_lengths_and_long_decimals_are_written_as_memory_writes_them(
 def test_texts_come_in_pieces(
     people: Any, messy_schema: Any, wanted: Any, counts_of: Any, password: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("understudy.source.sql.postgres._STEP_TEXTS", 3)
+    monkeypatch.setattr("understudy.source.postgres._STEP_TEXTS", 3)
     assert counts_of(open_source(f"{people.url}?table=people", messy_schema, key=KEY)) == wanted["unit"]
 
 
@@ -222,9 +222,9 @@ def spark_people(spark: Any, messy: Any, tmp_path_factory: pytest.TempPathFactor
 def test_spark(
     spark_people: Any, messy_schema: Any, wanted: Any, counts_of: Any, words: Any, wanted_words: Any
 ) -> None:
-    table = Located(spark_people)
-    assert counts_of(table.coded(messy_schema, key=KEY)) == wanted["unit"]
-    found = _values(table.coded(words, key=KEY), words)
+    table = StoredTable(spark_people)
+    assert counts_of(table.source(messy_schema, key=KEY)) == wanted["unit"]
+    found = _values(table.source(words, key=KEY), words)
     for column in wanted_words:
         assert found[column] == wanted_words[column], column
     table.close()
@@ -239,8 +239,8 @@ def test_one_text_that_is_none_moves_the_counts_of_spark_by_one(spark: Any, odd:
     rows = " union all ".join(f"select '{text}' as x" for text in ["M\ufffdller", "zz\ufffd", "\ufffd", "a"] * 3)
 
     def counts(query: str) -> Any:
-        table = Located(spark.sql(query))
-        ((_, found),) = table.coded(schema).counts([("x",)])
+        table = StoredTable(spark.sql(query))
+        ((_, found),) = table.source(schema).counts([("x",)])
         table.close()
         return found
 
@@ -267,8 +267,8 @@ def test_moments_of_spark_are_written_in_no_zone_and_none_fails(spark: Any, zone
         plain = spark.sql(" union all ".join(f"select timestamp_micros({micro}) as x" for micro in micros))
         bare = spark.sql(" union all ".join(f"select timestamp_ntz'{moment}' as x" for moment in moments))
         for frame, schema, wanted in ((plain, zoned, [1, 1, 1, 0, 2]), (bare, named, [1, 1, 1, 0, 0])):
-            table = Located(frame)
-            ((_, found),) = table.coded(schema).counts([("x",)])
+            table = StoredTable(frame)
+            ((_, found),) = table.source(schema).counts([("x",)])
             table.close()
             assert found.tolist() == wanted
     finally:
@@ -290,12 +290,12 @@ def test_lengths_and_long_decimals_of_spark_are_written_as_memory_writes_them(
     span = {"name": "x", "type": "duration", "constraints": {"minimum": -60, "maximum": 100_000}}
     coded = Schema.from_dict({"fields": [span], "understudy": {"privacy_unit": "row"}})
     words = replace(row_schema, columns=(Words(name="x"),), rules=())
-    given, table = Located(spark.createDataFrame(pa.table({"x": cells}))), pa.table({"x": cells})
+    given, table = StoredTable(spark.createDataFrame(pa.table({"x": cells}))), pa.table({"x": cells})
     ((_, found),), ((_, wanted),) = (
-        source.counts([("x",)]) for source in (given.coded(coded), MemorySource(table, coded))
+        source.counts([("x",)]) for source in (given.source(coded), MemorySource(table, coded))
     )
     assert found.tolist() == wanted.tolist()
-    assert given.coded(words).values("x") == MemorySource(table, words).values("x")
+    assert given.source(words).values("x") == MemorySource(table, words).values("x")
     given.close()
 
 
@@ -311,7 +311,7 @@ def test_a_cell_that_spark_quotes_reaches_no_log_of_this_process(spark: Any, row
     view = spark.sql("select cast(x as int) as sex from values ('1'), ('zq-secret-1138') as t(x)")
     kept = tuple(column for column in row_schema.columns if column.name == "sex")
     with pytest.raises(InputError, match="Spark cannot read") as caught:
-        Located(view).coded(replace(row_schema, columns=kept))
+        StoredTable(view).source(replace(row_schema, columns=kept))
     assert ("zq-secret" in str(caught.value), records) == (False, [])
     with pytest.raises(PySparkException):
         view.collect()
@@ -328,8 +328,8 @@ def test_a_unit_beyond_whole_numbers_fails_nothing_in_spark(spark: Any, row_sche
     before = spark.conf.get("spark.sql.ansi.enabled")
     spark.conf.set("spark.sql.ansi.enabled", ansi)
     try:
-        table = Located(spark.createDataFrame(pa.table({"who": pa.array(units), "sex": ["F"] * len(units)})))
-        ((_, found),) = table.coded(schema).counts([("sex",)])
+        table = StoredTable(spark.createDataFrame(pa.table({"who": pa.array(units), "sex": ["F"] * len(units)})))
+        ((_, found),) = table.source(schema).counts([("sex",)])
         table.close()
     finally:
         spark.conf.set("spark.sql.ansi.enabled", before)
@@ -419,7 +419,7 @@ def test_units_and_cells_mean_the_same_in_postgres(postgres: Any, spellings: Any
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 def test_units_and_cells_mean_the_same_in_spark(spark: Any, spellings: Any) -> None:
     frame = spark.createDataFrame(spellings[0])
-    _equal_meanings(lambda schema: Located(frame).coded(schema, key=KEY), spellings)
+    _equal_meanings(lambda schema: StoredTable(frame).source(schema, key=KEY), spellings)
 
 
 def test_units_and_cells_mean_the_same_in_parquet(spellings: Any, tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ import understudy as us
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.schema import Schema
 from understudy.source import open_source
-from understudy.source.sql.located import Located
-from understudy.source.sql.temp import PREFIX
+from understudy.source.open import StoredTable
+from understudy.source.temp import PREFIX
 
 PASSWORD = "zq-secret-4417"
 CANARY = "zq-canary-7731"
@@ -145,13 +145,13 @@ def test_one_snapshot_while_others_write(postgres: Any, table: str, password: No
     """Everything that is coded from one opening sees the rows of that moment; a later opening sees the new ones."""
     schema = Schema.from_domain(SIZES)
     others = _connections(postgres)
-    place = Located(table)
-    first = place.coded(schema)
+    place = StoredTable(table)
+    first = place.source(schema)
     with postgres.connect() as other:
         other.execute("insert into codes select 0, 0, 0, 'new' from generate_series(1, 500)")
-        second = place.coded(schema)
-        later = Located(table)
-        third = later.coded(schema)
+        second = place.source(schema)
+        later = StoredTable(table)
+        third = later.source(schema)
         other.execute("delete from codes where d = 'new'")
     assert [int(next(source.counts([()]))[1][0]) for source in (first, second, third)] == [4000, 4000, 4500]
     for source in (first, second, third):
@@ -221,7 +221,7 @@ def test_a_query_goes_with_files_and_databases_only() -> None:
 IN_THE_MIDDLE = """
 import sys, time
 from understudy.cli import main
-from understudy.source.sql.store import CodeStore
+from understudy.source.stream import CodeStore
 
 append = CodeStore.append
 
@@ -320,7 +320,7 @@ def test_no_type_and_no_cell_of_postgres_stops_a_run(postgres: Any, password: No
         connection.execute(f"create table odd (n integer, {kinds})")
         for i, row in enumerate(zip(*listed, strict=True)):
             connection.execute(f"insert into odd values ({i}, {', '.join(row)})")  # noqa: S608
-    place = Located(f"{postgres.url}?table=odd")
+    place = StoredTable(f"{postgres.url}?table=odd")
     moment = {"minimum": "2000-01-01T00:00:00", "maximum": "2020-12-31T00:00:00"}
     declared: dict[str, dict[str, Any]] = {
         "string": {"categories": ["a", "1.50"]},
@@ -332,13 +332,13 @@ def test_no_type_and_no_cell_of_postgres_stops_a_run(postgres: Any, password: No
         facts = declared.get(kind, {"constraints": {"minimum": 0, "maximum": 100}})
         fields = [{"name": name, "type": kind} | facts for name in names]
         schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
-        for clique, table in place.coded(schema).counts([(name,) for name in names]):
+        for clique, table in place.source(schema).counts([(name,) for name in names]):
             assert table.sum() == 6, (kind, clique)
     numbers = [{"name": "n", "type": "integer", "categories": list(range(6))}]
     for name in names:
         unit = {"column": name, "max_rows": 1}
         schema = Schema.from_dict({"fields": numbers, "understudy": {"privacy_unit": unit}})
-        assert 1 <= next(place.coded(schema).counts([()]))[1][0] <= 5, name
+        assert 1 <= next(place.source(schema).counts([()]))[1][0] <= 5, name
     place.close()
 
 

@@ -67,7 +67,7 @@ def test_yaml_of_many_values_is_refused_before_it_takes_memory():
 def test_a_schema_of_many_empty_brackets_is_refused(tmp_path: Path):
     path = tmp_path / "people.schema.yaml"
     path.write_text("[" + "[]," * MOST_YAML + "]")
-    with pytest.raises(SchemaError, match="beyond all bounds"):
+    with pytest.raises(SchemaError, match="too many aliases"):
         Schema.load(path)
 
 

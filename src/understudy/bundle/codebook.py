@@ -19,10 +19,9 @@ from understudy.bundle.rows import MARK, guard_cell
 from understudy.errors import InputError
 from understudy.release import Release
 from understudy.report.public import CAUTION, measured_tables, spread_on_axis
-from understudy.schema.kinds.categorical import Boolean, Categorical
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.column import Column, Constant, Identifier
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.axis import AxisColumn
+from understudy.schema.categorical import Boolean, Categorical
+from understudy.schema.column import Coded, Column, Constant, Identifier
 from understudy.schema.labels import code_labels
 
 ORIGINS = {
@@ -131,7 +130,7 @@ def _describe_coded(release: Release, column: Coded, noise: float | None) -> Des
         if joined is None
         else ["together with other columns, neighbouring ranges with few rows are distinguished less well"]
     )
-    notes += ["values are drawn evenly inside each range"] * (isinstance(column, Measured) and _has_ranges(column))
+    notes += ["values are drawn evenly inside each range"] * (isinstance(column, AxisColumn) and _has_ranges(column))
     notes += [] if noise is not None else ["not measured by itself: its counts follow from tables with other columns"]
     kept = [lines[code] for code in sorted(lines) if not _is_unseen(column, code, lines[code])]
     return DescribedColumn(
@@ -192,7 +191,7 @@ def _is_unseen(column: Coded, code: int, line: CodebookLine) -> bool:
     return code >= column.ordinary and line.estimate is not None and line.estimate < 0.5 and line.missing == ""
 
 
-def _has_ranges(column: Measured) -> bool:
+def _has_ranges(column: AxisColumn) -> bool:
     sizes: NDArray[Any] = np.asarray(column.axis.upper) - np.asarray(column.axis.lower)
     return bool((sizes > (column.axis.grain or 0)).any())
 

@@ -17,8 +17,8 @@ from understudy.errors import InputError, OutputError, SettingError
 from understudy.files import describe_os_error
 from understudy.release import Release
 from understudy.schema import Dialect
-from understudy.schema.kinds.categorical import Categorical
-from understudy.schema.kinds.coded import Coded
+from understudy.schema.categorical import Categorical
+from understudy.schema.column import Coded
 
 MARK = "synthetic"
 """The column that marks every row as synthetic."""

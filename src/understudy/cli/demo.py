@@ -80,10 +80,10 @@ def _describe_spent() -> str:
 def _write_reports(folder: Path, release: Release, table: Any, progress: Progress) -> dict[str, Path]:
     """Both reports: the one that may be published, and the one beside the real rows."""
     from understudy.report import custodian_report, public_report
-    from understudy.schema.custodian import marked
+    from understudy.schema.custodian import mark_path
 
     public = folder / "report.html"
-    private = marked(public)
+    private = mark_path(public)
     write_text(public_report(release), public)
     write_text(custodian_report(release, table, progress=progress), private, private=True)
     return {"Open the report in a browser:": public, "For the custodian, with the real rows:": private}

@@ -41,9 +41,9 @@ def evaluate(
     For example: understudy evaluate people.csv rows.csv -s people.schema.yaml -o scores.json
     """
     from understudy.evaluation import evaluate as score
-    from understudy.schema.custodian import marked
+    from understudy.schema.custodian import mark_path
 
-    path = None if output is None else marked(output)
+    path = None if output is None else mark_path(output)
     if path is not None:
         check_new_file(path, force=True)
     with show_progress(quiet=quiet or as_json) as progress:
@@ -125,12 +125,12 @@ def report(
     """
     from understudy.release import Release
     from understudy.report import custodian_report, public_report
-    from understudy.schema.custodian import marked
+    from understudy.schema.custodian import mark_path
     from understudy.source import read_table
 
     if real is None and (weight is not None or setting):
         raise SettingError("--weight and --set compare with the real table; add --real TABLE")
-    path = marked(output) if real is not None else _check_public_path(output)
+    path = mark_path(output) if real is not None else _check_public_path(output)
     _check_report_path(path, force=force)
     loaded = Release.load(release)
     with show_progress(quiet=quiet or as_json) as progress:
@@ -146,9 +146,9 @@ def report(
 
 
 def _check_public_path(path: Path) -> Path:
-    from understudy.schema.custodian import marked
+    from understudy.schema.custodian import mark_path
 
-    if marked(path) == path:
+    if mark_path(path) == path:
         raise SettingError("--output: *.custodian-only.html is for reports with --real; choose another name")
     return path
 

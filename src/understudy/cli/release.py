@@ -54,10 +54,10 @@ def sample(
     """
     from understudy.files import check_space
     from understudy.release import Release
-    from understudy.schema.kinds.column import Dropped
+    from understudy.schema.column import Dropped
     from understudy.sink.files import open_file, write_chunks
     from understudy.sink.postgres import describe_table, open_table
-    from understudy.source.sql.place import refuse_password
+    from understudy.source.place import refuse_password
 
     loaded = Release.load(release)
     if output == "-" and as_json:

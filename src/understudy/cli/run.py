@@ -84,7 +84,7 @@ def synthesize(
     """
     from understudy.run.road import dataset_name
     from understudy.run.road import synthesize as make_release
-    from understudy.source.sql.place import read_query, refuse_password
+    from understudy.source.place import read_query, refuse_password
 
     refuse_password(data)
     with show_progress(quiet=quiet or as_json) as progress:

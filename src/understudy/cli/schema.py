@@ -13,7 +13,7 @@ from understudy.files import write_text
 
 if TYPE_CHECKING:
     from understudy.schema import Schema
-    from understudy.schema.check import ColumnFit, Fit, Loss
+    from understudy.schema.check import CheckResult, ColumnCheck, Loss
 
 app = typer.Typer(
     name="schema",
@@ -49,7 +49,8 @@ def draft(
     header: Annotated[
         bool | None,
         typer.Option(
-            "--header/--no-header", help="Whether a text file's first line names the columns; default: guessed."
+            "--header/--no-header",
+            help="Whether a text file's first line names the columns; default: guessed.",
         ),
     ] = None,
     quiet: Quiet = False,
@@ -80,11 +81,11 @@ def _draft_from_rows(
 ) -> None:
     """Draft from the rows themselves; marked custodian-only, because it shows their values."""
     from understudy.schema import Schema
-    from understudy.schema.custodian import MARK, marked, unmarked
-    from understudy.schema.drafting.draft import draft as propose
+    from understudy.schema.custodian import MARK, mark_path, unmark_path
+    from understudy.schema.draft import draft as propose
 
-    path = marked(output)
-    refuse_existing(path, unmarked(path))
+    path = mark_path(output)
+    refuse_existing(path, unmark_path(path))
 
     table, names, dialect, asides = _read_whole_table(data, header)
     if not len(table):
@@ -115,19 +116,19 @@ def _draft_from_names(
 ) -> None:
     """Draft from names and types alone; nothing in it is private, so it is not marked."""
     from understudy.schema import Dialect, Schema
-    from understudy.schema.drafting.draft_open import header, open_schema, type_of, typed_names
-    from understudy.source.sql.column_types import column_types
-    from understudy.source.sql.place import home_of, refuse_password
+    from understudy.schema.draft import draft_open_schema, read_header, read_parquet_types, schema_type
+    from understudy.source.open import read_column_types
+    from understudy.source.place import refuse_password, source_kind
 
     refuse_password(data)
     refuse_existing(output)
     notes: list[str] = []
-    if home_of(data) != "file":
-        dialect, names = Dialect(), {name: type_of(kind) for name, kind in column_types(data).items()}
+    if source_kind(data) != "file":
+        dialect, names = Dialect(), {name: schema_type(kind) for name, kind in read_column_types(data).items()}
     elif data.lower().endswith((".parquet", ".pq")):
-        dialect, names = Dialect(), typed_names(Path(data))
+        dialect, names = Dialect(), read_parquet_types(Path(data))
     else:
-        dialect, listed = header(Path(data))
+        dialect, listed = read_header(Path(data))
         names = dict.fromkeys(listed, "discover")
         notes = [
             "Column names are the first line of the file, and will be public: make sure that it is no person's row."
@@ -141,7 +142,7 @@ def _draft_from_names(
         raise SettingError(
             "say who is protected: --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
         )
-    content = open_schema(names, dialect, parse_unit(unit, list(names)))
+    content = draft_open_schema(names, dialect, parse_unit(unit, list(names)))
     opened = Schema.from_dict(content).open
     write_text(format_page(content, output.suffix), output)
     lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
@@ -173,12 +174,12 @@ def review(
     change `status: draft` to `status: reviewed`. What was answered before an interruption is kept.
     """
     from understudy.schema import Schema
-    from understudy.schema.custodian import found, marked, unmarked
-    from understudy.schema.format.file import load, states_unit
+    from understudy.schema.custodian import find_marked, mark_path, unmark_path
+    from understudy.schema.file import load, states_unit
 
-    path = found(schema)
-    done = output or unmarked(path)
-    refuse_existing(*({done, marked(output or path)} - {path}))
+    path = find_marked(schema)
+    done = output or unmark_path(path)
+    refuse_existing(*({done, mark_path(output or path)} - {path}))
     content = load(path, unit="row").to_dict()
     names = [field["name"] for field in content["fields"]]
     for name in accept or []:
@@ -188,7 +189,7 @@ def review(
     content["fields"], stopped = _ask_fields(content["fields"], accept)
     result = Schema.from_dict(content)
     drafts = [column.name for column in result.columns if column.status == "draft"]
-    target = marked(output or path) if drafts else done
+    target = mark_path(output or path) if drafts else done
     result.save(target, overwrite=True)
     left = f"Still to review: {', '.join(drafts)}." if drafts else "Every column is reviewed."
     left = f"\nInterrupted; what you answered is kept. {left}" if stopped else left
@@ -333,13 +334,13 @@ def check(
     computed from the private rows without noise.
     """
     from understudy.schema.check import check as fit_of
-    from understudy.schema.custodian import found, marked
+    from understudy.schema.custodian import find_marked, mark_path
     from understudy.source.read import read_table
 
-    loaded = _load_complete(found(schema))
+    loaded = _load_complete(find_marked(schema))
     fit = fit_of(loaded, read_table(data, loaded))
     if output is not None:
-        write_text(format_page(fit.to_dict(), ".json"), marked(output), private=True)
+        write_text(format_page(fit.to_dict(), ".json"), mark_path(output), private=True)
     print_result(format_fit(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
 
 
@@ -387,7 +388,7 @@ def export(
 
     Writes JSON (SDV) or YAML (SmartNoise); what these formats cannot express is left out.
     """
-    from understudy.schema.format.exchange import to_sdv, to_smartnoise
+    from understudy.schema.exchange import to_sdv, to_smartnoise
 
     refuse_existing(output)
     loaded = _load_complete(schema)
@@ -420,13 +421,13 @@ def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], 
         The table, the columns' names, how it is written, and what its owner should know about that.
     """
     from understudy.schema import Dialect, Schema
-    from understudy.schema.drafting.sniff import sniff
-    from understudy.schema.kinds.categorical import Categorical
-    from understudy.source.office import is_office, office_variables
+    from understudy.schema.categorical import Categorical
+    from understudy.schema.sniff import sniff
+    from understudy.source.office import is_office, read_variables
     from understudy.source.read import read_table
 
     if is_office(path):
-        dialect, names = Dialect(), [variable.name for variable in office_variables(path)]
+        dialect, names = Dialect(), [variable.name for variable in read_variables(path)]
     elif path.suffix.lower() in (".parquet", ".pq"):
         dialect, names = Dialect(), _read_parquet_names(path)
     else:
@@ -450,13 +451,12 @@ def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], 
 
 def _add_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """Add the labels of an SPSS or Stata file to a draft; they come from the file's dictionary, not from rows."""
-    from understudy.source.labelled import labelled_field
-    from understudy.source.office import is_office, office_variables
+    from understudy.source.office import apply_labels, is_office, read_variables
 
     if not is_office(path):
         return content, notes
-    known = {variable.name: variable for variable in office_variables(path)}
-    fields = [labelled_field(field, known[field["name"]]) for field in content["fields"]]
+    known = {variable.name: variable for variable in read_variables(path)}
+    fields = [apply_labels(field, known[field["name"]]) for field in content["fields"]]
     said = {
         field["name"]: "values and labels of the file's own dictionary" for field in fields if "categories" in field
     }
@@ -474,17 +474,16 @@ def _read_parquet_names(path: Path) -> list[str]:
 
 
 def _import_metadata(source: Path, form: str | None) -> Any:
-    from understudy.schema.format.dictionary import read_dictionary
-    from understudy.schema.format.exchange import from_sdv, from_smartnoise
+    from understudy.schema.dictionary import read_dictionary
+    from understudy.schema.exchange import from_sdv, from_smartnoise
 
     form = form or {".json": "sdv", ".yaml": "smartnoise", ".yml": "smartnoise"}.get(
         source.suffix.lower(), "dictionary"
     )
     if form == "dictionary" and source.suffix.lower() in (".sav", ".zsav", ".dta"):
-        from understudy.source.labelled import import_variables
-        from understudy.source.office import office_variables
+        from understudy.source.office import import_variables, read_variables
 
-        return import_variables(office_variables(source))
+        return import_variables(read_variables(source))
     if form == "dictionary":
         return read_dictionary(source)
     import yaml
@@ -518,7 +517,7 @@ _WIDEST = 40
 _DAY = 86400
 
 
-def format_fit(fit: Fit) -> str:
+def format_fit(fit: CheckResult) -> str:
     """Format the fit as a table of the columns and a list of what to look at, marked custodian-only."""
     from understudy.schema.custodian import MARK
 
@@ -546,7 +545,7 @@ def _shorten(name: str) -> str:
     return line if len(line) <= _WIDEST else line[: _WIDEST - 1] + "…"
 
 
-def _list_losses(column: ColumnFit) -> list[str]:
+def _list_losses(column: ColumnCheck) -> list[str]:
     """List what the binning alone changes by more than two percent."""
     return [
         f"{column.name}: the bins alone move the {loss.statistic} from "

@@ -1,1 +1,1 @@
-"""Schema facts bought with budget: types, bounds, bins and values, each a charged call on the gate."""
+"""Discover schema facts with budget: types, bounds, bins and values, each a charged call on the gate."""

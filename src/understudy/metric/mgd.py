@@ -22,7 +22,7 @@ from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Scor
 from understudy.metric.flow import Network, Solver, Whole, solve_flow
 from understudy.metric.tables import clique_text, draw_cliques, find_column, is_ordered, require_same_columns
 from understudy.schema import Schema
-from understudy.schema.kinds.coded import Coded
+from understudy.schema.column import Coded
 from understudy.schema.labels import code_labels
 from understudy.tabulate import Counts, SparseCounts
 

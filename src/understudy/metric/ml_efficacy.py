@@ -13,8 +13,8 @@ from understudy.errors import SettingError
 from understudy.metric.base import STRICT, Metric, Part, Score
 from understudy.metric.tables import Rows, find_column, require_same_columns
 from understudy.schema import Schema
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.axis import AxisColumn
+from understudy.schema.column import Coded
 
 Model: TypeAlias = Literal["logistic", "tree", "forest"]
 _CLASSES = 20
@@ -101,7 +101,7 @@ def _make_features(rows: Rows, schema: Schema, target: str, *, spread: bool) -> 
         if column.name == target:
             continue
         codes = rows.codes[column.name]
-        if isinstance(column, Measured):
+        if isinstance(column, AxisColumn):
             empty = np.isnan(rows.units[column.name])
             low = float(column.bounds[0])
             found += [np.where(empty, low, rows.units[column.name]), empty.astype(np.float64)]

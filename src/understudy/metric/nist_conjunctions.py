@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass as settings_class
 from understudy.metric.base import STRICT, Metric, Part, Positive, Score
 from understudy.metric.tables import Rows
 from understudy.schema import Schema
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.axis import AxisColumn
 
 SCALE = 1e6
 FLOOR = 1e-6
@@ -74,7 +74,7 @@ def _compute_shares(
     for column in schema.coded:
         if rng.random() >= chance:
             continue
-        if isinstance(column, Measured):
+        if isinstance(column, AxisColumn):
             rule = _make_range_rule(column.name, float(real.units[column.name][row]), column, rng)
         else:
             rule = _make_set_rule(column.name, int(real.codes[column.name][row]), column.size, rng)
@@ -84,7 +84,7 @@ def _compute_shares(
     return float(fits[0].mean()), float(fits[1].mean())
 
 
-def _make_range_rule(name: str, centre: float, column: Measured, rng: np.random.Generator) -> Rule:
+def _make_range_rule(name: str, centre: float, column: AxisColumn, rng: np.random.Generator) -> Rule:
     low, high = map(float, column.bounds)
     width = rng.uniform(0.0, high - low)
     if math.isnan(centre):

@@ -14,8 +14,8 @@ from understudy.domain import Clique, Domain
 from understudy.metric.base import STRICT, Counted, Metric, Part, Positive, Score
 from understudy.metric.tables import Rows, clique_text, count_pairs
 from understudy.schema import Schema
-from understudy.schema.kinds.measured import Measured
-from understudy.schema.kinds.table import compact
+from understudy.schema.axis import AxisColumn
+from understudy.schema.column import smallest_dtype
 from understudy.tabulate import Counts, marginals
 
 SCALE = 1e6
@@ -87,10 +87,10 @@ def _put_into_buckets(table: Rows) -> Counted:
     sizes: dict[str, int] = {}
     for column in table.schema.coded:
         array, size = table.codes[column.name], table.domain[column.name]
-        if isinstance(column, Measured):
+        if isinstance(column, AxisColumn):
             low, high = float(column.bounds[0]), float(column.bounds[1])
             array, size = assign_buckets(table.units[column.name], low, high), BUCKETS + 1
-        codes[column.name], sizes[column.name] = array.astype(compact(size)), size
+        codes[column.name], sizes[column.name] = array.astype(smallest_dtype(size)), size
     return _Buckets(table.rows, codes, Domain(sizes))
 
 

@@ -12,9 +12,9 @@ from understudy.errors import SettingError
 from understudy.metric.base import STRICT, Metric, Part, Score
 from understudy.metric.tables import Rows, find_column
 from understudy.schema import Schema
-from understudy.schema.kinds.categorical import Categorical
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.axis import AxisColumn
+from understudy.schema.categorical import Categorical
+from understudy.schema.column import Coded
 
 HALF = 5e5
 
@@ -57,7 +57,7 @@ def nist_income(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
     group = find_column(schema, settings.group, "nist_income.group")
     sides = _find_sides(find_column(schema, settings.binary, "nist_income.binary"), settings)
     amount = find_column(schema, settings.amount, "nist_income.amount")
-    if not isinstance(amount, Measured):
+    if not isinstance(amount, AxisColumn):
         raise SettingError(f"nist_income.amount: column {amount.name!r} is not numeric; choose an amount")
     lacking = [name for name in (group.name, settings.binary, amount.name) if name not in synthetic.domain]
     if lacking:
@@ -125,7 +125,7 @@ def _find_sides(column: Coded, settings: Settings) -> tuple[int, int]:
 
 
 def _read_wages(
-    table: Rows, group: str, binary: str, amount: Measured, sides: tuple[int, int], below: float | None
+    table: Rows, group: str, binary: str, amount: AxisColumn, sides: tuple[int, int], below: float | None
 ) -> Wages:
     amounts = table.units[amount.name]
     try:

@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass as settings_class
 from understudy.errors import SettingError
 from understudy.metric.base import STRICT, Positive
 from understudy.metric.tables import Rows, require_same_columns
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.axis import AxisColumn
 
 _STEPS = 25  # as many as R's glm takes; where labels separate, chances have then reached 0 or 1 to nine digits
 _ALIASED = 1e-9
@@ -205,9 +205,9 @@ def stack_tables(real: Rows, synthetic: Rows, settings: Settings, rng: np.random
     terms, features = [], []
     for column in real.schema.coded:
         codes = np.concatenate([table.codes[column.name] for table in tables]).astype(np.int64)
-        if column.size > settings.terms and not (isinstance(column, Measured) and settings.numbers == "linear"):
+        if column.size > settings.terms and not (isinstance(column, AxisColumn) and settings.numbers == "linear"):
             notes += (f"In a regression {settings.terms} values of {column.name!r} have a term, and the others one.",)
-        if isinstance(column, Measured) and settings.numbers == "linear":
+        if isinstance(column, AxisColumn) and settings.numbers == "linear":
             values = np.concatenate([table.units[column.name] for table in tables])
             empty = np.isnan(values)
             terms += [np.where(empty, 0.0, values), *_one_hot(np.where(empty, codes, -1), settings.terms)]

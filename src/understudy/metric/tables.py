@@ -15,9 +15,9 @@ from understudy.domain import Clique, Domain
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.metric.base import Counted
 from understudy.schema import Dialect, Schema
-from understudy.schema.frames import arrow_columns
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.axis import AxisColumn
+from understudy.schema.column import Coded
+from understudy.schema.frames import to_arrow_columns
 from understudy.tabulate import Counts, SparseCounts, marginals
 
 
@@ -53,9 +53,9 @@ class Rows:
         """
         schema = _keep_columns(frame, schema) if partial else schema
         encoded = schema.encode(frame)
-        measured = [column for column in schema.coded if isinstance(column, Measured)]
+        measured = [column for column in schema.coded if isinstance(column, AxisColumn)]
         cells, rows = (
-            arrow_columns(frame, [column.name for column in measured], schema.dialect.decimal)
+            to_arrow_columns(frame, [column.name for column in measured], schema.dialect.decimal)
             if measured
             else ({}, len(encoded.keep))
         )
@@ -142,7 +142,7 @@ def find_column(schema: Schema, name: str, setting: str) -> Coded:
 
 def is_ordered(column: Coded) -> bool:
     """Whether a column's codes have a meaningful order."""
-    return isinstance(column, Measured) or column.kind == "ordinal"
+    return isinstance(column, AxisColumn) or column.kind == "ordinal"
 
 
 def _keep_columns(frame: Any, schema: Schema) -> Schema:
@@ -154,7 +154,7 @@ def _keep_columns(frame: Any, schema: Schema) -> Schema:
     return schema if len(kept) == len(schema.columns) else replace(schema, columns=kept)
 
 
-def _units(column: Measured, cells: Any, dialect: Dialect) -> NDArray[np.float64]:
+def _units(column: AxisColumn, cells: Any, dialect: Dialect) -> NDArray[np.float64]:
     """A numeric column in units of its axis, clipped into its bounds as encoding does."""
     units, valid = column.units(cells, dialect)
     clipped = np.clip(units.astype(np.float64), float(column.bounds[0]), float(column.bounds[1]))

@@ -12,9 +12,8 @@ from understudy.model.fit import Fit
 from understudy.model.protocol import Model
 from understudy.progress import Progress, silent
 from understudy.schema import Recoding, Schema
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.rules.rule import Dependency
-from understudy.schema.rules.zeros import dependency_cells
+from understudy.schema.column import Coded
+from understudy.schema.rules import Dependency, dependency_cells
 
 _DISTINCT = 0.1
 """Divergence from the column's own shares, in nats, above which a row of the table shows what it determines."""
@@ -22,7 +21,7 @@ _DISTINCT = 0.1
 
 def unstated_dependencies(schema: Schema) -> list[Dependency]:
     """Return the dependencies whose values are to be learned."""
-    return [rule for rule in schema.rules if isinstance(rule, Dependency) and rule.stated(schema) is None]
+    return [rule for rule in schema.rules if isinstance(rule, Dependency) and rule.stated_codes(schema) is None]
 
 
 def learn_dependencies(

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.discovery.purchase import completed
+from understudy.discovery.discover import complete_column
 from understudy.domain import Clique, CodeGroups, Domain
 from understudy.schema import PrivacyUnit, Schema
-from understudy.schema.discovery.discover import Open, trial
+from understudy.schema.open import Open, trial_facts
 from understudy.tabulate import Counts, SparseCounts, marginals
 
 Codes = dict[str, NDArray[np.uint32]]
@@ -175,12 +175,12 @@ def assume_facts(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
 
 def _fill(column: Open) -> Any:
     field = column.field
-    facts = trial(field, _codes(column))
+    facts = trial_facts(field, _codes(column))
     if "minimum" in facts:
         spikes = [spike for spike in field.get("understudy", {}).get("spikes", ()) if isinstance(spike, int | float)]
         low, high = _BOUNDS.get(str(field.get("type")), (min(0, *spikes, 0), max(1000, *spikes, 0)))
         facts |= {"minimum": low, "maximum": high}
-    return completed(column, facts)
+    return complete_column(column, facts)
 
 
 def _codes(column: Open) -> int:
@@ -189,4 +189,4 @@ def _codes(column: Open) -> int:
     stated = column.field.get("understudy", {}).get("bins")
     if isinstance(stated, int):
         return stated
-    return BINS if "bins" in column.buys else UNCUT
+    return BINS if "bins" in column.discovers else UNCUT

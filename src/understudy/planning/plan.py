@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from math import comb
 from typing import Any
 
-from understudy.discovery.purchase import purchase_budget
+from understudy.discovery.discover import discovery_budget
 from understudy.errors import SettingError
 from understudy.mechanism import mechanism_named
 from understudy.planning.made_up import PURCHASE_SHARE, assume_facts
@@ -180,7 +180,7 @@ def plan(
         return PlannedRelease(
             sizes=tuple(filled.domain.items()),
             rows=about * unit.max_rows,
-            budget=purchase_budget(schema, PURCHASE_SHARE, epsilon=epsilon, delta=delta, rho=None),
+            budget=discovery_budget(schema, PURCHASE_SHARE, epsilon=epsilon, delta=delta, rho=None),
             unit=unit,
             rows_public=schema.rows is not None,
             kept=1 - PURCHASE_SHARE if assumed else 1.0,

@@ -20,8 +20,8 @@ from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
 from understudy.schema import Schema
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
+from understudy.schema.axis import AxisColumn
+from understudy.schema.column import Coded
 from understudy.yaml_json import is_yaml_or_json
 
 if TYPE_CHECKING:
@@ -301,7 +301,7 @@ def _find_value_part(column: Coded, value: Any) -> NDArray[np.float64]:
         named = {column.other_code}
     if named:
         part[list(named)] = 1.0
-    elif isinstance(column, Measured):
+    elif isinstance(column, AxisColumn):
         return _find_range_part(column, value, value)
     else:
         known = [str(entry.value) for entry in entries if entry.what == "value"]
@@ -321,7 +321,7 @@ def _suggest_values(known: list[str], wanted: str) -> str:
 
 
 def _find_spans(column: Coded, wanted: Any) -> tuple[tuple[Any, Any], ...]:
-    if not isinstance(column, Measured):
+    if not isinstance(column, AxisColumn):
         return ()
     several = isinstance(wanted, Collection) and not isinstance(wanted, str | tuple)
     found = []
@@ -347,7 +347,7 @@ def _find_range_part(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
         _check_order(column, *codes)
         part[codes[0] : codes[1] + 1] = 1.0
         return part
-    if not isinstance(column, Measured):
+    if not isinstance(column, AxisColumn):
         raise SettingError(f"query: column {column.name!r} has no order; give a value or a list of values")
     axis = column.axis
     first = axis.first if low is None else _to_unit(column, low)
@@ -377,7 +377,7 @@ def _check_order(column: Coded, first: Any, last: Any) -> None:
         raise SettingError(f"query: the range of {column.name!r} ends before it begins; swap its ends")
 
 
-def _check_inside(column: Measured, first: Any, last: Any) -> None:
+def _check_inside(column: AxisColumn, first: Any, last: Any) -> None:
     """Refuse a range outside the declared bounds: values there count as the nearest bound, or as unknown."""
     if first > column.axis.last or last < column.axis.first:
         beyond = "unknown" if column.outside == "unknown" else "the nearest of these"
@@ -389,7 +389,7 @@ def _find_code(column: Coded, value: Any) -> int:
     return int(np.flatnonzero(_find_value_part(column, value))[0])
 
 
-def _to_unit(column: Measured, value: Any) -> Any:
+def _to_unit(column: AxisColumn, value: Any) -> Any:
     try:
         if isinstance(value, str) and column.kind in ("integer", "number"):
             value = float(value)

@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.schema import Schema
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.rules.honour import Cells
-from understudy.schema.rules.rule import Order
+from understudy.schema.column import Coded
+from understudy.schema.rules import Order, RuleCells
 
 Codes = dict[str, NDArray[Any]]
 
@@ -71,7 +70,7 @@ class _Side:
         """The column as it was drawn; rows are of one group where their codes in the model are the same."""
         column = schema.column(name)
         assert isinstance(column, Coded)  # noqa: S101 - checked when the schema was made
-        cells = Cells(column, codes[name], table[name], schema.dialect)
+        cells = RuleCells(column, codes[name], table[name], schema.dialect)
         group = np.zeros(table.num_rows, dtype=np.int64)
         for part, size in column.parts.items():
             group = group * size + merged[part]

@@ -191,7 +191,7 @@ class Release:
     ) -> tuple[RowMaker, int, int | None]:
         from understudy.release.rows import RowMaker
 
-        layout = self.schema.layout_of_file() if as_written else self.layout
+        layout = self.schema.file_layout() if as_written else self.layout
         maker = RowMaker(self, where=where, rare=rare, layout=layout)
         if rows is not None and where is None:
             self._warn_many_rows(as_whole("rows", rows))

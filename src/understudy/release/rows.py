@@ -18,13 +18,9 @@ from understudy.model.dependencies import find_determined, unstated_dependencies
 from understudy.release.answer import Condition, parse_query, read_conditions
 from understudy.release.exchange import exchange_values
 from understudy.schema import Recoding, Schema
-from understudy.schema.kinds.axis import Axis
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.column import Identifier
-from understudy.schema.kinds.measured import Measured
-from understudy.schema.kinds.table import Entry
-from understudy.schema.rules.honour import Cells, breaking
-from understudy.schema.rules.rule import Dependency
+from understudy.schema.axis import Axis, AxisColumn
+from understudy.schema.column import Coded, Entry, Identifier
+from understudy.schema.rules import Dependency, RuleCells, find_broken_rows
 
 if TYPE_CHECKING:
     from understudy.release.release import Release
@@ -156,7 +152,7 @@ class RowMaker:
         for rule in self._determined:
             table = rule.set_values(table, codes, self._layout)
         codes, table = exchange_values(self._schema, merged, codes, table, rng)
-        bad = breaking(self._schema, codes, table) if self._schema.rules else np.zeros(table.num_rows, np.bool_)
+        bad = find_broken_rows(self._schema, codes, table) if self._schema.rules else np.zeros(table.num_rows, np.bool_)
         for condition in self._conditions:
             bad |= ~self._satisfies(condition, codes, table)
         return table, np.flatnonzero(bad)
@@ -168,7 +164,7 @@ class RowMaker:
             column = self._schema.column(name)
             assert isinstance(column, Coded)  # noqa: S101 - rules and conditions speak of these alone
             mine = {part: np.asarray(codes[part]) for part in column.parts}
-            codes = codes | dict(column.without_unknown(mine[name], mine, rng)[1])
+            codes = codes | dict(column.replace_unknown(mine[name], mine, rng)[1])
         return codes
 
     def _satisfies(self, condition: Condition, codes: Codes, table: Any) -> NDArray[np.bool_]:
@@ -177,7 +173,7 @@ class RowMaker:
         mine = codes[condition.column]
         inside: NDArray[np.bool_] = condition.inner[mine]
         if condition.spans:
-            cells = Cells(column, mine, table[condition.column], self._schema.dialect)
+            cells = RuleCells(column, mine, table[condition.column], self._schema.dialect)
             for low, high in condition.spans:
                 inside = inside | cells.within(low, high)
         return inside
@@ -214,7 +210,7 @@ class _StatedDependency:
     """A dependency with stated values: where the determined value was merged with others, rows show the stated one."""
 
     def __init__(self, release: Release, rule: Dependency) -> None:
-        self._rule, self._codes = rule, rule.stated(release.schema)
+        self._rule, self._codes = rule, rule.stated_codes(release.schema)
         sizes = np.arange(release.schema.domain[rule.determines])
         self._merged = release.recoding.apply(rule.determines, sizes)
 
@@ -560,7 +556,7 @@ def narrow_bins(schema: Schema, asked: Sequence[Condition]) -> Schema:
 
 
 def _narrow_column(column: Any, span: tuple[Any, Any] | None) -> Any:
-    if span is None or not isinstance(column, Measured) or len(column.parts) > 1:
+    if span is None or not isinstance(column, AxisColumn) or len(column.parts) > 1:
         return column
     axis = column.axis
     if axis.points is not None or axis.top is not None:

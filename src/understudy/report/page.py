@@ -34,10 +34,10 @@ from understudy.report.public import (
     weak_values,
 )
 from understudy.schema import Schema
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
-from understudy.schema.kinds.numeric import Numeric
+from understudy.schema.axis import AxisColumn
+from understudy.schema.column import Coded
 from understudy.schema.labels import axis_ends, code_labels
+from understudy.schema.numeric import Numeric
 from understudy.tabulate import SparseCounts
 
 _SAMPLE = 100_000
@@ -305,11 +305,11 @@ def bin_rows(real: Rows, schema: Schema, seed: int = 0) -> Rows:
 
 def summarize_columns(
     schema: Schema, standin: Rows, real: Rows | None = None, binned: Rows | None = None
-) -> list[tuple[Measured, list[Statistic]]]:
+) -> list[tuple[AxisColumn, list[Statistic]]]:
     """Compute the statistics of every numeric column."""
     found = []
     for column in schema.coded:
-        if isinstance(column, Measured):
+        if isinstance(column, AxisColumn):
             tables = [table for table in (standin, real, binned) if table is not None]
             stats = [_compute_statistics(column, table.units[column.name]) for table in tables]
             names = [name for name in stats[0] if name != "share missing" or any(stat[name] for stat in stats)]
@@ -317,7 +317,7 @@ def summarize_columns(
     return found
 
 
-def _compute_statistics(column: Measured, units: NDArray[np.float64]) -> dict[str, float | None]:
+def _compute_statistics(column: AxisColumn, units: NDArray[np.float64]) -> dict[str, float | None]:
     there = units[~np.isnan(units)]
     found: dict[str, float | None] = dict.fromkeys(("mean", "spread", *_QUANTILES))
     if len(there):
@@ -331,7 +331,7 @@ def _compute_statistics(column: Measured, units: NDArray[np.float64]) -> dict[st
     return found
 
 
-def _make_statistic(column: Measured, name: str, values: list[float | None]) -> Statistic:
+def _make_statistic(column: AxisColumn, name: str, values: list[float | None]) -> Statistic:
     texts = [_format_value(column, name, value) for value in values]
     if len(values) < 3:
         return Statistic(name, texts[0])
@@ -345,7 +345,7 @@ def _make_statistic(column: Measured, name: str, values: list[float | None]) -> 
     )
 
 
-def _format_value(column: Measured, name: str, value: float | None) -> str:
+def _format_value(column: AxisColumn, name: str, value: float | None) -> str:
     if value is None:
         return "none"
     if name.startswith("share"):
@@ -357,7 +357,7 @@ def _format_value(column: Measured, name: str, value: float | None) -> str:
     return str(column.from_units(np.asarray([round(value)])).to_pylist()[0])[:16]
 
 
-def _format_change(column: Measured, name: str, before: float | None, after: float | None) -> str:
+def _format_change(column: AxisColumn, name: str, before: float | None, after: float | None) -> str:
     if before is None or after is None:
         return ""
     gap = after - before

@@ -12,7 +12,7 @@ from understudy.domain import Clique
 from understudy.metric.tables import Rows
 from understudy.release import Release
 from understudy.release.rows import find_members
-from understudy.schema.kinds.coded import Coded
+from understudy.schema.column import Coded
 from understudy.schema.labels import code_labels
 
 CAUTION = 3.0

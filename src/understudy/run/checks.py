@@ -20,9 +20,8 @@ from understudy.gate.noise import NOISES
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
 from understudy.schema import Schema
-from understudy.schema.rules.honour import breaking
-from understudy.schema.rules.zeros import check_size
-from understudy.source.sql.place import files_of, home_of
+from understudy.schema.rules import check_rule_size, find_broken_rows
+from understudy.source.place import list_files, source_kind
 
 _MOST_TIED = 1 << 27
 """The most cells of a model of the rules alone: a gigabyte."""
@@ -123,7 +122,7 @@ def check_rules(schema: Schema) -> int:
     """
     domain = schema.domain
     for rule in domain.rules:
-        check_size(domain, rule.clique)
+        check_rule_size(domain, rule.clique)
     if not domain.rules:
         return 0
     columns = domain.canonical({column for rule in domain.rules for column in rule.clique})
@@ -150,7 +149,7 @@ def _rows_possible(schema: Schema, seed: int) -> bool:
     except InputError:
         return False
     codes = {column: drawn[column] if column in names else np.zeros(_ROWS, np.uint8) for column in domain}
-    return not bool(breaking(schema, codes, schema.decode(codes, rng)).all())
+    return not bool(find_broken_rows(schema, codes, schema.decode(codes, rng)).all())
 
 
 def check_noise(noise: str) -> None:
@@ -194,7 +193,7 @@ def refuse_same_table(public: Any, data: Any) -> None:
     same = public is data
     if isinstance(public, str | os.PathLike) and isinstance(data, str | os.PathLike):
         same = os.fspath(public) == os.fspath(data)
-        files = files_of(os.fspath(data)) if home_of(data) == "files" else [Path(data)]
+        files = list_files(os.fspath(data)) if source_kind(data) == "files" else [Path(data)]
         same = same or any(_same_file(Path(public), file) for file in files)
     if same:
         raise SettingError(

@@ -97,9 +97,9 @@ class RunFile:
         """The dataset's name in the ledger."""
         if given := self.content.get("dataset"):
             return str(given)
-        from understudy.source.sql.place import name_of
+        from understudy.source.place import table_name
 
-        return name_of(self.near(self.content["data"]))
+        return table_name(self.near(self.content["data"]))
 
     def digest(self) -> str:
         """A digest of what the file, the schema, a workload file and a query say. Never of rows.
@@ -140,7 +140,7 @@ class RunFile:
         from understudy.quality import parse_share
         from understudy.run.road import RunSpec
         from understudy.schema import Schema
-        from understudy.source.sql.place import read_query
+        from understudy.source.place import read_query
 
         content, schema = self.content, Schema.load(self.schema)
         mechanism = content.get("mechanism", "mst")

@@ -203,9 +203,9 @@ class _Folder:
         if self.reports and find_spec("jinja2") is None:
             raise InputError("reports need jinja2: pip install 'understudy[eval]'. Nothing was spent")
         if "custodian" in self.reports and not self.file.rehearsal:
-            from understudy.source.sql.place import home_of
+            from understudy.source.place import source_kind
 
-            if home_of(self.file.near(self.file.content["data"])) != "file":
+            if source_kind(self.file.near(self.file.content["data"])) != "file":
                 raise SettingError(
                     "outputs: report: a report for the custodian needs the table as one file. Nothing was spent"
                 )

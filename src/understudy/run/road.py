@@ -20,7 +20,7 @@ from understudy.accounting import Budget, Charge, Neighbours, Receipt
 from understudy.accounting.calibrate import can_plan, certified_plan
 from understudy.accounting.exact import float_below
 from understudy.arguments import as_path, as_progress, as_whole, holds_password
-from understudy.discovery.purchase import Shop, Unread, narrowest, purchase_budget
+from understudy.discovery.discover import Discovery, NoRows, discovery_budget, narrowest_schema
 from understudy.domain import Clique
 from understudy.errors import (
     InputError,
@@ -57,9 +57,8 @@ from understudy.run.quality import Rating, rated
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema, frame_kind
 from understudy.source import open_source
-from understudy.source.reopen import opener
-from understudy.source.sql.located import Located, located
-from understudy.source.sql.place import home_of, name_of
+from understudy.source.open import StoredTable, make_opener, open_table
+from understudy.source.place import source_kind, table_name
 from understudy.workload import public_workload_name
 
 
@@ -310,9 +309,9 @@ def resolve(spec: RunSpec) -> Run:
     """
     schema = spec.schema
     schema.require_reviewed()
-    if not narrowest(schema).domain:
+    if not narrowest_schema(schema).domain:
         raise SettingError("the schema has no column to synthesise; declare at least one")
-    budget = purchase_budget(schema, spec.discovery_share, epsilon=spec.epsilon, delta=spec.delta, rho=spec.rho)
+    budget = discovery_budget(schema, spec.discovery_share, epsilon=spec.epsilon, delta=spec.delta, rho=spec.rho)
     if spec.rows is not None:
         as_whole("rows", spec.rows, least=1)
     check_noise(spec.noise)
@@ -333,7 +332,7 @@ def resolve(spec: RunSpec) -> Run:
     if spec.quality is not None:
         workload = spec.workload or mechanism.workload or "all-2way"
         rating = Rating(spec.quality, workload)
-        rating.tables(narrowest(schema).domain)
+        rating.tables(narrowest_schema(schema).domain)
         if schema.open and spec.discovery_share + rating.share >= 1:
             raise SettingError("quality and discovery_share leave nothing for the mechanism; give one of them less")
     return Run(spec, budget, mechanism, rating)
@@ -364,7 +363,7 @@ def execute(
     try:
         chosen = resolve(spec)
         _check(chosen, output)
-        with located(spec.data, spec.query, spec.temp_dir) as data:
+        with open_table(spec.data, spec.query, spec.temp_dir) as data:
             if run is not None:
                 handle = ledger.take(run)
             elif chosen.counts:
@@ -394,8 +393,8 @@ def _write(release: Release, output: Path | None, ledger: Ledger, handle: RunHan
 
 def _check(run: Run, output: Path | None) -> None:
     """What can be checked before anything is reserved: memory, disk, the output, and whether the budget is meant."""
-    footprint = run.mechanism.footprint(narrowest(run.schema).domain)
-    check_memory(footprint.memory_bytes + check_rules(narrowest(run.schema)))
+    footprint = run.mechanism.footprint(narrowest_schema(run.schema).domain)
+    check_memory(footprint.memory_bytes + check_rules(narrowest_schema(run.schema)))
     if run.counts:
         warn_of_weak_budget(run.budget)
     if output is not None:
@@ -447,18 +446,18 @@ def _open(
         return PrivateTable(_source(data, run.schema), run.budget, plan=run.plan, **rest)
     if data is None:
         raise CannotContinue("the table is not there, and discovery was not finished")
-    reopen = opener(data, run.schema)
-    reopen(narrowest(run.schema))  # a column that is missing or cannot be read is refused before anything is bought
-    table = PrivateTable(Unread(run.schema), run.budget, **rest)
+    reopen = make_opener(data, run.schema)
+    reopen(narrowest_schema(run.schema))  # a column that is missing is refused before anything is bought
+    table = PrivateTable(NoRows(run.schema), run.budget, **rest)
     share = Fraction(run.spec.discovery_share) * table.account.remaining
-    run.schema = Shop(table, reopen, run.schema, share, progress).buy(run.fits)
+    run.schema = Discovery(table, reopen, run.schema, share, progress).discover(run.fits)
     if handle is not None:
         ledger.complete(handle, run.schema.to_dict())
     return table.over(reopen(run.schema))
 
 
 def _source(data: Any, schema: Schema) -> Any:
-    return Unread(schema, coded=True) if data is None else open_source(data, schema)
+    return NoRows(schema, coded=True) if data is None else open_source(data, schema)
 
 
 def _finish(
@@ -529,7 +528,7 @@ def _explain(
 
 def dataset_name(data: Any) -> str:
     """The ledger's name for a table that was given none: that of the file, folder or database table, else "unnamed"."""
-    return data.name if isinstance(data, Located) else name_of(data)
+    return data.name if isinstance(data, StoredTable) else table_name(data)
 
 
 def _plain(value: Any) -> Any:
@@ -561,7 +560,7 @@ def _layout(data: Any, schema: Schema) -> dict[str, str]:
 
 
 def _frame_of(data: Any) -> Frame:
-    return "spark" if home_of(data) == "spark" else frame_kind(data)
+    return "spark" if source_kind(data) == "spark" else frame_kind(data)
 
 
 def _place(error: BaseException) -> str:

@@ -1,14 +1,16 @@
-"""PUBLIC facts about a table: columns, categories, bounds, bins; the file format; encoding and decoding.
+"""PUBLIC facts about a table: its columns, rules and file format, and the encoding of rows as codes.
 
-`kinds/` how each kind of column is coded · `rules/` what is known about combinations · `format/` files, ours and
-others' · `drafting/` first proposals · `discovery/` what is still to be bought.
+`schema` is the central class. Kinds of columns: `column` (the base), `categorical`, `axis`, `numeric`, `temporal`, and
+`open` for columns that still have to be discovered; `text` defines what a cell means. `rules` relate columns to each
+other, `recode` merges codes, `frames` converts data frames. `file` reads and writes schema files, `draft` and `sniff`
+propose a first schema, `check` compares a table with its schema. `exchange` and `dictionary` import the formats of
+other tools.
 """
 
-from understudy.schema.format.dialect import Dialect
+from understudy.schema.column import Column, Entry
 from understudy.schema.frames import frame_kind
-from understudy.schema.kinds.column import Column
-from understudy.schema.kinds.table import Entry
 from understudy.schema.recode import Recoding
 from understudy.schema.schema import Encoded, PrivacyUnit, Schema
+from understudy.schema.text import Dialect
 
 __all__ = ["Column", "Dialect", "Encoded", "Entry", "PrivacyUnit", "Recoding", "Schema", "frame_kind"]

@@ -1,4 +1,4 @@
-"""How a table fits its schema, and what the binning alone loses. For the custodian only."""
+"""Check how a table fits its schema, and what binning alone loses. For the custodian only."""
 
 from __future__ import annotations
 
@@ -8,24 +8,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy.schema.axis import AxisColumn
+from understudy.schema.categorical import Categorical
+from understudy.schema.column import DROP, Coded
 from understudy.schema.custodian import MARK
-from understudy.schema.frames import meant_columns
-from understudy.schema.kinds.categorical import Categorical
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.measured import Measured
-from understudy.schema.kinds.table import DROP
+from understudy.schema.frames import columns_by_meaning
 from understudy.schema.schema import Schema
 
 
 @dataclass(frozen=True)
 class Loss:
-    """One statistic before and after encoding and decoding, without any noise.
+    """One statistic before and after encoding and decoding, without noise.
 
     Attributes:
         statistic: its name.
-        before: in the column's own units; of dates days, of moments and durations seconds.
+        before: in the column's own units: days for dates, seconds for datetimes and durations.
         after: in the same units.
-        span: of dates and moments the distance between the bounds, because their zero (1970) means nothing.
+        span: for dates and datetimes the distance between the bounds, because their zero (1970) has no meaning.
     """
 
     statistic: str
@@ -35,7 +34,7 @@ class Loss:
 
     @property
     def relative(self) -> float:
-        """The difference as a share of the value before, or of the span (0 when nothing changed)."""
+        """The difference as a share of the value before, or of the span; 0 if nothing changed."""
         whole = abs(self.before) if self.span is None else self.span
         if self.before == self.after:
             return 0.0
@@ -43,8 +42,8 @@ class Loss:
 
 
 @dataclass(frozen=True)
-class ColumnFit:
-    """How one column fits: rows by what became of their cell."""
+class ColumnCheck:
+    """How one column fits: the number of rows by the treatment of their cell."""
 
     name: str
     kind: str
@@ -58,29 +57,29 @@ class ColumnFit:
 
 
 @dataclass(frozen=True)
-class Fit:
+class CheckResult:
     """How a whole table fits its schema.
 
     **Privacy.** Exact counts of the rows: for the custodian only, never part of a release.
 
     Attributes:
-        rows: how many rows the table has.
+        rows: the number of rows of the table.
         dropped: rows that are not used because a column says ``on_unknown: drop_row``.
         columns: the columns that are synthesised.
         broken: by rule, how many rows break it.
-        units: how many privacy units there are, and how many rows the limit per unit leaves out; None for rows.
+        units: the number of privacy units, and of rows beyond the limit per unit; None if a unit is a row.
         drafts: columns that nobody has reviewed yet.
     """
 
     rows: int
     dropped: int
-    columns: tuple[ColumnFit, ...]
+    columns: tuple[ColumnCheck, ...]
     broken: dict[str, int]
     units: tuple[int, int] | None
     drafts: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, the mark first."""
+        """Return plain values for JSON, the mark first."""
         content = {"custodian_only": MARK, **asdict(self)}
         for written, column in zip(content["columns"], self.columns, strict=True):
             for loss, kept in zip(written["losses"], column.losses, strict=True):
@@ -88,7 +87,7 @@ class Fit:
         return content
 
 
-def check(schema: Schema, frame: Any, *, seed: int = 0) -> Fit:
+def check(schema: Schema, frame: Any, *, seed: int = 0) -> CheckResult:
     """Encode a table, decode it again without noise, and count what does not fit.
 
     **Privacy.** The result describes the rows exactly: for the custodian only.
@@ -101,27 +100,27 @@ def check(schema: Schema, frame: Any, *, seed: int = 0) -> Fit:
     Raises:
         SchemaError: when the table's structure does not fit the schema.
     """
-    cells, rows = meant_columns(frame, schema.needs, schema.dialect)
+    cells, rows = columns_by_meaning(frame, schema.needs, schema.dialect)
     rng = np.random.default_rng(seed)
     keep = np.ones(rows, dtype=np.bool_)
-    fits: list[ColumnFit] = []
+    fits: list[ColumnCheck] = []
     codes: dict[str, NDArray[Any]] = {}
     for column in schema.coded:
         coded = column.encode(cells[column.name], schema.dialect)
         keep &= coded[column.name] != DROP
-        fits.append(_fit(column, cells[column.name], coded, schema, rng))
-        codes |= column.compact(coded)
+        fits.append(_check_column(column, cells[column.name], coded, schema, rng))
+        codes |= column.compact_codes(coded)
     kept = {part: array[keep] for part, array in codes.items()}
-    broken = {_title(rule.to_dict()): int(rule.broken(schema, kept).sum()) for rule in schema.rules}
+    broken = {_title(rule.to_dict()): int(rule.find_broken(schema, kept).sum()) for rule in schema.rules}
     drafts = tuple(column.name for column in schema.columns if column.status == "draft")
-    return Fit(rows, int(rows - keep.sum()), tuple(fits), broken, _units(schema, cells, keep), drafts)
+    return CheckResult(rows, int(rows - keep.sum()), tuple(fits), broken, _count_units(schema, cells, keep), drafts)
 
 
 def _title(rule: dict[str, Any]) -> str:
     return ", ".join(f"{key}: {value}" for key, value in rule.items())
 
 
-def _units(schema: Schema, cells: dict[str, Any], keep: NDArray[np.bool_]) -> tuple[int, int] | None:
+def _count_units(schema: Schema, cells: dict[str, Any], keep: NDArray[np.bool_]) -> tuple[int, int] | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -133,21 +132,25 @@ def _units(schema: Schema, cells: dict[str, Any], keep: NDArray[np.bool_]) -> tu
     return len(counts), int(np.maximum(counts - unit.max_rows, 0).sum())
 
 
-def _fit(column: Coded, cells: Any, coded: dict[str, Any], schema: Schema, rng: np.random.Generator) -> ColumnFit:
+def _check_column(
+    column: Coded, cells: Any, coded: dict[str, Any], schema: Schema, rng: np.random.Generator
+) -> ColumnCheck:
     main = coded[column.name]
     clipped, losses = 0, tuple[Loss, ...]()
-    if isinstance(column, Measured):
-        clipped, losses = _numeric_fit(column, cells, coded, schema, rng)
+    if isinstance(column, AxisColumn):
+        clipped, losses = _check_axis(column, cells, coded, schema, rng)
     unknown = main == column.unknown_code
     if isinstance(column, Categorical) and column.other in column.values:
         declared = {key: getattr(column, key) for key in Categorical.model_fields}
-        apart = Categorical.model_validate(declared | {"other": "\0"})  # so that a declared "other" is not counted
+        apart = Categorical.model_validate(
+            declared | {"other": "\0"}
+        )  # so that cells of a declared "other" are not counted
         unknown = apart.encode(cells, schema.dialect)[column.name] == apart.unknown_code
     null = main == column.null_code if column.null_code is not None else np.zeros(len(main), np.bool_)
     if column.unknown_code == column.null_code:
         unknown = unknown & np.asarray(cells.is_valid())
         null = null & ~unknown
-    return ColumnFit(
+    return ColumnCheck(
         name=column.name,
         kind=column.kind,
         codes=column.size,
@@ -160,10 +163,10 @@ def _fit(column: Coded, cells: Any, coded: dict[str, Any], schema: Schema, rng: 
     )
 
 
-def _numeric_fit(
-    column: Measured, cells: Any, coded: dict[str, Any], schema: Schema, rng: np.random.Generator
+def _check_axis(
+    column: AxisColumn, cells: Any, coded: dict[str, Any], schema: Schema, rng: np.random.Generator
 ) -> tuple[int, tuple[Loss, ...]]:
-    """How many values were clipped, and mean, spread and quartiles before and after, in the column's own units."""
+    """Return the number of clipped values, and mean, spread and quartiles before and after, in the column's units."""
     units, valid = column.units(cells, schema.dialect)
     ordinary = valid & (coded[column.name] >= 0) & (coded[column.name] < column.ordinary)
     low, high = column.bounds
@@ -174,10 +177,10 @@ def _numeric_fit(
     shown = {part: codes[ordinary] for part, codes in coded.items()}
     decoded, _ = column.units(column.decode_ordinary(shown, rng), schema.dialect)
     span = float(high - low) / column.per_unit if column.kind in ("date", "datetime") else None
-    return clipped, _losses(before / column.per_unit, decoded.astype(np.float64) / column.per_unit, span)
+    return clipped, _compute_losses(before / column.per_unit, decoded.astype(np.float64) / column.per_unit, span)
 
 
-def _losses(before: NDArray[np.float64], after: NDArray[np.float64], span: float | None) -> tuple[Loss, ...]:
+def _compute_losses(before: NDArray[np.float64], after: NDArray[np.float64], span: float | None) -> tuple[Loss, ...]:
     rows = [Loss("mean", float(before.mean()), float(after.mean()), span)]
     rows.append(Loss("standard deviation", float(before.std()), float(after.std())))
     for name, share in (("lower quartile", 0.25), ("median", 0.5), ("upper quartile", 0.75)):

@@ -1,7 +1,7 @@
-"""The outputs that may show private values: which they are, and how they are marked.
+"""Outputs for the custodian only: which they are, and how they are marked.
 
-**Privacy.** They are made from the private rows without noise. They are for the custodian's eyes, never
-part of a release, and marked in their content and in the name of their file.
+**Privacy.** They are made from the private rows without noise. They are never part of a release, and are marked in
+their content and in their file name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MARK = "CUSTODIAN ONLY: made from the private rows, without noise. Do not share.
 """The first line of every such output."""
 
 SUFFIX = "custodian-only"
-"""The part of the file name that says so."""
+"""The mark in the file name."""
 
 OUTPUTS = {
     "schema draft": "a proposed schema: bounds, values and missing codes seen in the rows",
@@ -22,31 +22,31 @@ OUTPUTS = {
     "evaluate": "scores of a synthetic table against the real one (always named *.custodian-only.*)",
     "report --real": "the report with the real table beside the stand-in (always named *.custodian-only.html)",
 }
-"""Command by command, what it shows of the rows."""
+"""What each command reveals about the rows."""
 
 
-def marked(path: Path) -> Path:
-    """The path with the mark in its name: ``people.yaml`` becomes ``people.custodian-only.yaml``.
+def mark_path(path: Path) -> Path:
+    """Add the mark to a file name: ``people.yaml`` becomes ``people.custodian-only.yaml``.
 
-    >>> marked(Path("people.yaml")).name
+    >>> mark_path(Path("people.yaml")).name
     'people.custodian-only.yaml'
 
     Raises:
-        OutputError: for what names no file.
+        OutputError: if the path does not name a file.
     """
     if f".{SUFFIX}" in check_file_name(path).name:
         return path
     return path.with_name(f"{path.stem}.{SUFFIX}{path.suffix}")
 
 
-def unmarked(path: Path) -> Path:
-    """The path without the mark, for a schema in which nothing is a draft any more."""
+def unmark_path(path: Path) -> Path:
+    """Remove the mark from a file name, for a schema without drafts."""
     return path.with_name(path.name.replace(f".{SUFFIX}", ""))
 
 
-def found(path: Path) -> Path:
-    """The path, or its marked form where only that exists, so that a draft is found under the name that was asked."""
+def find_marked(path: Path) -> Path:
+    """Return the path, or its marked form if only that exists, so that a draft is found under its plain name."""
     try:
-        return marked(path) if not path.exists() and marked(path).exists() else path
-    except OSError:  # a name longer than a file's can be
+        return mark_path(path) if not path.exists() and mark_path(path).exists() else path
+    except OSError:  # the name is too long for a file
         return path

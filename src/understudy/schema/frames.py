@@ -1,29 +1,40 @@
-"""Frames in and out: pandas, polars and pyarrow through narwhals; inside, arrow columns."""
+"""Data frames in and out: pandas, polars and pyarrow tables become arrow columns, and decoded columns become frames."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from understudy.errors import InputError, SchemaError
-from understudy.schema.format.dialect import Dialect
-from understudy.schema.kinds.text import as_text, listed, meanings, objects_as_text, readable
+from understudy.schema.categorical import Categorical
+from understudy.schema.column import Coded, Column
+from understudy.schema.text import (
+    Dialect,
+    is_text_type,
+    make_valid_text,
+    meanings,
+    objects_to_text,
+    to_objects,
+    to_text,
+)
 
 FrameKind: TypeAlias = Literal["arrow", "pandas", "polars"]
 
 
-def arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tuple[dict[str, Any], int]:
-    """The named columns as arrow arrays, and the number of rows. Columns that are not named are never touched.
+def to_arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tuple[dict[str, Any], int]:
+    """Return the named columns as arrow arrays, and the number of rows. Other columns are not touched.
 
     Args:
         frame: the table.
         names: the columns.
-        decimal: the mark with which numbers among Python objects are written, so that they are read as numbers again.
+        decimal: the decimal mark with which numbers among Python objects are written.
 
     Raises:
         SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
-        InputError: when this is no frame.
+        InputError: if this is not a frame.
     """
     frame = _table(frame)
     labels = _labels(frame)
@@ -41,32 +52,32 @@ def arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tuple
             "correct the schema (`kind: drop` columns are never read)"
         )
     by_text = dict(zip(texts, labels, strict=True))
-    return {name: _arrow(_series(frame, by_text[name]), decimal) for name in wanted}, len(frame)
+    return {name: _to_arrow(_series(frame, by_text[name]), decimal) for name in wanted}, len(frame)
 
 
-def meant_columns(frame: Any, names: Iterable[str], dialect: Dialect) -> tuple[dict[str, Any], int]:
-    """The named columns as arrow arrays whose text is what cells mean, and the number of rows: what coding starts from.
+def columns_by_meaning(frame: Any, names: Iterable[str], dialect: Dialect) -> tuple[dict[str, Any], int]:
+    """Return the named columns as arrow arrays with text replaced by its `meaning`, and the number of rows.
 
-    Text keeps its spelling in a table that is `as_written`. In any other the spelling of a cell may depend on what a
-    reader found in the rows of others, and is not looked at.
+    In a table marked by `mark_as_written`, text keeps its spelling. In any other table the spelling of a cell may
+    depend on what a reader found in other rows, so it is ignored.
 
     Raises:
         SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
-        InputError: when this is no frame.
+        InputError: if this is not a frame.
     """
-    cells, rows = arrow_columns(frame, names, dialect.decimal)
+    cells, rows = to_arrow_columns(frame, names, dialect.decimal)
     if is_as_written(frame):
         return cells, rows
-    return {name: _meant(column, dialect) for name, column in cells.items()}, rows
+    return {name: _column_by_meaning(column, dialect) for name, column in cells.items()}, rows
 
 
-def as_written(table: Any) -> Any:
-    """An arrow table, or batch, with the mark that its text is that of a file, in which no reader guessed a type."""
+def mark_as_written(table: Any) -> Any:
+    """Mark an arrow table or batch as text from a file, in which no reader guessed a type."""
     return table.replace_schema_metadata({**(table.schema.metadata or {}), _AS_WRITTEN: b"yes"})
 
 
 def is_as_written(frame: Any) -> bool:
-    """Whether a frame is a table with that mark."""
+    """Whether a frame is a table with the mark of `mark_as_written`."""
     import pyarrow as pa
 
     return isinstance(frame, pa.Table | pa.RecordBatch) and _AS_WRITTEN in (frame.schema.metadata or {})
@@ -75,13 +86,13 @@ def is_as_written(frame: Any) -> bool:
 _AS_WRITTEN = b"understudy.as_written"
 
 
-def _meant(cells: Any, dialect: Dialect) -> Any:
-    """A column's text by what it means, each distinct text once; other types as they are."""
+def _column_by_meaning(cells: Any, dialect: Dialect) -> Any:
+    """Replace a column's text by its meaning, once per distinct text; other types are unchanged."""
     import pyarrow as pa
 
     kind = cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
-        cells = as_text(cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells, dialect.decimal)
+        cells = to_text(cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells, dialect.decimal)
         kind = cells.type
     if pa.types.is_string_view(kind):
         cells, kind = cells.cast(pa.large_string()), pa.large_string()
@@ -92,13 +103,13 @@ def _meant(cells: Any, dialect: Dialect) -> Any:
 
 
 def frame_kind(frame: Any) -> FrameKind:
-    """The kind of a frame: what `decode` should give back."""
+    """Return the kind of a frame, as `decode` accepts it."""
     module = type(frame).__module__.split(".")[0]
     return "pandas" if module == "pandas" else "polars" if module == "polars" else "arrow"
 
 
 def to_frame(table: Any, kind: FrameKind) -> Any:
-    """An arrow table as the frame type asked for.
+    """Convert an arrow table to the requested frame type.
 
     Raises:
         InputError: when that library is not installed, or no such type is known.
@@ -114,7 +125,7 @@ def to_frame(table: Any, kind: FrameKind) -> Any:
 
 
 def _to_pandas(table: Any) -> Any:
-    """Integers and booleans with nulls become pandas' nullable types, so that they stay integers and booleans."""
+    """Convert to pandas; integers and booleans with nulls get pandas' nullable types, so that they keep their type."""
     import pandas as pd
     import pyarrow as pa
 
@@ -130,7 +141,7 @@ def _to_pandas(table: Any) -> Any:
 
 
 def _to_polars(table: Any) -> Any:
-    """Ordered dictionaries become enums, whose order polars keeps."""
+    """Convert to polars; ordered dictionaries become enums, whose order polars keeps."""
     import polars as pl
     import pyarrow as pa
 
@@ -151,7 +162,7 @@ def _table(frame: Any) -> Any:
 
 
 def _labels(frame: Any) -> list[Any]:
-    """Column labels as they are: pandas allows repeated and non-text ones."""
+    """Return column labels unchanged: pandas allows repeated labels and labels that are not text."""
     import pyarrow as pa
 
     if isinstance(frame, pa.Table):
@@ -160,7 +171,7 @@ def _labels(frame: Any) -> list[Any]:
         raise InputError("this is a lazy frame; collect it first, then give the pandas or polars frame")
     labels = getattr(frame, "columns", None)
     if labels is None or callable(labels) or any(not isinstance(label, str | int | float | tuple) for label in labels):
-        raise InputError("this is no table; give a pandas or polars frame, or a pyarrow table")
+        raise InputError("this is not a table; give a pandas or polars frame, or a pyarrow table")
     return list(labels)
 
 
@@ -174,14 +185,14 @@ def _series(frame: Any, label: Any) -> Any:
 
 
 def holds_objects(series: Any) -> bool:
-    """Whether a column's cells, or the categories that they name, are Python objects of any type."""
+    """Whether a column's cells, or its categories, are Python objects of any type."""
     kind = getattr(series, "dtype", "")
     kind = getattr(getattr(kind, "categories", None), "dtype", kind)
     return str(kind) in ("object", "Object")
 
 
-def _arrow(series: Any, decimal: str) -> Any:
-    """One column as one arrow array.
+def _to_arrow(series: Any, decimal: str) -> Any:
+    """Convert one column to one arrow array.
 
     Objects are read as text cell by cell, never by a type guessed from all of them: one odd cell must not change how
     the cells of other rows are coded.
@@ -192,23 +203,25 @@ def _arrow(series: Any, decimal: str) -> Any:
     given = series
     if not isinstance(series, pa.ChunkedArray | pa.Array):
         if holds_objects(series):
-            return objects_as_text(list(series), decimal)
+            return objects_to_text(list(series), decimal)
         try:
             series = nw.from_native(series, series_only=True).to_arrow()
         except Exception:  # a library's own error would quote a cell
-            return objects_as_text(list(series), decimal)
-    if isinstance(series.type, pa.BaseExtensionType):  # such as pandas' periods: their storage is not what they say
-        return objects_as_text(listed(series) if given is series else list(given), decimal)
+            return objects_to_text(list(series), decimal)
+    if isinstance(
+        series.type, pa.BaseExtensionType
+    ):  # such as pandas' periods, whose storage differs from their meaning
+        return objects_to_text(to_objects(series) if given is series else list(given), decimal)
     if isinstance(series, pa.ChunkedArray):
-        series = _wide(series).combine_chunks() if series.num_chunks != 1 else series.chunk(0)
-    return readable(series)
+        series = _widen(series).combine_chunks() if series.num_chunks != 1 else series.chunk(0)
+    return make_valid_text(series)
 
 
-def _wide(pieces: Any) -> Any:
-    """Pieces with room for all of them together.
+def _widen(pieces: Any) -> Any:
+    """Cast chunks to a type with room for all of them together.
 
-    Arrow's short kind of text ends at 2 GiB, and a dictionary has as many places as its first piece needed: there the
-    values themselves are taken, and so where one of them is empty.
+    Arrow's short string type ends at 2 GiB, and the index type of a dictionary fits its first chunk only: such
+    dictionaries are decoded.
     """
     import pyarrow as pa
 
@@ -219,3 +232,140 @@ def _wide(pieces: Any) -> Any:
             pieces = pieces.cast(pieces.type.value_type)
     wide = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}.get(pieces.type)
     return pieces if wide is None else pieces.cast(wide)
+
+
+# -- Layouts: the column types of a frame, applied to decoded columns ------------------------------------------------
+
+
+_WIDTHS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+_FLOATS = ("float32", "float64")
+
+
+def read_layout(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
+    """Return type names of columns whose type in the frame differs from the declared one.
+
+    "int32", "float32", "category", "string".
+
+    **Privacy.** Readers turn whole numbers into floats, numbers and times into objects or text, and 64-bit integers
+    into unsigned ones, if a single cell is empty, odd or very large. Such types reveal something about the cells and
+    are ignored. So are the types that the column would have had otherwise: numpy's short integers in pandas, which
+    cannot hold an empty cell. What remains is what the frame's owner chose, and for objects and text what the schema
+    says.
+    """
+    if not hasattr(frame, "columns"):
+        raise InputError("this is not a table; give a pandas or polars frame, or a pyarrow table")
+    found = {}
+    for column in columns:
+        name = _type_name(frame, column.name)
+        if name in ("object", "string"):
+            name = "string" if _needs_text(column) else None
+        if name is not None and _is_chosen_type(name, column):
+            found[column.name] = name
+    return found
+
+
+def _type_name(frame: Any, name: str) -> str | None:
+    import narwhals as nw
+    import pyarrow as pa
+
+    if isinstance(frame, pa.Table):
+        return _arrow_name(frame.schema.field(name).type) if name in frame.column_names else None
+    label = next((label for label in frame.columns if str(label) == name), None)
+    if label is None:
+        return None
+    series = frame[label]
+    if str(series.dtype) in ("object", "Object"):  # narwhals would inspect the cells
+        return "object"
+    if isinstance(series.dtype, np.dtype) and series.dtype.kind in "iu":  # floats, if a cell had been empty
+        return None
+    plain = str(nw.from_native(series, series_only=True).dtype).split("(")[0].lower()
+    return {"categorical": "category"}.get(plain, plain)
+
+
+def _needs_text(column: Column) -> bool:
+    """Whether a column of numbers, times or truth values declares missing tokens that only text can hold."""
+    if not isinstance(column, Coded) or isinstance(column, Categorical):
+        return False
+    return any(reason is not None and column.token_value(token) is None for token, reason in column.missing.items())
+
+
+def _is_chosen_type(name: str, column: Column) -> bool:
+    if isinstance(column, Categorical) and name in ("category", "enum"):
+        return True
+    if column.kind == "integer" or getattr(column, "type", "") == "integer":
+        return (name in _WIDTHS and not name.endswith("int64")) or name == "string"
+    if column.kind == "number" or getattr(column, "type", "") == "number":
+        return name in ("float32", "string")
+    return name == "string" and isinstance(column, Coded) and not isinstance(column, Categorical)
+
+
+def _arrow_name(kind: Any) -> str:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return "enum" if kind.ordered else "category"
+    if is_text_type(kind):
+        return "string"
+    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
+
+
+def is_text_in_layout(column: Column, name: str | None) -> bool:
+    """Whether a coded column was text in the frame and is decoded as text."""
+    return name == "string" and isinstance(column, Coded)
+
+
+def file_layout(columns: Iterable[Column], dialect: Dialect) -> dict[str, str]:
+    """Return the columns that only text can write as the table's own files do.
+
+    Missing tokens, patterns, other decimal marks.
+
+    Also durations: CSV writers count them in microseconds, and everybody reads seconds.
+    """
+    return {
+        column.name: "string"
+        for column in columns
+        if isinstance(column, Coded)
+        and (
+            column.missing
+            or getattr(column, "pattern", None) is not None
+            or column.kind in ("boolean", "duration")
+            or (column.kind == "number" and (dialect.decimal != "." or dialect.group))
+        )
+    }
+
+
+def apply_layout(made: Mapping[str, Any], columns: Iterable[Column], layout: Mapping[str, str]) -> dict[str, Any]:
+    """Cast decoded columns to the types of a layout, if the type holds all declared values."""
+    return {
+        column.name: _cast_column(made[column.name], column, layout.get(column.name))
+        for column in columns
+        if column.name in made
+    }
+
+
+def _cast_column(values: Any, column: Column, name: str | None) -> Any:
+    import pyarrow as pa
+
+    if name in ("category", "enum") and isinstance(column, Categorical):
+        return _dictionary(values, column, ordered=name == "enum" or column.kind == "ordinal")
+    fits = name in _WIDTHS and pa.types.is_integer(values.type)
+    if not (fits or (name in _FLOATS and pa.types.is_floating(values.type))):
+        return values
+    try:
+        return values.cast(getattr(pa, str(name))(), safe=bool(fits))
+    except pa.ArrowInvalid:  # the declared bounds are wider than the original type
+        return values
+
+
+def _dictionary(values: Any, column: Categorical, *, ordered: bool) -> Any:
+    """Encode as a dictionary.
+
+    Declared values first and in order, then other possible values, so that codes and order survive.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    shown = [*column.values]
+    shown += [value for value in column.decode_special().to_pylist() if value is not None and value not in shown]
+    known = pa.array(shown, column.arrow_type)
+    return pa.DictionaryArray.from_arrays(pc.index_in(values, value_set=known).cast(pa.int32()), known, ordered=ordered)

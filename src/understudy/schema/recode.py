@@ -1,4 +1,4 @@
-"""Recodings: codes merged into coarser ones, as plain arrays. Applied inside the gate, undone by the release."""
+"""Recodings: maps that merge codes into coarser ones. Applied inside the gate, undone by the release."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from numpy.typing import NDArray
 
 from understudy.domain import Domain
 from understudy.errors import SchemaError
-from understudy.schema.kinds.table import compact
+from understudy.schema.column import smallest_dtype
 
 
 class Recoding:
-    """Per column an array ``code -> merged code``; columns without an array are left alone.
+    """An array ``code -> merged code`` for each recoded column; other columns are unchanged.
 
-    **Privacy.** A recoding is public: it is made of declared facts or of released (noisy) measurements. Applying it to
-    rows happens inside the gate; undoing it is post-processing.
+    **Privacy.** A recoding is public: it is made of declared facts or of released (noisy) measurements. It is applied
+    to rows inside the gate; undoing it is post-processing.
 
     >>> import numpy as np
     >>> recoding = Recoding({"city": np.array([0, 1, 1, 1])})
@@ -30,11 +30,11 @@ class Recoding:
     __slots__ = ("_maps",)
 
     def __init__(self, maps: Mapping[str, NDArray[Any]]) -> None:
-        self._maps = {column: _checked(column, array) for column, array in maps.items()}
+        self._maps = {column: _check_map(column, array) for column, array in maps.items()}
 
     @classmethod
     def identity(cls) -> Recoding:
-        """The recoding that merges nothing."""
+        """Return the recoding that merges nothing."""
         return cls({})
 
     @property
@@ -44,7 +44,7 @@ class Recoding:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that have an array."""
+        """The recoded columns."""
         return tuple(self._maps)
 
     def __eq__(self, other: object) -> bool:
@@ -60,7 +60,7 @@ class Recoding:
         return f"Recoding({sizes})"
 
     def recode(self, domain: Domain) -> Domain:
-        """The domain after merging.
+        """Return the domain after merging.
 
         Raises:
             SchemaError: when an array does not fit the domain.
@@ -76,35 +76,35 @@ class Recoding:
         return Domain(sizes, [rule.merge_codes(self._maps) for rule in domain.rules])
 
     def apply(self, column: str, codes: NDArray[Any]) -> NDArray[Any]:
-        """Merged codes of one column's codes; the array itself when the column is left alone."""
+        """Merge the codes of one column; the array itself is returned if the column is not recoded."""
         array = self._maps.get(column)
-        return codes if array is None else array.astype(compact(_size(array)))[codes]
+        return codes if array is None else array.astype(smallest_dtype(_size(array)))[codes]
 
     def merged(self, column: str) -> list[list[int]]:
-        """For each merged code, the original codes that became it.
+        """Return the original codes of each merged code.
 
         Raises:
             SchemaError: when the column has no array.
         """
         if column not in self._maps:
-            raise SchemaError(f"recoding: column {column!r} is left alone; ask for one of {', '.join(self._maps)}")
+            raise SchemaError(f"recoding: column {column!r} is not recoded; ask for one of {', '.join(self._maps)}")
         array = self._maps[column]
         order = np.argsort(array, kind="stable")
         return [part.tolist() for part in np.split(order, np.cumsum(np.bincount(array))[:-1])]
 
     def intervals(self, column: str, places: int) -> int:
-        """How many first codes became intervals of an axis of so many places: all of them or, where not, 0."""
+        """Return `places` if the first `places` codes became intervals of an axis, else 0."""
         array = self._maps.get(column, np.zeros(0, dtype=np.int64))
         apart = not np.isin(array[places:], array[:places]).any()
         return places if len(array) and apart and bool((np.diff(array[:places]) >= 0).all()) else 0
 
     def to_dict(self) -> dict[str, list[int]]:
-        """Plain lists, fit for JSON."""
+        """Return plain lists for JSON."""
         return {column: array.tolist() for column, array in self._maps.items()}
 
     @classmethod
     def from_dict(cls, maps: Mapping[str, list[int]]) -> Recoding:
-        """The recoding that `to_dict` wrote down.
+        """Return the recoding that `to_dict` wrote.
 
         Raises:
             SchemaError: when an entry is not a list of codes.
@@ -112,7 +112,7 @@ class Recoding:
         return cls({column: np.asarray(array) for column, array in maps.items()})
 
 
-def _checked(column: str, array: NDArray[Any]) -> NDArray[np.int64]:
+def _check_map(column: str, array: NDArray[Any]) -> NDArray[np.int64]:
     array = np.asarray(array)
     if array.ndim != 1 or array.size == 0 or not np.issubdtype(array.dtype, np.integer):
         raise SchemaError(f"recoding of column {column!r}: give a one-dimensional array of whole numbers, one per code")

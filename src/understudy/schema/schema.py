@@ -1,4 +1,4 @@
-"""The schema: what is public about a table, how its rows become codes, and how codes become rows."""
+"""The schema: what is public about a table, how rows become codes, and how codes become rows."""
 
 from __future__ import annotations
 
@@ -15,21 +15,26 @@ from numpy.typing import NDArray
 from understudy.arguments import as_mapping, as_path
 from understudy.domain import CodeGroups, Domain
 from understudy.errors import SchemaError, SettingError
-from understudy.schema.discovery.discover import Open, Words
-from understudy.schema.format.dialect import Dialect
-from understudy.schema.frames import FrameKind, meant_columns, to_frame
-from understudy.schema.kinds.coded import Coded
-from understudy.schema.kinds.column import Column, Constant, Dropped, Identifier
-from understudy.schema.kinds.measured import Measured
-from understudy.schema.kinds.numeric import Numeric
-from understudy.schema.kinds.table import DROP
-from understudy.schema.layout import laid_out, layout_of, layout_of_file, written_as_text
-from understudy.schema.rules.rule import Order, Rule, check_rules
+from understudy.schema.axis import AxisColumn
+from understudy.schema.column import DROP, Coded, Column, Constant, Dropped, Identifier
+from understudy.schema.frames import (
+    FrameKind,
+    apply_layout,
+    columns_by_meaning,
+    file_layout,
+    is_text_in_layout,
+    read_layout,
+    to_frame,
+)
+from understudy.schema.numeric import Numeric
+from understudy.schema.open import Open, Words
+from understudy.schema.rules import Order, Rule, check_rules
+from understudy.schema.text import Dialect
 
 
 @dataclass(frozen=True)
 class PrivacyUnit:
-    """Who is protected: one row, or everything with one value of a column, cut to at most `max_rows` rows.
+    """Who is protected: a single row, or all rows with the same value of a column, limited to `max_rows` rows.
 
     Attributes:
         column: the column that names the unit; None means that one row is one unit.
@@ -50,7 +55,7 @@ class PrivacyUnit:
 class Encoded:
     """A table as codes.
 
-    **Privacy.** As private as the rows it was made of.
+    **Privacy.** As private as the rows.
 
     Attributes:
         codes: one unsigned array by coded column, in the order of the domain.
@@ -63,7 +68,10 @@ class Encoded:
 
 @dataclass(frozen=True)
 class Schema:
-    """Public facts about a table. Never guessed from the rows: declared, or drafted and then reviewed by a person.
+    """Public facts about a table.
+
+    They are never guessed from the rows without a person: they are declared, drafted and then reviewed, or discovered
+    with budget.
 
     Attributes:
         columns: the table's columns, in order.
@@ -91,29 +99,32 @@ class Schema:
 
     @cached_property
     def coded(self) -> tuple[Coded, ...]:
-        """The columns that are synthesised through a mechanism."""
+        """The columns that a mechanism synthesises."""
         unit = self.privacy_unit.column
         return tuple(c for c in self.columns if isinstance(c, Coded) and c.name != unit)
 
     @cached_property
     def open(self) -> tuple[Open, ...]:
-        """The columns of which something is still to be bought; while there are any, the schema has no domain."""
+        """The columns that still have to be discovered; while there are any, the schema has no domain."""
         return tuple(column for column in self.columns if isinstance(column, Open))
 
     @cached_property
     def words(self) -> tuple[Words, ...]:
-        """The columns whose cells a source counts as they are written; only while values are bought."""
+        """The columns whose cells a source counts as text; only used while values are discovered."""
         return tuple(column for column in self.columns if isinstance(column, Words))
 
     @cached_property
     def domain(self) -> Domain:
-        """The coded columns with their sizes (a heaped amount has a second, ``name.round``), and what rules forbid."""
-        from understudy.schema.rules.zeros import forbidden_cells
+        """The coded columns with their sizes, and the cells that rules forbid.
+
+        A heaped amount has a second coded column, ``name.round``.
+        """
+        from understudy.schema.rules import forbidden_cells
 
         if self.open:
             raise SchemaError(
-                f"column {self.open[0].name!r}: `{self.open[0].buys[0]}: discover` is bought by `synthesize`, with a "
-                "share of its budget; declare it to use the schema for anything else"
+                f"column {self.open[0].name!r}: `{self.open[0].discovers[0]}: discover` is left to `synthesize`, "
+                "which spends a share of its budget on it; declare it to use the schema for anything else"
             )
         sizes = Domain({part: size for column in self.coded for part, size in column.parts.items()})
         return sizes.add_rules(forbidden_cells(self, sizes))
@@ -123,23 +134,25 @@ class Schema:
         """Which codes of the columns belong together when rare ones are merged."""
         levels = {c.name: [level.groups for level in c.generalisations.values()] for c in self.coded if c.levels}
         tied = {name for rule in self.rules if isinstance(rule, Order) for name in rule.columns}
-        numbers = [c for c in self.coded if isinstance(c, Measured) and not c.levels]
-        # a number that is unknown outside its bounds, and not clipped, may be a code, as in `from_domain`
+        numbers = [c for c in self.coded if isinstance(c, AxisColumn) and not c.levels]
+        # a number that is not clipped to its bounds may be a code, as in `from_domain`
         axes = {c.name: c.ordinary for c in numbers if c.name in tied or c.outside != "unknown"}
         return CodeGroups(levels, axes, tied)
 
     @property
     def rows_used(self) -> int | None:
-        """The declared number of rows, where all of them are used.
+        """The declared number of rows, if every row is used.
 
-        None where a unit's rows are cut to so many, or a column says ``on_unknown: drop_row``: how many are left is
+        None if the rows of a unit are limited or a column says ``on_unknown: drop_row``: the number of rows left is
         private.
         """
         return self.rows if self.left_out is None else None
 
     @property
     def left_out(self) -> str | None:
-        """Which rows of the table are not used, in words: counts and bounds are about the others. None where all are.
+        """A description of the rows that are not used, to which counts and bounds do not apply.
+
+        None if every row is used.
 
         >>> Schema.from_domain({"a": 2, "b": 2}).left_out
         'rows with an unknown cell'
@@ -153,7 +166,7 @@ class Schema:
 
     @cached_property
     def needs(self) -> tuple[str, ...]:
-        """The table's columns that are read: those synthesised, and the privacy unit. Others are never touched."""
+        """The columns that are read from the table: the synthesised ones and the privacy unit."""
         unit = self.privacy_unit.column
         read = {column.name for column in (*self.coded, *self.open, *self.words)} - {unit}
         names = [column.name for column in self.columns if column.name in read]
@@ -163,7 +176,7 @@ class Schema:
         return tuple(order) if unit in order else (*order, unit)
 
     def column(self, name: str) -> Column:
-        """The column of that name.
+        """Return the column of this name.
 
         Raises:
             SchemaError: naming the columns there are.
@@ -174,7 +187,7 @@ class Schema:
         raise SchemaError(f"unknown column {name!r}; the columns are {', '.join(c.name for c in self.columns)}")
 
     def require_reviewed(self) -> None:
-        """Refuse to go on while a column is still a draft.
+        """Raise an error while any column is still a draft.
 
         Raises:
             SchemaError: naming the columns to review.
@@ -189,7 +202,7 @@ class Schema:
     # -- encode and decode ---------------------------------------------------------------------------------------
 
     def encode(self, frame: Any) -> Encoded:
-        """The table as codes: total, so that no cell of any row can make it fail.
+        """Encode a table. The encoding is total: no cell of any row can make it fail.
 
         **Privacy.** Each row is coded on its own, so the codes of a unit depend on that unit's rows alone. Raises for
         structure only.
@@ -200,14 +213,14 @@ class Schema:
         Raises:
             SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
         """
-        cells, rows = meant_columns(frame, [column.name for column in self.coded], self.dialect)
+        cells, rows = columns_by_meaning(frame, [column.name for column in self.coded], self.dialect)
         keep = np.ones(rows, dtype=np.bool_)
         codes: dict[str, NDArray[Any]] = {}
         for column in self.coded:
             coded = column.encode(cells.pop(column.name), self.dialect)
             if column.unknown_code == DROP:
                 keep &= coded[column.name] != DROP
-            codes |= column.compact(coded)
+            codes |= column.compact_codes(coded)
         return Encoded(codes, keep)
 
     def decode(
@@ -219,16 +232,16 @@ class Schema:
         layout: Mapping[str, str] | None = None,
         text: bool = False,
     ) -> Any:
-        """Rows for codes: values drawn inside their bins, identifiers and constants added, columns in declared order.
+        """Decode codes into rows: draw values inside bins, add identifiers and constants, in the declared column order.
 
         Args:
             codes: one array by coded column, all of one length.
             rng: for draws inside bins; the same state gives the same rows.
-            as_: the frame type to give back.
-            layout: the column types to give back, as `layout` read them from the frame that went in; without it
-                whole numbers are int64, numbers float64, declared values what they were declared as.
-            text: give back text as the table's file writes it: decimal marks, date formats, and each reason for
-                missing as its own token, which a typed column may not be able to hold.
+            as_: the frame type to return.
+            layout: the column types to return, as `layout` read them from the original frame; without it integers are
+                int64, numbers are float64, and declared values have their declared type.
+            text: return text as the table's file writes it: decimal marks, date formats, and each reason for missing
+                as its own token, which a typed column may not be able to hold.
 
         Raises:
             SchemaError: when a coded column is missing or holds a code outside its domain.
@@ -243,30 +256,30 @@ class Schema:
         for column in self.columns:
             if isinstance(column, Coded) and column.name != self.privacy_unit.column:
                 parts = {part: np.asarray(codes[part]) for part in column.parts}
-                as_text = text or written_as_text(column, layout.get(column.name))
+                as_text = text or is_text_in_layout(column, layout.get(column.name))
                 made[column.name] = (
                     column.decode_text(parts, rng, self.dialect) if as_text else column.decode(parts, rng)
                 )
             elif isinstance(column, Identifier | Constant):
                 made[column.name] = column.make(rows).cast(pa.string()) if text else column.make(rows)
-        return to_frame(pa.table(laid_out(made, self.columns, layout)), as_)
+        return to_frame(pa.table(apply_layout(made, self.columns, layout)), as_)
 
     def layout(self, frame: Any) -> dict[str, str]:
-        """The types of a frame's columns where they differ from the declared ones, as names that `decode` understands.
+        """Return the types of a frame's columns that differ from the declared ones, by names that `decode` accepts.
 
         **Privacy.** Structure only: what the frame's owner chose, not what its cells hold.
         """
-        return layout_of(frame, self.columns)
+        return read_layout(frame, self.columns)
 
-    def layout_of_file(self) -> dict[str, str]:
-        """The layout in which the table's own text files are written: what typed columns cannot hold is text."""
-        return layout_of_file(self.columns, self.dialect)
+    def file_layout(self) -> dict[str, str]:
+        """Return the layout of the table's own text files: columns that typed data cannot express are text."""
+        return file_layout(self.columns, self.dialect)
 
     # -- other forms ---------------------------------------------------------------------------------------------
 
     @classmethod
     def from_domain(cls, sizes: Mapping[str, int]) -> Schema:
-        """The schema of a table that already holds codes ``0 .. size-1``; a row with another cell is not kept.
+        """Return the schema of a table that already holds codes ``0 .. size-1``; rows with any other cell are dropped.
 
         >>> Schema.from_domain({"age": 85, "sex": 2}).domain
         Domain({'age': 85, 'sex': 2})
@@ -288,12 +301,12 @@ class Schema:
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Schema:
-        """The schema in a JSON or YAML file.
+        """Load a schema from a JSON or YAML file.
 
         Raises:
             SchemaError: naming the file, the line and the column of what is wrong.
         """
-        from understudy.schema.format.file import load
+        from understudy.schema.file import load
 
         if not isinstance(path, str | PathLike):
             raise SchemaError(
@@ -302,7 +315,7 @@ class Schema:
         return load(as_path("schema", path))
 
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the schema; JSON or YAML by the file's ending.
+        """Write the schema to a file: JSON or YAML, depending on its ending.
 
         Args:
             path: the file.
@@ -311,24 +324,24 @@ class Schema:
         Raises:
             OutputError: when the file is there already, or cannot be written.
         """
-        from understudy.schema.format.file import save
+        from understudy.schema.file import save
 
         save(self, as_path("path", path), overwrite=overwrite)
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
-        """The schema that `to_dict` wrote down.
+        """Return the schema that `to_dict` wrote.
 
         Raises:
             SchemaError: naming the column of what is wrong.
         """
-        from understudy.schema.format.file import from_dict
+        from understudy.schema.file import from_dict
 
         return from_dict(content)
 
     def to_dict(self) -> dict[str, Any]:
-        """A Frictionless Table Schema of plain values, ours under the key ``understudy``."""
-        from understudy.schema.format.file import to_dict
+        """Return a Frictionless Table Schema of plain values, with our keys under ``understudy``."""
+        from understudy.schema.file import to_dict
 
         return to_dict(self)
 
@@ -365,12 +378,12 @@ def _check_columns(schema: Schema) -> None:
 
 
 def _check_open(schema: Schema) -> None:
-    """A rule about a column without codes could turn out not to fit it after it was paid for: it is refused now."""
+    """Refuse rules about columns without codes: they might not fit the column after its discovery was paid for."""
     names = {column.name for column in schema.open}
     if found := [name for rule in schema.rules for name in rule.columns if name in names]:
         raise SchemaError(
-            f"a rule speaks of column {found[0]!r}, of which something is still to be bought; declare the column, or "
-            "remove the rule"
+            f"a rule mentions column {found[0]!r}, which still has to be discovered; declare the column, "
+            "or remove the rule"
         )
 
 

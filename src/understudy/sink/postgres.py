@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from understudy.errors import OutputError, SettingError
 from understudy.sink.files import OpenSink, replace_errors
-from understudy.source.sql.errors import engine
-from understudy.source.sql.place import database
+from understudy.source.errors import import_engine
+from understudy.source.place import parse_url
 
 
 @contextmanager
@@ -31,11 +31,11 @@ def open_table(url: str, *, force: bool = False) -> Iterator[OpenSink]:
         SettingError: when the driver is not installed, or the URL names no table.
     """
     try:
-        place = database(url, query=False)
+        place = parse_url(url, query=False)
     except SettingError:
         raise SettingError("say which table to write: ?table=NAME at the end of the URL") from None
     name = place.table or ""
-    psycopg = engine("psycopg")
+    psycopg = import_engine("psycopg")
     with replace_errors("the database cannot be reached or refuses the login; check host, database, user and password"):
         connection = psycopg.connect(place.address, application_name="understudy", client_encoding="utf8")
     try:

@@ -1,4 +1,4 @@
-"""A frame in memory as a source: coded and bounded once, then only counted."""
+"""A source for data frames in memory: encoded and limited once, then only counted."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ from numpy.typing import NDArray
 from understudy.domain import Clique
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.schema.frames import is_as_written, meant_columns
-from understudy.source.behind import RowsBehind
-from understudy.source.unit import bounded, new_key, unit_text
+from understudy.schema.frames import columns_by_meaning, is_as_written
+from understudy.source.protocol import SourceBase
+from understudy.source.unit import bound_rows, new_key, unit_text
 from understudy.tabulate import Counts, marginals
 
 
-class MemorySource(RowsBehind):
-    """A pandas, polars or pyarrow frame behind the `Source` protocol.
+class MemorySource(SourceBase):
+    """A pandas, polars or pyarrow frame as a `Source`.
 
-    The frame is encoded by the schema, rows that the schema drops are dropped, at most ``max_rows`` rows of each
-    unit are kept (see `unit`), and only the coded columns stay: the frame itself is not referenced.
+    The schema encodes the frame and drops rows, at most ``max_rows`` rows of each unit are kept (see `unit`), and only
+    the codes are stored: the frame itself is not referenced.
 
     Args:
         frame: a pandas, polars (eager) or pyarrow table with at least the columns that the schema needs.
         schema: what is public about the columns.
-        key: the bounding key, 32 bytes; drawn for this run when not given. Give one only to let several engines
-            keep the same rows, or in tests; never save it.
+        key: the bounding key, 32 bytes; drawn for this run by default. Give one only to make several engines keep the
+            same rows, or in tests; never save it.
 
-    **Privacy.** Holds exact codes. Its text form names neither rows nor their number, and it refuses to be pickled
-    or copied.
+    **Privacy.** Holds exact codes. Its text form reveals neither rows nor their number, and it cannot be pickled or
+    copied.
 
     Raises:
-        InputError: for something that is no frame.
-        SchemaError: for a missing column or two columns of one name, naming them.
+        InputError: if this is not a frame.
+        SchemaError: for a missing column or two columns of the same name, naming them.
     """
 
     __slots__ = ("__codes", "__words")
 
     def __init__(self, frame: Any, schema: Schema, *, key: bytes | None = None) -> None:
-        units = _checked(frame, schema)
+        units = _check_frame(frame, schema)
         super().__init__(schema)
         encoded = schema.encode(frame)
         keep = np.asarray(encoded.keep, np.bool_)
         codes = {column: encoded.codes[column] for column in self.domain}
-        words = _words(frame, schema)
+        words = _read_words(frame, schema)
         if units is not None:
-            rows = codes | {name: _digests(texts) for name, texts in words.items()}
-            keep = _bounded_among(
+            rows = codes | {name: _digest_texts(texts) for name, texts in words.items()}
+            keep = _bound_kept_rows(
                 keep, unit_text(units, exact=is_as_written(frame)), rows, self.unit.max_rows, key or new_key()
             )
         self.__words = {name: texts.filter(keep) for name, texts in words.items()}
-        # Indexing copies, so no array can be a window on the caller's frame.
+        # Indexing copies, so no array is a view of the caller's frame.
         self.__codes = {column: array[keep] for column, array in codes.items()}
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells, in the order asked.
+        """Return exact counts of each clique's cells, in the order requested.
 
         Raises:
             SchemaError: before anything is counted, for an unknown column or a table too large to index.
@@ -68,13 +68,12 @@ class MemorySource(RowsBehind):
         return marginals(self.__codes, self.domain, cliques)
 
     def values(self, column: str) -> dict[str, int]:
-        """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
+        """Return the exact number of rows for each canonical text of a cell in one of the schema's `words` columns.
 
         Raises:
             SchemaError: for a column that is not among them.
         """
-        if column not in self.__words:
-            raise SchemaError(f"column {column!r} is not one whose values are being bought; declare `values: discover`")
+        self._check_words(column)
         texts = self.__words[column]
         index = np.asarray(texts.indices.fill_null(len(texts.dictionary)))
         counts = np.bincount(index, minlength=len(texts.dictionary) + 1)[:-1].tolist()
@@ -83,13 +82,16 @@ class MemorySource(RowsBehind):
         }
 
 
-def _checked(frame: Any, schema: Schema) -> Any:
-    """The unit column, or None where a row is a unit; structure is an error here, content never is."""
+def _check_frame(frame: Any, schema: Schema) -> Any:
+    """Return the unit column, or None if a row is a unit.
+
+    Raises for the structure of a frame, never for its content.
+    """
     import narwhals as nw
     from narwhals.exceptions import DuplicateError
 
     try:
-        with suppress(DuplicateError):  # told below, in our words
+        with suppress(DuplicateError):  # reported below
             nw.from_native(frame, eager_only=True)
     except TypeError:
         raise InputError(
@@ -98,7 +100,7 @@ def _checked(frame: Any, schema: Schema) -> Any:
     labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
     index = {str(name) for name in getattr(getattr(frame, "index", None), "names", ())} - set(map(str, labels))
     if hidden := [name for name in schema.needs if name in index]:
-        raise SchemaError(f"{_named(hidden)} in the frame's index; pass `frame.reset_index()`")
+        raise SchemaError(f"{_list_columns(hidden)} in the frame's index; pass `frame.reset_index()`")
     check_names(map(str, labels), schema)
     if schema.privacy_unit.column is None:
         return None
@@ -106,18 +108,18 @@ def _checked(frame: Any, schema: Schema) -> Any:
     return nw.from_native(frame[label], series_only=True)
 
 
-def _words(frame: Any, schema: Schema) -> dict[str, Any]:
-    """The texts of the columns whose values are being bought, as arrow dictionaries."""
+def _read_words(frame: Any, schema: Schema) -> dict[str, Any]:
+    """Return the texts of the columns whose values are discovered, as arrow dictionaries."""
     if not schema.words:
         return {}
-    cells, _ = meant_columns(frame, [column.name for column in schema.words], schema.dialect)
+    cells, _ = columns_by_meaning(frame, [column.name for column in schema.words], schema.dialect)
     return {column.name: column.texts(cells[column.name], schema.dialect) for column in schema.words}
 
 
-def _digests(texts: Any) -> NDArray[Any]:
-    """A cell's text in the place of its code, for bounding: its SHA-256, or nothing.
+def _digest_texts(texts: Any) -> NDArray[Any]:
+    """Return the SHA-256 of each cell's text, used in place of its code when rows are limited; empty for nulls.
 
-    Codes of a dictionary would not do: they depend on the cells of other units.
+    The codes of a dictionary could not be used: they depend on the cells of other units.
     """
     names = [None if text is None else sha256(text.encode()).hexdigest() for text in texts.dictionary.to_pylist()]
     table = np.array([name or "" for name in names] + [""], dtype=object)
@@ -125,7 +127,9 @@ def _digests(texts: Any) -> NDArray[Any]:
 
 
 def check_names(names: Iterable[str], schema: Schema) -> None:
-    """Refuse a table whose columns cannot be told apart, or that lacks one the schema needs.
+    """Refuse a table whose columns cannot be told apart, or which lacks a column that the schema needs.
+
+    Several columns may have no name: spreadsheets export such columns, and nobody can ask for one.
 
     **Privacy.** Only names that the schema declares are quoted: the first line of a file without a header is a row.
 
@@ -139,36 +143,38 @@ def check_names(names: Iterable[str], schema: Schema) -> None:
     if not listed:
         raise SchemaError("the table has no columns; give one with the columns that the schema names")
     if missing := [name for name in schema.needs if name not in found]:
-        near = _near(missing, listed)
-        raise SchemaError(f"{_named(missing)} not in the table{near}; add or rename there, or correct the schema")
+        near = _describe_near(missing, listed)
+        raise SchemaError(
+            f"{_list_columns(missing)} not in the table{near}; add or rename there, or correct the schema"
+        )
     if twice := [name for name in schema.needs if found[name] > 1]:
-        raise SchemaError(f"{_named(twice)} named more than once in the table; rename all but one")
+        raise SchemaError(f"{_list_columns(twice)} named more than once in the table; rename all but one")
     if len(found) < found.total():
         places = [place + 1 for place, name in enumerate(listed) if found[name] > 1]
         raise SchemaError(f"columns number {places[0]} and others of the table share a name; rename all but one")
 
 
-def _near(missing: list[str], listed: list[str]) -> str:
-    """Where the table has a name that differs from a missing one in capitals, blanks and signs alone; by its place."""
+def _describe_near(missing: list[str], listed: list[str]) -> str:
+    """Point to a column whose name differs from a missing one only in case, blanks or signs; by its position."""
     bare = {re.sub(r"[\W_]", "", name).casefold(): place for place, name in enumerate(listed, 1)}
     bare.pop("", None)
     found = [(name, bare.get(re.sub(r"[\W_]", "", name).casefold())) for name in missing]
     name, place = next(((name, place) for name, place in found if place), ("", None))
-    return "" if place is None else f" (its column number {place} is {name!r} but for capitals, blanks or signs)"
+    return "" if place is None else f" (its column number {place} is {name!r} except for case, blanks or signs)"
 
 
-def _named(names: list[str]) -> str:
+def _list_columns(names: list[str]) -> str:
     listed = ", ".join(repr(name) for name in names[:5])
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return f"column {listed} is" if len(names) == 1 else f"columns {listed}{more} are"
 
 
-def _bounded_among(
+def _bound_kept_rows(
     keep: NDArray[np.bool_], units: Any, codes: dict[str, NDArray[Any]], max_rows: int, key: bytes
 ) -> NDArray[np.bool_]:
-    """Bound the rows that the schema keeps: a dropped row must not take the place of one that counts."""
+    """Limit the rows that the schema keeps: a dropped row must not take the place of one that counts."""
     rows = np.flatnonzero(keep)
-    chosen = bounded(units.take(rows), [array[rows] for array in codes.values()], max_rows=max_rows, key=key)
+    chosen = bound_rows(units.take(rows), [array[rows] for array in codes.values()], max_rows=max_rows, key=key)
     within = np.zeros(len(keep), np.bool_)
     within[rows[chosen]] = True
     return within

@@ -1,22 +1,23 @@
-"""What every source of private rows can do: count cells, and perhaps values. Nothing else comes out of it."""
+"""The interface of a source of private rows: it counts cells, and perhaps values. Nothing else leaves it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Protocol, runtime_checkable
+from typing import NoReturn, Protocol, runtime_checkable
 
 from understudy.domain import Clique, CodeGroups, Domain
-from understudy.schema import PrivacyUnit
+from understudy.errors import InputError, SchemaError
+from understudy.schema import PrivacyUnit, Schema
 from understudy.tabulate import Counts
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Private rows, wherever they live, coded by a schema and bounded to so many rows per unit.
+    """Private rows, wherever they live, encoded by a schema and limited to a number of rows per unit.
 
-    **Privacy.** Counts are exact: only the gate may hold a source. No method gives rows, their number or their order.
+    **Privacy.** Counts are exact: only the gate may hold a source. No method returns rows, their number or their order.
     **Guarantees.** All answers of one source are about the same rows, so one unit changes every marginal by at most
-    ``unit.max_rows`` in L1 and in L2. Two sources of the same rows, schema and bounding key answer alike, bit by bit.
+    ``unit.max_rows`` in L1 and in L2. Two sources with the same rows, schema and bounding key give identical answers.
     """
 
     @property
@@ -31,21 +32,21 @@ class Source(Protocol):
 
     @property
     def unit(self) -> PrivacyUnit:
-        """Who is protected, and how many rows of one unit are counted at most."""
+        """Who is protected, and the largest number of rows of one unit that are counted."""
         ...
 
     @property
     def rows_public(self) -> int | None:
-        """The number of rows where the schema declares it public, else None; never the number counted."""
+        """The number of rows if the schema declares it public, else None; never the number counted."""
         ...
 
     @property
     def rows_used(self) -> int | None:
-        """The same where every row is sure to be counted: `Schema.rows_used`, a fact of the schema."""
+        """The same if every row is certain to be counted: `Schema.rows_used`, a fact of the schema."""
         ...
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Exact counts of each clique's cells, in the order asked, axes in the order of the clique.
+        """Return exact counts of each clique's cells, in the order requested, with axes in the order of the clique.
 
         Raises:
             SchemaError: before anything is counted, for an unknown column or a table too large to index.
@@ -55,23 +56,86 @@ class Source(Protocol):
 
 @runtime_checkable
 class CountsValues(Protocol):
-    """A source that can also count the values of columns whose values are being bought.
+    """A source that can also count the values of columns whose values are discovered.
 
-    One that cannot leaves the method out: the gate then refuses such a purchase, in words, before it is paid.
+    A source that cannot lacks the method: the gate then refuses such a discovery before it is charged.
     """
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The columns whose values are being bought: a fact of the schema."""
+        """The columns whose values are discovered: a fact of the schema."""
         ...
 
     def values(self, column: str) -> dict[str, int]:
-        """Exact numbers of rows by the canonical text of a cell of one of the schema's `words` columns.
+        """Return the exact number of rows for each canonical text of a cell in one of the schema's `words` columns.
 
-        Of the rows that `counts` counts, bounded in the same way: a unit's rows decide about that unit's rows alone.
-        Cells that can be no value (`Words.texts`: empty, missing tokens, very long) are left out.
+        The rows are those that `counts` counts, limited in the same way: which rows of a unit count depends on that
+        unit alone. Cells that cannot be a value (see `Words.texts`: empty, missing tokens, very long) are left out.
 
         Raises:
             SchemaError: for a column that is not among the schema's `words`.
         """
         ...
+
+
+# -- The common base of all sources ----------------------------------------------------------------------------------
+
+
+class SourceBase:
+    """The public facts of a source; a subclass adds how rows are counted.
+
+    **Privacy.** Its text form reveals neither rows nor their number, and it cannot be pickled or copied.
+    """
+
+    __slots__ = ("__code_groups", "__domain", "__rows_public", "__rows_used", "__unit", "__word_columns")
+
+    def __init__(self, schema: Schema) -> None:
+        self.__domain, self.__unit = schema.domain, schema.privacy_unit
+        self.__code_groups = schema.code_groups
+        self.__rows_public, self.__rows_used = schema.rows, schema.rows_used
+        self.__word_columns = tuple(column.name for column in schema.words)
+
+    @property
+    def domain(self) -> Domain:
+        """The coded columns: a fact of the schema."""
+        return self.__domain
+
+    @property
+    def code_groups(self) -> CodeGroups:
+        """Which codes belong together when rare ones are merged: a fact of the schema."""
+        return self.__code_groups
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """Who is protected, and the largest number of rows of one unit that are counted."""
+        return self.__unit
+
+    @property
+    def rows_public(self) -> int | None:
+        """The number of rows if the schema declares it public, else None."""
+        return self.__rows_public
+
+    @property
+    def rows_used(self) -> int | None:
+        """The same if every row is certain to be counted."""
+        return self.__rows_used
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The columns whose values are discovered: a fact of the schema."""
+        return self.__word_columns
+
+    def _check_words(self, column: str) -> None:
+        """Refuse a column whose values are not discovered.
+
+        Raises:
+            SchemaError: naming the column and the remedy.
+        """
+        if column not in self.__word_columns:
+            raise SchemaError(f"the values of column {column!r} are not discovered; declare `values: discover`")
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self.__domain)} columns>"
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError("a source holds private rows and cannot be written or copied; keep the release instead")

@@ -1,7 +1,7 @@
-"""Tables from files: CSV as text, Parquet as typed; a file that cannot be read is explained without quoting it.
+"""Read tables from files: CSV as text, Parquet with its types, office formats through `office`.
 
-**Privacy.** Readers quote the offending cell in their errors. Every one of them is replaced here by our own words,
-``from None``.
+**Privacy.** Readers quote the offending cell in their errors. Every error is replaced by our own message, ``from
+None``.
 """
 
 from __future__ import annotations
@@ -9,103 +9,38 @@ from __future__ import annotations
 import codecs
 import csv
 import gzip
+import io
 import json
 import os
-import warnings
 from collections.abc import Iterable, Iterator
+from os import PathLike
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias, cast
 
-from understudy.errors import InputError, MergedValues, SchemaError, SettingError
+from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.schema.format.dialect import Dialect
-from understudy.schema.frames import as_written, is_as_written
-from understudy.source.damage import csv_trouble
-from understudy.source.memory import MemorySource, check_names
-from understudy.source.office import OFFICE, office_variables, read_office
-from understudy.source.protocol import Source
-from understudy.source.sql.errors import our_words
-from understudy.source.sql.place import CSV, PARQUET, home_of, refuse_url
-from understudy.source.sql.temp import Place
+from understudy.schema.frames import mark_as_written
+from understudy.schema.text import Dialect, is_text_type
+from understudy.source.errors import explain_errors
+from understudy.source.memory import check_names
+from understudy.source.office import OFFICE, read_office, read_variables
+from understudy.source.place import CSV, PARQUET, refuse_url, source_kind
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 BATCH_ROWS = 1 << 17
-_PIECE, _LONGEST_PIECE = 1 << 23, 1 << 28  # bytes of CSV that are parsed at a time, and where one line takes more
+_PIECE, _LONGEST_PIECE = 1 << 23, 1 << 28  # bytes of CSV that are parsed at a time, and the limit for long lines
 _DUCKDB = (".duckdb", ".ddb", ".db")
 _NO_PARQUET = "{}: damaged, cut short or not Parquet; copy or export the file again"
 
 
-def open_source(
-    data: Any, schema: Schema, *, key: bytes | None = None, query: str | None = None, temp_dir: Place = None
-) -> Source:
-    """The private rows of a table, wherever it lives, ready to be counted.
-
-    Args:
-        data: a pandas, polars or pyarrow frame; the path of a CSV or Parquet file, of a folder of them, or a pattern
-            (``data/*.parquet``); a database's URL (``postgresql://host/db?table=people``); or a table of Spark, Ibis
-            or DuckDB.
-        schema: what is public about the columns.
-        key: the bounding key; drawn for this run when not given, and never saved.
-        query: a SELECT statement to read instead of a table; for files, they are its table ``data``.
-        temp_dir: where engines may put files while they work; the system's place for such files when not given.
-
-    Raises:
-        InputError: when the table cannot be used, saying why and what to do.
-        SchemaError: when its columns do not fit the schema.
-    """
-    from understudy.source.sql.located import Located  # which reads files by what is here
-
-    if isinstance(data, Located):
-        _tell_merged(schema, data.files)
-        return data.coded(schema, key=key)
-    home = home_of(data, query=query is not None)
-    if home == "frame" and query is not None:
-        raise SettingError("a query reads files or a database; for a frame, make it before you pass it")
-    if home in ("frame", "file"):
-        table = data if home == "frame" else read_table(data, schema)
-        if not is_as_written(table):
-            _tell_merged(schema)
-        return MemorySource(table, schema, key=key)
-    located = Located(data, query, temp_dir)
-    _tell_merged(schema, located.files)
-    return located.coded(schema, key=key)
-
-
-def _tell_merged(schema: Schema, files: Iterable[Path] = ()) -> None:
-    """Warn of declared values that a frame, or a table with types, does not tell apart; by the schema alone.
-
-    **Privacy.** Looks at no row and at no column's type, which rows may have decided.
-    """
-    if any(file.name.lower().endswith(CSV) for file in files):
-        return
-    remedy = "give the CSV file itself"
-    for column in schema.coded:
-        if merged := column.merged():
-            said = ", ".join(map(repr, merged[:4]))
-            warnings.warn(
-                f"column {column.name!r}: of {said} some mean the same, or an empty cell, to readers that guess types, "
-                f"and count as one here; {remedy} to tell them apart",
-                MergedValues,
-                stacklevel=2,
-            )
-    for words in schema.words:
-        if not words.numeric:
-            warnings.warn(
-                f"column {words.name!r}: its values are told by what they mean, 007 as 7 and true as 1; {remedy} to "
-                "have them as written",
-                MergedValues,
-                stacklevel=2,
-            )
-
-
 def read_table(path: _Path, schema: Schema) -> Any:
-    """The columns of a file that the schema needs, as a ``pyarrow.Table``.
+    """Read the columns that the schema needs from a file, as a ``pyarrow.Table``.
 
-    CSV cells stay text, so that leading zeros survive: the schema gives them meaning. CSV may be gzipped and may begin
-    with a byte-order mark; its separator, quote and encoding are the schema's ``dialect``. Parquet keeps its types.
-    SPSS, Stata and Excel files are read as `understudy.source.office` says.
+    CSV cells stay text, so that leading zeros survive; the schema interprets them. CSV may be gzipped and may begin
+    with a byte-order mark; its separator, quote and encoding are those of the schema's ``dialect``. Parquet keeps its
+    types. SPSS, Stata and Excel files are read as `understudy.source.office` describes.
 
-    A cell with a byte that is no text in the file's encoding is an unknown cell, and a line with more or fewer cells
+    A cell with a byte that is invalid in the file's encoding is an unknown cell, and a line with more or fewer cells
     than the header is a row of unknown cells.
 
     Raises:
@@ -128,7 +63,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
     if size == 0:
         raise InputError(f"{file}: the file is empty; export the table again, with its header")
     if name.endswith(OFFICE):
-        check_names([variable.name for variable in office_variables(file)], schema)
+        check_names([variable.name for variable in read_variables(file)], schema)
         return read_office(file, schema.needs, decimal=schema.dialect.decimal)
     return _read_csv(file, schema) if name.endswith(CSV) else _read_parquet(file, schema)
 
@@ -136,7 +71,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
 def _read_parquet(file: Path, schema: Schema) -> Any:
     import pyarrow.parquet as pq
 
-    with our_words(_NO_PARQUET.format(file)):
+    with explain_errors(_NO_PARQUET.format(file)):
         with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
             check_names(parquet.schema_arrow.names, schema)
             table = parquet.read(columns=list(schema.needs))
@@ -145,10 +80,10 @@ def _read_parquet(file: Path, schema: Schema) -> Any:
 
 
 def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
-    """The rows of Parquet files one after the other, read as `read_table` reads one, in bounded memory.
+    """Read Parquet files one after the other, each as `read_table` does, in bounded memory.
 
-    **Privacy.** Each file keeps its own types. One type for all of them would be decided by the oddest file, and one
-    cell there would change how cells and units in the other files are written.
+    **Privacy.** Each file keeps its own types. A common type would depend on the most unusual file, and one cell there
+    would change how cells and units in the other files are written.
 
     Raises:
         InputError: for a file that is missing, unreadable or damaged.
@@ -157,29 +92,29 @@ def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
     import pyarrow.parquet as pq
 
     for file in files:
-        with our_words(_NO_PARQUET.format(file)):
+        with explain_errors(_NO_PARQUET.format(file)):
             check_names(pq.read_schema(file).names, schema)
     options = {"page_checksum_verification": True, "read_dictionary": [column.name for column in schema.coded]}
     for file in files:
-        with our_words(_NO_PARQUET.format(file)), pq.ParquetFile(file, **options) as parquet:
+        with explain_errors(_NO_PARQUET.format(file)), pq.ParquetFile(file, **options) as parquet:
             for batch in parquet.iter_batches(BATCH_ROWS, columns=list(schema.needs)):
                 _check_text(batch.columns)
                 yield batch.select(list(schema.needs))
 
 
 def _check_text(columns: Iterable[Any]) -> None:
-    """Look at text that no decoder looked at, where a flipped bit can hide.
+    """Validate text that no decoder has checked, to find damaged files.
 
-    Not at cells of other types: 24:00 is a time of day for the engines that write it, and none for arrow.
+    Other types are not validated: engines write 24:00 as a time of day, which arrow refuses.
 
     Raises:
-        ArrowInvalid: for text that is none.
+        ArrowInvalid: for invalid text.
     """
     import pyarrow as pa
 
     for column in columns:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        if is_text_type(kind):
             column.validate(full=True)
 
 
@@ -193,16 +128,16 @@ def _read_csv(file: Path, schema: Schema) -> Any:
             try:
                 with _csv_stream(file, schema.dialect) as stream:
                     table = arrow_csv.read_csv(stream, *options)
-                return as_written(pa.concat_tables([table, pa.Table.from_batches([odd.batch(table.schema)])]))
+                return mark_as_written(pa.concat_tables([table, pa.Table.from_batches([odd.batch(table.schema)])]))
             except ValueError as error:
-                odd.forget()
-                _take_longer_lines(options[0], error)
+                odd.clear()
+                _lengthen_pieces(options[0], error)
     except Exception as error:
-        raise InputError(csv_trouble(file, error, schema.dialect)) from None
+        raise InputError(explain_csv_error(file, error, schema.dialect)) from None
 
 
 def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
-    """The rows of CSV files one after the other, read as `read_table` reads one, in bounded memory.
+    """Read CSV files one after the other, each as `read_table` does, in bounded memory.
 
     Raises:
         InputError: for a file that is missing, unreadable, empty or damaged, with a header in another encoding.
@@ -219,31 +154,31 @@ def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
                 try:
                     stream = _csv_stream(file, schema.dialect)
                     with stream, arrow_csv.open_csv(stream, *settings) as reader:
-                        for batch in _beyond(reader, rows):
+                        for batch in _skip_rows(reader, rows):
                             rows += len(batch)
-                            yield as_written(batch)
-                        yield as_written(odd.batch(reader.schema))
+                            yield mark_as_written(batch)
+                        yield mark_as_written(odd.batch(reader.schema))
                     again = False
                 except ValueError as error:
-                    odd.forget()
-                    _take_longer_lines(settings[0], error)
+                    odd.clear()
+                    _lengthen_pieces(settings[0], error)
         except Exception as error:
-            raise InputError(csv_trouble(file, error, schema.dialect)) from None
+            raise InputError(explain_csv_error(file, error, schema.dialect)) from None
 
 
-def _beyond(batches: Iterable[Any], rows: int) -> Iterator[Any]:
-    """The batches without so many rows at the start, which were read before."""
+def _skip_rows(batches: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Skip the first `rows` rows of the batches, which were read before."""
     for batch in batches:
         if len(batch) > rows:
             yield batch.slice(rows)
         rows = max(0, rows - len(batch))
 
 
-def _take_longer_lines(options: Any, error: ValueError) -> None:
-    """Make the reader's pieces longer where a line was longer than one: the content of a cell must not fail a run.
+def _lengthen_pieces(options: Any, error: ValueError) -> None:
+    """Enlarge the reader's blocks if a line was longer than one: the content of a cell must not fail a run.
 
     Raises:
-        ValueError: the reader's own, where that was not the reason.
+        ValueError: the given error, if that was not the reason.
     """
     if "straddl" not in str(error) or options.block_size >= _LONGEST_PIECE:
         raise error
@@ -251,19 +186,19 @@ def _take_longer_lines(options: Any, error: ValueError) -> None:
 
 
 def _csv_stream(file: Path, dialect: Dialect) -> Any:
-    """The bytes of a file in UTF-8; those that are no text in its encoding stay, or have a mark, in their cell."""
+    """Open a file as a stream of UTF-8 bytes; invalid bytes stay, or are replaced by a mark, in their cell."""
     import pyarrow as pa
 
     stream = pa.input_stream(str(file), compression="gzip" if file.suffix.lower() == ".gz" else None)
-    return stream if _is_utf8(dialect) else pa.PythonFile(_Recoded(stream, dialect.encoding), mode="r")
+    return stream if _is_utf8(dialect) else pa.PythonFile(_Utf8Stream(stream, dialect.encoding), mode="r")
 
 
 def _is_utf8(dialect: Dialect) -> bool:
     return dialect.encoding.lower().replace("_", "-") in ("utf-8", "utf8")
 
 
-class _Recoded:
-    """A stream of bytes in another encoding as one in UTF-8, with a mark for what cannot be read."""
+class _Utf8Stream:
+    """A stream in another encoding as a stream of UTF-8, with a mark for what cannot be decoded."""
 
     closed = False
 
@@ -289,9 +224,9 @@ class _Recoded:
 class _OddLines:
     """Lines of a CSV file with more or fewer cells than its header: the content of a line must not fail a run.
 
-    Empty cells beyond the last column are left out. A line that still does not fit is a row of unknown cells without a
-    unit. **Privacy.** A line is read by itself. One with a quote is refused with its file: where a quote is not closed,
-    rows of others are taken for a part of that cell, and which row is whose is not known.
+    Empty cells beyond the last column are dropped. A line that still does not fit is a row of unknown cells without a
+    unit. **Privacy.** Each line is read on its own. A line with a quote makes the reader refuse the file: if a quote is
+    not closed, rows of other people are taken for a part of that cell, and rows can no longer be attributed.
     """
 
     def __init__(self, names: list[str], schema: Schema) -> None:
@@ -300,8 +235,8 @@ class _OddLines:
         self._unknown = {name: "\ufffd" if name in coded else "" for name in schema.needs}
         self._rows: list[dict[str, str]] = []
 
-    def take(self, line: Any) -> str:
-        """What the reader does with such a line."""
+    def handle(self, line: Any) -> str:
+        """Tell the reader what to do with such a line."""
         text = str(line.text)
         if self._dialect.quote in text:
             return "error"
@@ -311,12 +246,12 @@ class _OddLines:
         self._rows.append({name: row[name] for name in self._unknown})
         return "skip"
 
-    def forget(self) -> None:
-        """Begin anew, as the reader does."""
+    def clear(self) -> None:
+        """Start again, as the reader does."""
         self._rows.clear()
 
     def batch(self, schema: Any) -> Any:
-        """The lines taken so far as rows of the table."""
+        """Return the lines so far as rows of the table."""
         import pyarrow as pa
 
         columns = [pa.array([row[name] for row in self._rows], pa.large_string()) for name in schema.names]
@@ -328,7 +263,7 @@ def _csv_options(file: Path, schema: Schema) -> tuple[tuple[Any, Any, Any], _Odd
     from pyarrow import csv as arrow_csv
 
     dialect = schema.dialect
-    names = _header(file, schema, dialect.delimiter)
+    names = _read_header(file, schema, dialect.delimiter)
     try:
         check_names(names, schema)
     except SchemaError:
@@ -340,7 +275,7 @@ def _csv_options(file: Path, schema: Schema) -> tuple[tuple[Any, Any, Any], _Odd
         delimiter=dialect.delimiter,
         quote_char=dialect.quote,
         newlines_in_values=True,
-        invalid_row_handler=odd.take,
+        invalid_row_handler=odd.handle,
     )
     convert = arrow_csv.ConvertOptions(
         include_columns=list(schema.needs),
@@ -352,21 +287,21 @@ def _csv_options(file: Path, schema: Schema) -> tuple[tuple[Any, Any, Any], _Odd
 
 
 def _explain_delimiter(file: Path, schema: Schema) -> None:
-    """Columns that are missing because the schema states another delimiter than the file has are not missing.
+    """Raise a better error if columns are missing because the file has another delimiter than the schema.
 
     Raises:
         SchemaError: naming the delimiter with which the header has every column.
     """
     for mark in (",", ";", "\t", "|"):
-        if mark != schema.dialect.delimiter and set(schema.needs) <= set(_header(file, schema, mark)):
+        if mark != schema.dialect.delimiter and set(schema.needs) <= set(_read_header(file, schema, mark)):
             raise SchemaError(
                 f"{file}: its columns are separated by {mark!r}, and the schema says {schema.dialect.delimiter!r}; "
                 f"write `dialect: {{delimiter: {json.dumps(mark)}}}` under `understudy` in the schema"
             ) from None
 
 
-def _header(file: Path, schema: Schema, delimiter: str) -> list[str]:
-    """The names in the first line, checked before a large file is parsed; two of one name the reader would let pass."""
+def _read_header(file: Path, schema: Schema, delimiter: str) -> list[str]:
+    """Read the names in the first line, so that they are checked before a large file is parsed."""
     dialect = schema.dialect
     if not dialect.header:
         return [column.name for column in schema.columns]
@@ -375,9 +310,100 @@ def _header(file: Path, schema: Schema, delimiter: str) -> list[str]:
         opened = gzip.open if file.suffix.lower() == ".gz" else open
         with opened(file, "rt", encoding=encoding, errors="replace", newline="") as text:
             lines = csv.reader(text, delimiter=delimiter, quotechar=dialect.quote)
-            names = next(filter(None, lines), [])  # empty lines are none, as for the reader of the rows
+            names = next(filter(None, lines), [])  # empty lines are skipped, as by the reader of the rows
         if any("\ufffd" in name for name in names):
             raise UnicodeError
         return names
     except Exception as error:
-        raise InputError(csv_trouble(file, error, dialect)) from None
+        raise InputError(explain_csv_error(file, error, dialect)) from None
+
+
+# -- Error messages for CSV files ------------------------------------------------------------------------------------
+
+
+_LARGEST = 1 << 30  # bytes of a file that is read again to find the damage
+
+
+def explain_csv_error(file: Path, error: Exception, dialect: Dialect) -> str:
+    """Explain a reader's error: the place and the remedy, never a cell.
+
+    **Privacy.** Readers quote the line that they fail on. Here the line is searched again and named by its number; the
+    last line is only called that, because its number would be the number of rows.
+    """
+    words = str(error)
+    if isinstance(error, UnicodeError):
+        remedy = "set `encoding` in the schema's dialect (Excel: windows-1252), or save it again as UTF-8"
+        return f"{file}: its header is not in {dialect.encoding}; {remedy}"
+    if "Expected" in words and "columns" in words:
+        place, remedy = _find_damage(file, dialect), "mend it, or check `delimiter` and `quote` in the dialect"
+        return f"{file}: {place or 'a line'} has a quote, and more or fewer cells than the header; {remedy}"
+    if isinstance(error, PermissionError):
+        return f"{file}: no permission to read it; ask its owner for access"
+    return f"{file}: damaged, cut short or not CSV; copy or export the file again"
+
+
+def _find_damage(file: Path, dialect: Dialect) -> str:
+    """Describe the line with the quote; empty if none was found, or if the file is too large to search."""
+    try:
+        if file.stat().st_size > _LARGEST:
+            return ""
+        with gzip.open(file) if file.suffix.lower() == ".gz" else file.open("rb") as content:
+            found = _find_ragged_row(cast(BinaryIO, content), dialect)
+    except (OSError, EOFError, ValueError, csv.Error):
+        return ""
+    return "" if found is None else "its last line" if found[1] else f"line {found[0]:,}"
+
+
+def _find_ragged_row(content: BinaryIO, dialect: Dialect) -> tuple[int, bool] | None:
+    """Return the first row with a quote and another number of cells than the first row, and whether it is the last."""
+    with io.TextIOWrapper(content, encoding=dialect.encoding, errors="replace", newline="") as text:
+        lines: list[str] = []
+        rows = csv.reader(_record_lines(text, lines), delimiter=dialect.delimiter, quotechar=dialect.quote)
+        width, number = 0, 1
+        for row in rows:
+            width = width or len(row)
+            if row and len(row) != width and any(dialect.quote in line for line in lines):
+                return number, next(filter(None, rows), None) is None
+            lines.clear()
+            number = rows.line_num + 1
+    return None
+
+
+def _record_lines(text: Iterable[str], lines: list[str]) -> Iterator[str]:
+    for line in text:
+        lines.append(line)
+        yield line
+
+
+# -- Tables as frames, for evaluation by the custodian ---------------------------------------------------------------
+
+
+def collect_table(data: Any, schema: Schema) -> Any:
+    """Collect a table into a frame: a frame is unchanged, a file is read, a table of Spark, Ibis or DuckDB is fetched.
+
+    **Privacy.** Rows leave the engine: for evaluation only, never for synthesis.
+
+    Args:
+        data: a frame, the path of a file, or a table of an engine that fits into memory.
+        schema: names the columns; columns that the table lacks are left out.
+
+    Raises:
+        InputError: when the table cannot be read, saying why and what to do.
+    """
+    if isinstance(data, str | PathLike):
+        return read_table(data, schema)
+    home = source_kind(data)
+    if home not in ("spark", "ibis", "relation"):
+        return data
+    with explain_errors(
+        "the table's rows cannot be fetched; is its session still open, and do the rows fit into memory? If they "
+        "do not, give a sample of both tables, or save it as Parquet and give the file"
+    ):
+        names = [name for name in schema.needs if name in data.columns]
+        if home == "spark":
+            return data.select(*[data[f"`{name.replace('`', '``')}`"] for name in names]).toArrow()
+        if home == "ibis":
+            return data.select(*names).to_pyarrow()
+        from duckdb import ColumnExpression
+
+        return data.select(*map(ColumnExpression, names)).to_arrow_table()

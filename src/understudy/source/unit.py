@@ -1,8 +1,8 @@
 """Contribution bounding: at most k rows of a unit are counted, the same k in every scan and in every engine.
 
-The k rows kept are those with the smallest keyed hash. Per row, as text joined by ``|`` and hashed as UTF-8::
+The k rows with the smallest keyed hash are kept. For each row, the hash is that of a text joined by ``|`` in UTF-8::
 
-    sha256( key | unit | codes | ordinal )      compared as lowercase hexadecimal text
+sha256( key | unit | codes | ordinal ) compared as lowercase hexadecimal text
 
 - *key*: 64 hexadecimal digits, 32 random bytes drawn for each run and never saved;
 - *unit*: the unit's canonical text (`unit_text`);
@@ -10,7 +10,7 @@ The k rows kept are those with the smallest keyed hash. Per row, as text joined 
 - *ordinal*: 1, 2, … among rows of this unit with these codes.
 
 Only the unit's text may contain ``|``, and the fields around it have a fixed form, so two rows never share a text. Any
-engine with SHA-256 reproduces it; ``docs/decisions/contribution-bounding.md`` has the SQL and the reasons.
+engine with SHA-256 can reproduce the hash; ``docs/decisions/contribution-bounding.md`` has the SQL and the reasons.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from understudy.errors import SettingError
 from understudy.schema.frames import holds_objects
-from understudy.schema.kinds.text import in_one_zone, listed, meaning, meanings, readable
+from understudy.schema.text import drop_utc_mark, make_valid_text, meaning, meanings, to_objects
 
 KEY_BYTES = 32
 _CHUNK_ROWS = 1 << 16
@@ -36,22 +36,22 @@ _DIGITS = 400  # the largest floating point number has 309
 
 
 def new_key() -> bytes:
-    """A bounding key for one run, from the operating system."""
+    """Draw a bounding key for one run from the operating system."""
     return secrets.token_bytes(KEY_BYTES)
 
 
 def unit_text(column: Any, *, exact: bool = False) -> Any:
-    """The canonical text of each row's unit, null where a row has none.
+    """Return the canonical text of each row's unit, null for rows without one.
 
-    It is what the cell means (`schema.kinds.text.meaning`): 5, 5.0, "5", "005" and Decimal("5.00") are one unit, text
-    has no blanks around it, true is 1, dates and times are ISO 8601 (UTC where they have a zone). Bytes are in
-    hexadecimal. What readers take for an empty cell is no unit. Two units that a reader may merge are always one:
-    merging units errs on the safe side.
+    It is what the cell means (`schema.text.meaning`): 5, 5.0, "5", "005" and Decimal("5.00") are one unit, text has no
+    surrounding blanks, true is 1, dates and times are ISO 8601 (in UTC if they have a zone). Bytes are in hexadecimal.
+    A cell that readers take for empty is not a unit. Two units that a reader may merge are always one: merging units
+    errs on the safe side.
 
     Args:
         column: a narwhals series.
-        exact: tell whole numbers beyond 2^53 apart. Not in a frame, whose reader makes floating point of all of them
-            for one that is empty or longer; files and engines have types that no row decides.
+        exact: keep whole numbers beyond 2^53 apart. Not for frames, whose readers turn all of them into floating point
+            because of one empty or longer cell; the types of files and engines do not depend on rows.
 
     Returns:
         An arrow array of text.
@@ -59,38 +59,38 @@ def unit_text(column: Any, *, exact: bool = False) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    array = _arrow(column)
+    array = _to_arrow(column)
     if array is None:
         native = column.to_native()
-        return _texts(listed(native) if hasattr(native, "to_pylist") else column.to_list(), exact=exact)
+        return _canonical_texts(to_objects(native) if hasattr(native, "to_pylist") else column.to_list(), exact=exact)
     kind = array.type
     if pa.types.is_null(kind) or (pa.types.is_integer(kind) and (exact or kind.bit_width < 64)):
         return array.cast(pa.large_string())
     distinct = pc.dictionary_encode(array)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        words = units_meant(pc.utf8_trim(distinct.dictionary.cast(pa.large_string()), " "), exact=exact)
+        words = canonical_units(pc.utf8_trim(distinct.dictionary.cast(pa.large_string()), " "), exact=exact)
     elif pa.types.is_integer(kind):
-        words = units_meant(distinct.dictionary.cast(pa.large_string()), exact=exact)
+        words = canonical_units(distinct.dictionary.cast(pa.large_string()), exact=exact)
     else:
-        words = _texts(listed(distinct.dictionary), exact=exact)
+        words = _canonical_texts(to_objects(distinct.dictionary), exact=exact)
     return words.take(distinct.indices)
 
 
-def units_meant(text: Any, *, exact: bool) -> Any:
-    """The canonical text of units that are text without blanks around it."""
-    return in_one_zone(meanings(text, exact=exact))
+def canonical_units(text: Any, *, exact: bool) -> Any:
+    """Return the canonical text of units that are text without surrounding blanks."""
+    return drop_utc_mark(meanings(text, exact=exact))
 
 
-def _texts(values: list[Any], *, exact: bool) -> Any:
+def _canonical_texts(values: list[Any], *, exact: bool) -> Any:
     import pyarrow as pa
 
-    return pa.array([_canonical(value, exact=exact) for value in values], pa.large_string())
+    return pa.array([_canonical_or_none(value, exact=exact) for value in values], pa.large_string())
 
 
-def _arrow(column: Any) -> Any:
-    """The series as one arrow array of a type that can be told apart quickly, or None: then it goes value by value.
+def _to_arrow(column: Any) -> Any:
+    """Convert the series to one arrow array that can be dictionary-encoded; None if it must be read value by value.
 
-    Python objects always do: arrow would guess one type for all of them, and one unit would decide how the units of
+    Python objects always are: arrow would guess one type for all of them, and one unit would decide how the units of
     others are written.
     """
     import pyarrow as pa
@@ -105,23 +105,23 @@ def _arrow(column: Any) -> Any:
             array = array.dictionary_decode()
         if pa.types.is_timestamp(array.type):
             array = array.cast(pa.timestamp("us"), safe=False)
-        array = readable(array)
+        array = make_valid_text(array)
         if pa.types.is_string_view(array.type):
             array = array.cast(pa.large_string())
         pc.dictionary_encode(array.slice(0, 0))
-    except Exception:  # mixed objects, nested types: the content of rows is never an error, and its text never shown
+    except Exception:  # mixed objects, nested types: the content of rows is never an error and never shown
         return None
     return array
 
 
-def _canonical(value: Any, *, exact: bool) -> str | None:
+def _canonical_or_none(value: Any, *, exact: bool) -> str | None:
     try:
-        return _value_text(value, exact=exact)
-    except Exception:  # a value without a text form is no unit; its error could quote it
+        return _canonical_text(value, exact=exact)
+    except Exception:  # a value without a text is not a unit; its error could quote it
         return None
 
 
-def _value_text(value: Any, *, exact: bool) -> str | None:
+def _canonical_text(value: Any, *, exact: bool) -> str | None:
     if isinstance(value, np.datetime64 | np.timedelta64):
         value = value.astype("M8[us]" if isinstance(value, np.datetime64) else "m8[us]")
     value = value.item() if isinstance(value, np.generic) else value
@@ -133,36 +133,37 @@ def _value_text(value: Any, *, exact: bool) -> str | None:
         return _decimal_text(value)
     if isinstance(value, bytes):
         return value.hex() or None
-    if isinstance(value, datetime):  # as typed columns hold it: in UTC, without nanoseconds
+    if isinstance(value, datetime):  # as in typed columns: in UTC, without nanoseconds
         moment = value if value.tzinfo is None else value.astimezone(UTC)
         value = datetime.combine(moment.date(), moment.time())
-    if isinstance(value, timedelta):  # pandas' own kind writes itself in other words
+    if isinstance(value, timedelta):  # pandas formats its own type differently
         value = timedelta(value.days, value.seconds, value.microseconds)
     text = str(value).strip(" ")
     meant = meaning(text.encode("utf-8", "surrogatepass").decode("utf-8", "replace"), exact=exact)
-    return meant and in_one_zone(meant)
+    return meant and drop_utc_mark(meant)
 
 
 def _decimal_text(value: Decimal) -> str | None:
     if value.is_nan():
         return None
-    if value.is_infinite() or abs(value.adjusted()) > _DIGITS:  # writing it out could take gigabytes
+    if value.is_infinite() or abs(value.adjusted()) > _DIGITS:  # its digits could take gigabytes
         return str(value).lower()
     text = format(value or abs(value), "f")
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def bounded(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key: bytes) -> NDArray[np.bool_]:
-    """Which rows are counted: of each unit the `max_rows` with the smallest hash; of rows without a unit, none.
+def bound_rows(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key: bytes) -> NDArray[np.bool_]:
+    """Return which rows are counted: of each unit the `max_rows` with the smallest hash, and no row without a unit.
 
     Args:
         units: an arrow array of canonical unit text, null where a row has no unit.
         codes: the coded columns in the domain's order.
-        max_rows: how many rows of a unit are kept at most.
+        max_rows: the largest number of rows of a unit.
         key: the run's key, 32 bytes; engines given the same key keep the same rows.
 
-    **Privacy.** A unit's rows decide about that unit's rows alone, so adding, removing or changing one unit changes
-    nothing about the others. **Guarantees.** The multiset of kept (unit, codes) does not depend on the rows' order.
+    **Privacy.** Which rows of a unit are kept depends on that unit's rows only, so adding, removing or changing one
+    unit does not affect the others. **Guarantees.** The multiset of kept (unit, codes) does not depend on the order
+    of the rows.
 
     Raises:
         SettingError: for a bound below 1 or a key of another length.
@@ -175,33 +176,35 @@ def bounded(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key: by
     unit_of = np.asarray(pc.fill_null(distinct.indices, -1), np.int64)
     keep = unit_of >= 0
     rows_of = np.bincount(unit_of[keep], minlength=1)
-    # A unit with few rows keeps them all whatever their hashes are: only the others are hashed.
+    # A unit with few rows keeps all of them: only the others are hashed.
     crowded = np.flatnonzero(keep & (rows_of > max_rows)[unit_of])
     crowded = crowded[np.argsort(unit_of[crowded], kind="stable")]
     keep[crowded] = False
-    keep[crowded[_smallest(distinct.dictionary, unit_of[crowded], _row_texts(codes, crowded), max_rows, key)]] = True
+    keep[
+        crowded[_pick_smallest(distinct.dictionary, unit_of[crowded], _format_rows(codes, crowded), max_rows, key)]
+    ] = True
     return keep
 
 
-def _smallest(names: Any, unit_of: NDArray[np.int64], texts: Iterator[str], k: int, key: bytes) -> list[int]:
-    """Positions of the k smallest hashes of each unit, among rows sorted by unit."""
+def _pick_smallest(names: Any, unit_of: NDArray[np.int64], texts: Iterator[str], k: int, key: bytes) -> list[int]:
+    """Return the positions of the k smallest hashes of each unit, among rows sorted by unit."""
     starts = np.flatnonzero(np.diff(unit_of, prepend=-1))
     units = names.take(unit_of[starts]).to_pylist()
     chosen: list[int] = []
     for unit, start, stop in zip(units, starts.tolist(), [*starts[1:].tolist(), len(unit_of)], strict=False):
-        hashes = _hashes(f"{key.hex()}|{unit}|", islice(texts, stop - start))
+        hashes = _hash_rows(f"{key.hex()}|{unit}|", islice(texts, stop - start))
         chosen += [start + place for place in sorted(range(stop - start), key=hashes.__getitem__)[:k]]
     return chosen
 
 
-def _row_texts(codes: Sequence[NDArray[Any]], rows: NDArray[np.int64]) -> Iterator[str]:
+def _format_rows(codes: Sequence[NDArray[Any]], rows: NDArray[np.int64]) -> Iterator[str]:
     for start in range(0, len(rows), _CHUNK_ROWS):
         chunk = rows[start : start + _CHUNK_ROWS]
         for row in zip(*(column[chunk].tolist() for column in codes), strict=True):
             yield ",".join(map(str, row))
 
 
-def _hashes(prefix: str, texts: Iterator[str]) -> list[str]:
+def _hash_rows(prefix: str, texts: Iterator[str]) -> list[str]:
     ordinals: dict[str, int] = {}
     digests = []
     for text in texts:

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from understudy.schema import Schema
-from understudy.schema.kinds.categorical import Boolean, Categorical
-from understudy.schema.kinds.numeric import Numeric
+from understudy.schema.categorical import Boolean, Categorical
+from understudy.schema.numeric import Numeric
 
 
 @pytest.fixture(scope="session")

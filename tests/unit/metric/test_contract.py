@@ -232,8 +232,8 @@ def test_weights_change_totals_and_shares(people: Any) -> None:
 def test_hierarchies_make_moves_cheaper(people: Any) -> None:
     from dataclasses import replace
 
-    from understudy.schema.kinds.categorical import Categorical
-    from understudy.schema.kinds.levels import Level
+    from understudy.schema.categorical import Categorical
+    from understudy.schema.column import Level
 
     grouped = Categorical(
         name="city", values=("x", "y", "z"), levels=(Level(name="land", groups={"a": ("x", "y"), "b": ("z",)}),)

@@ -101,7 +101,7 @@ def test_wrong_options(files: dict[str, str], extra: list[str], words: str) -> N
 def test_sampled_csv_means_the_same_as_sampled_frames(tmp_path: Path) -> None:
     import pandas as pd
 
-    from understudy.schema.kinds.categorical import Boolean
+    from understudy.schema.categorical import Boolean
 
     schema = us.Schema((Boolean(name="smoker", true_values=("YES",), false_values=("NO",)),))
     real = pd.DataFrame({"smoker": ["YES"] * 300 + ["NO"] * 700})

@@ -22,7 +22,7 @@ from understudy.metric.tables import Pair, Rows
 from understudy.metric.workload import Settings as Workload
 from understudy.metric.workload import workload
 from understudy.schema import Schema
-from understudy.schema.kinds.categorical import Categorical
+from understudy.schema.categorical import Categorical
 
 
 def rows_of(counts: list[int], schema: Schema) -> Rows:

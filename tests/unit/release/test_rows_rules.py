@@ -16,7 +16,7 @@ from understudy.model.junction_tree import JunctionTree
 from understudy.release import rows as making
 from understudy.run.checks import check_rules
 from understudy.schema import Recoding, Schema
-from understudy.schema.rules.zeros import LARGEST_RULE
+from understudy.schema.rules import LARGEST_RULE
 
 STATES = {f"c{i}": "ABC"[i % 3] for i in range(12)}
 

@@ -17,9 +17,9 @@ from understudy.report import custodian_report, public_report
 from understudy.report.page import cramers_v
 from understudy.report.public import CAUTION, measured_tables, weak_values
 from understudy.report.svg import Bar, distribution, heatmap, shade
-from understudy.schema.kinds.categorical import Categorical
-from understudy.schema.kinds.numeric import Numeric
+from understudy.schema.categorical import Categorical
 from understudy.schema.labels import axis_ends
+from understudy.schema.numeric import Numeric
 
 QUICK = {
     "workload": {"ways": [1]},

@@ -19,7 +19,7 @@ from understudy.ledger import Ledger
 from understudy.measurement import Measurement
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Recoding, Schema
-from understudy.schema.discovery.discover import Words
+from understudy.schema.open import Words
 from understudy.source import MemorySource
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource, SealedSource

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from understudy.schema import Schema
-from understudy.schema.frames import arrow_columns
+from understudy.schema.frames import to_arrow_columns
 
 SCHEMA = Schema.from_dict(
     {"fields": [{"name": "x", "type": "string", "categories": ["a"]}], "understudy": {"privacy_unit": "row"}}
@@ -36,7 +36,7 @@ def test_a_list_or_structure_is_an_unknown_cell(name):
 @pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string()])
 def test_pieces_of_text_are_joined_where_more_than_2_gib_have_room(kind):
     pieces = pa.chunked_array([pa.array(["a", None], kind), pa.array([], kind), pa.array(["b"], kind)])
-    cells, rows = arrow_columns(pa.table({"x": pieces}), ["x"])
+    cells, rows = to_arrow_columns(pa.table({"x": pieces}), ["x"])
     assert str(cells["x"].type).startswith("large_")
     assert (cells["x"].to_pylist(), rows) == (pieces.to_pylist(), 3)
 

@@ -13,8 +13,7 @@ import pytest
 import understudy as us
 from understudy.bundle import make_bundle
 from understudy.errors import InputError, SchemaError
-from understudy.source.labelled import import_variables, labelled_field
-from understudy.source.office import Variable, office_variables, read_office
+from understudy.source.office import Variable, apply_labels, import_variables, read_office, read_variables
 from understudy.source.read import read_table
 
 pyreadstat = pytest.importorskip("pyreadstat")
@@ -129,19 +128,19 @@ class TestLabels:
             return whole(*arguments, **options)
 
         monkeypatch.setattr(pyreadstat, "read_sav", watched)
-        sex, town, *_ = office_variables(files / "t.sav")
+        sex, town, *_ = read_variables(files / "t.sav")
         assert sex == Variable("sex", "Sex of respondent", LABELS["sex"], [-9.0], sex.measure)
         assert town.values == {}
 
     def test_become_categories_whether_they_occur_or_not(self, files):
-        field = labelled_field(
+        field = apply_labels(
             {
                 "name": "sex",
                 "type": "integer",
                 "constraints": {"minimum": 0, "maximum": 5},
                 "understudy": {"status": "draft"},
             },
-            office_variables(files / "t.sav")[0],
+            read_variables(files / "t.sav")[0],
         )
         assert field["categories"] == [
             {"value": 1, "label": "male"}, {"value": 2, "label": "female"}, {"value": 3, "label": "other"},
@@ -152,20 +151,20 @@ class TestLabels:
 
     def test_of_missing_codes_alone_leave_a_number_a_number(self):
         drafted = {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}}
-        field = labelled_field(drafted, Variable("age", "Age", {-8.0: "does not know"}, [-8.0]))
+        field = apply_labels(drafted, Variable("age", "Age", {-8.0: "does not know"}, [-8.0]))
         assert field["constraints"] == drafted["constraints"]
         assert field["understudy"]["missing"] == {"-8": "does not know"}
-        scale = labelled_field(drafted, Variable("age", "Age", {0.0: "none", 98.0: "98 or more"}, (), "scale"))
+        scale = apply_labels(drafted, Variable("age", "Age", {0.0: "none", 98.0: "98 or more"}, (), "scale"))
         assert scale["type"] == "integer"
         assert "categories" not in scale
 
     def test_ordinal_and_text(self):
-        field = labelled_field({"name": "a"}, Variable("a", "", {"x": "ex", "y": "why"}, (), "ordinal"))
+        field = apply_labels({"name": "a"}, Variable("a", "", {"x": "ex", "y": "why"}, (), "ordinal"))
         assert field["categoriesOrdered"] is True
         assert field["type"] == "string"
 
     def test_import_lists_gaps(self, files):
-        imported = import_variables(office_variables(files / "t.dta"))
+        imported = import_variables(read_variables(files / "t.dta"))
         assert imported.content["fields"][0]["title"] == "Sex of respondent"
         assert [gap.split(":")[0] for gap in imported.gaps] == [
             "`privacy_unit`", "column 'town'", "column 'income'", "column 'born'",
@@ -240,7 +239,7 @@ class TestRefusals:
 
     def test_no_file(self, tmp_path):
         with pytest.raises(InputError, match="no such file"):
-            office_variables(tmp_path / "t.sav")
+            read_variables(tmp_path / "t.sav")
 
     def test_a_sheet_without_names(self, tmp_path):
         openpyxl.Workbook().save(tmp_path / "t.xlsx")
@@ -278,4 +277,4 @@ class TestRefusals:
     def test_what_to_install(self, files, monkeypatch):
         monkeypatch.setattr("understudy.source.office.find_spec", lambda _: None)
         with pytest.raises(InputError, match=r"understudy\[office\]"):
-            office_variables(files / "t.sav")
+            read_variables(files / "t.sav")

@@ -110,7 +110,7 @@ LINE = f"1,2,{CANARY}\n".encode()
 BAD_CSV = {
     "ragged with a quote": (b"a,b,x\n\n" + LINE + f'1,2,"3",{CANARY}\n'.encode() + LINE, "line 4 has a quote"),
     "a quote left open": (b"a,b,x\n" + LINE + f'1,"{CANARY},3\n'.encode() + LINE + b"1,2,3\n", "its last line has a"),
-    "encoding of the header": (b"\xfc,a,b\n" + LINE, "its header is not written in utf-8"),
+    "encoding of the header": (b"\xfc,a,b\n" + LINE, "its header is not in utf-8"),
     "empty": (b"", "empty"),
     "only a line break": (b"\n", "no columns"),
     "zip": (b"PK\x03\x04" + bytes(range(256)), "not written in utf-8|not CSV|not in the table"),

@@ -20,7 +20,7 @@ import pytest
 from pyarrow import csv as arrow_csv
 
 from understudy.errors import SettingError
-from understudy.source.unit import bounded, new_key, unit_text
+from understudy.source.unit import bound_rows, new_key, unit_text
 
 KEY = bytes(range(32))
 
@@ -201,7 +201,7 @@ def table(seed: int = 0, rows: int = 400) -> tuple[pa.Array, list[np.ndarray]]:
 
 
 def kept(units: pa.Array, codes: list[np.ndarray], **settings: Any) -> Counter[tuple[Any, ...]]:
-    keep = bounded(units, codes, **settings)
+    keep = bound_rows(units, codes, **settings)
     rows = zip(units.to_pylist(), *(column.tolist() for column in codes), strict=True)
     return Counter(row for row, chosen in zip(rows, keep.tolist(), strict=True) if chosen)
 
@@ -223,7 +223,7 @@ def test_the_documented_layout_decides() -> None:
     digests = [hashlib.sha256(f"{KEY.hex()}|p|q|{line}".encode()).hexdigest() for line in lines]
     for k in (1, 2, 3):
         expected = sorted(range(4), key=digests.__getitem__)[:k]
-        assert np.flatnonzero(bounded(units, codes, max_rows=k, key=KEY)).tolist() == sorted(expected)
+        assert np.flatnonzero(bound_rows(units, codes, max_rows=k, key=KEY)).tolist() == sorted(expected)
 
 
 def test_sql_keeps_the_same_rows() -> None:
@@ -262,21 +262,21 @@ def test_another_key_keeps_other_rows_and_the_same_key_the_same() -> None:
 
 def test_every_row_of_a_unit_can_be_the_one_kept() -> None:
     units, codes = pa.array(["x"] * 4), [np.arange(4, dtype=np.uint8)]
-    chosen = {int(np.flatnonzero(bounded(units, codes, max_rows=1, key=bytes([j]) * 32))[0]) for j in range(200)}
+    chosen = {int(np.flatnonzero(bound_rows(units, codes, max_rows=1, key=bytes([j]) * 32))[0]) for j in range(200)}
     assert chosen == {0, 1, 2, 3}
 
 
 def test_no_rows_and_no_units() -> None:
     nothing = [np.zeros(0, np.uint8)]
-    assert bounded(pa.array([], pa.string()), nothing, max_rows=1, key=KEY).tolist() == []
-    assert not bounded(pa.array([None, None], pa.string()), [np.zeros(2, np.uint8)], max_rows=1, key=KEY).any()
+    assert bound_rows(pa.array([], pa.string()), nothing, max_rows=1, key=KEY).tolist() == []
+    assert not bound_rows(pa.array([None, None], pa.string()), [np.zeros(2, np.uint8)], max_rows=1, key=KEY).any()
 
 
 @pytest.mark.parametrize("settings", [{"max_rows": 0, "key": KEY}, {"max_rows": 1, "key": b"short"}])
 def test_bad_settings(settings: dict[str, Any]) -> None:
     units, codes = table()
     with pytest.raises(SettingError, match="32 bytes"):
-        bounded(units, codes, **settings)
+        bound_rows(units, codes, **settings)
 
 
 def test_units_whose_bytes_are_no_text_fail_nothing() -> None:

@@ -1,0 +1,660 @@
+"""Draft schemas: proposed from the rows, or from the column names alone.
+
+For a person to review, never for a release as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import InputError, SettingError
+from understudy.schema.frames import to_arrow_columns
+from understudy.schema.sniff import guess_quote, read_beginning
+from understudy.schema.temporal import parse_dates, parse_datetimes
+from understudy.schema.text import EXACT, Dialect, is_text_type, parse_numbers, to_text
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """The distinct values of a column with their counts, and what they can be read as.
+
+    **Privacy.** As private as the rows.
+
+    Attributes:
+        texts: distinct non-empty cells, as text.
+        counts: how many rows hold each.
+        empty: how many cells are empty.
+        typed: "boolean", "date", "datetime", "duration" or "nested" (lists, bytes) where the frame says so, "number" or
+            "text" otherwise.
+        dialect: how numbers are written.
+        span: the least and greatest moment of a typed column, in microseconds.
+    """
+
+    texts: list[str]
+    counts: NDArray[np.int64]
+    empty: int
+    typed: str
+    dialect: Dialect
+    span: tuple[int, int] = (0, 0)
+
+    @property
+    def filled(self) -> int:
+        """The number of cells that are not empty."""
+        return int(self.counts.sum())
+
+    @property
+    def distinct(self) -> int:
+        """The number of distinct cells."""
+        return len(self.texts)
+
+    @cached_property
+    def distinct_texts(self) -> frozenset[str]:
+        """The distinct cells as a set."""
+        return frozenset(self.texts)
+
+    @cached_property
+    def _array(self) -> Any:
+        import pyarrow as pa
+
+        return pa.array(self.texts, pa.string())
+
+    @cached_property
+    def numbers(self) -> NDArray[np.float64]:
+        """Each distinct cell as a number; NaN if it is not a finite number."""
+        parsed = parse_numbers(self._array, self.dialect.decimal, self.dialect.group)
+        return np.where(np.isfinite(parsed), parsed, np.nan)
+
+    @cached_property
+    def numeric(self) -> float:
+        """The share of filled cells that are numbers."""
+        return float(self.counts[~np.isnan(self.numbers)].sum() / max(self.filled, 1))
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether all numbers are whole."""
+        found = self.numbers[~np.isnan(self.numbers)]
+        return bool(len(found)) and bool((found == np.rint(found)).all())
+
+    @cached_property
+    def leading_zeros(self) -> bool:
+        """Whether numbers are written like 007, as a code rather than an amount."""
+        import pyarrow.compute as pc
+
+        return bool(pc.any(pc.match_substring_regex(self._array, r"^\s*0[0-9]")).as_py())
+
+    @cached_property
+    def long(self) -> bool:
+        """Whether most cells are whole numbers beyond the precision of floating point: codes, not amounts."""
+        return bool(self.whole and 2 * self.counts[np.abs(self.numbers) >= EXACT].sum() > self.filled)
+
+    @cached_property
+    def decimals(self) -> int | None:
+        """The largest number of decimals of any number; None if there are too many to be intended."""
+        found = self.numbers[~np.isnan(self.numbers)]
+        for places in range(7):
+            if np.allclose(found, np.round(found, places), rtol=0, atol=1e-9):
+                return places
+        return None
+
+    def values(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return distinct numbers in ascending order, with their counts."""
+        real = ~np.isnan(self.numbers)
+        distinct, place = np.unique(self.numbers[real], return_inverse=True)
+        return distinct, np.bincount(place, weights=self.counts[real], minlength=len(distinct)).astype(np.int64)
+
+    def moments(self, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_], bool]:
+        """Return distinct cells as days, which of them are dates or times, and whether any has a time of day."""
+        days, valid = parse_dates(self._array, pattern)
+        if pattern is not None or not valid.any():
+            return days, valid, pattern is not None and "%M" in pattern
+        moments, also = parse_datetimes(self._array, None)
+        return days, valid, bool(((moments % 86_400_000_000 != 0) & also).any())
+
+
+def profile_column(cells: Any, dialect: Dialect) -> Profile:
+    """Profile one arrow column."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind, typed, span = cells.type, "text", (0, 0)
+    if pa.types.is_dictionary(kind):
+        cells, kind = cells.dictionary_decode(), kind.value_type
+    if pa.types.is_boolean(kind):
+        typed = "boolean"
+    elif pa.types.is_date(kind) or pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        typed = "date" if pa.types.is_date(kind) else "datetime" if pa.types.is_timestamp(kind) else "duration"
+        unit = pa.duration("us") if typed == "duration" else pa.timestamp("us")
+        ends = pc.min_max(cells.cast(unit, safe=False).cast(pa.int64())).as_py()
+        span = (ends["min"] or 0, ends["max"] or 0)
+    elif pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        typed = "nested"
+    text = pc.fill_null(pc.cast(to_text(cells, exact=True), pa.string()), "")
+    table = pc.value_counts(text)
+    texts, counts = table.field("values").to_pylist(), np.asarray(table.field("counts"), dtype=np.int64)
+    if pa.types.is_floating(kind):
+        texts = [text if text != "nan" else "" for text in texts]
+    blank = np.asarray([not text.strip() for text in texts], dtype=np.bool_)
+    kept = [text for text, empty in zip(texts, blank, strict=True) if not empty]
+    return Profile(kept, counts[~blank], int(counts[blank].sum()), typed, dialect, span)
+
+
+# -- Drafts from the rows --------------------------------------------------------------------------------------------
+
+
+RARE = 20
+"""Values with fewer rows than this, or than 0.1 % of the rows, are merged into "other"."""
+MOST_VALUES = 300
+"""A text column with more common values than this is proposed as `drop`."""
+_SPIKE_SHARE = 0.05
+_ODD_SHARE = 0.02
+_FEW_NUMBERS = 12
+_MISSING_WORDS = {"?", "na", "n/a", "nan", "null", "none", "n", ".", "-", "--", "missing", "unknown", "#n/a", "nil"}
+_MISSING_NUMBERS = {-1.0, -7.0, -8.0, -9.0, -88.0, -98.0, -99.0, -888.0, -998.0, -999.0, -9999.0}
+_NINES = {97.0, 98.0, 99.0, 997.0, 998.0, 999.0, 9997.0, 9998.0, 9999.0, 99999.0}
+_KEY_NAME = re.compile(
+    r"(?i:(^|[_\W])(id|key|nbr|no|num|number|code|uuid|guid|ssn|nr|pseudonym)($|[_\W]))"
+    r"|[a-z](I[dD]|Nr|No|Key)$"
+    r"|(?i:nummer$|(patient|person|customer|client|user|member|subject|household|case|record|account)(en)?s?id$)"
+)
+_UNIT_NAME = re.compile(r"(?i:(patient|person|customer|client|subject|member|household|respondent|employee|student)s?)")
+_WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"))
+_DATE_FORMATS = (None, "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
+_SHORT_FORMATS = ("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y")
+_SHORT_DATE = re.compile(r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2}\s*")
+_WITH_TIME = re.compile(r"\s*[\d./-]+\s+\d{1,2}:\d{2}(:\d{2})?(\s*[AaPp][Mm])?\s*")
+_CLOCK = re.compile(r"\s*([01]?\d|2[0-3]):[0-5]\d(:[0-5]\d)?\s*")
+_WITH_UNIT = re.compile(r"\s*([€$£]?)\s*[+-]?\d[\d.,']*\s*([^\d\s.,]{0,8})\s*")
+_YEAR_1000 = int(np.datetime64("1000-01-01", "D").astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A proposed schema as the file writes it, with notes and questions for each column.
+
+    **Privacy.** Made from the rows without noise: for the custodian only.
+
+    Attributes:
+        content: what a schema file would hold, every field with ``status: draft``.
+        notes: by column, the reason for the proposal.
+        questions: decisions for the person, the privacy unit first.
+    """
+
+    content: dict[str, Any]
+    notes: dict[str, str]
+    questions: tuple[str, ...]
+
+
+def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> Draft:
+    """Propose a schema for a table.
+
+    Args:
+        frame: the table; columns may be text or typed.
+        names: its columns, in order.
+        dialect: how its file is written.
+        unit: the privacy unit as a schema file writes it; None if it is not known.
+    """
+    cells, rows = to_arrow_columns(frame, names, dialect.decimal)
+    fields, notes, named, shaped = [], {}, [], []
+    for name in names:
+        seen = profile_column(cells.pop(name), dialect)
+        field, note = _propose(name, seen)
+        fields.append({"name": name} | field)
+        notes[name] = note
+        if rows >= 20 and 0.02 * rows < seen.distinct < 0.98 * seen.filled:
+            named += [name] if _KEY_NAME.search(name) or _UNIT_NAME.fullmatch(name) else []
+            shaped += [name] if field.get("understudy", {}).get("kind") == "drop" and _looks_like_keys(seen) else []
+    repeated = [] if unit is not None else named or shaped
+    ours: dict[str, Any] = {"privacy_unit": {"column": repeated[0], "max_rows": 1} if repeated else unit or "row"}
+    if isinstance(ours["privacy_unit"], dict):
+        key, why = ours["privacy_unit"]["column"], "looks like a key that repeats: proposed as" if repeated else "is"
+        fields = [_unit_field(field) if field["name"] == key else field for field in fields]
+        notes[key] = f"{why} the privacy unit, fresh keys in the stand-in"
+    written = dialect.model_dump(exclude_defaults=True)
+    ours |= {"dialect": written} if written else {}
+    for field in fields:
+        field.setdefault("understudy", {}).update({"status": "draft", "origin": "reviewed"})
+    return Draft({"fields": fields, "understudy": ours}, notes, _questions(repeated) if unit is None else ())
+
+
+def _questions(repeated: list[str]) -> tuple[str, ...]:
+    if not repeated:
+        return ("Can one person (or company, household) have more than one row? `understudy schema review` asks who is "
+                "protected: `row`, or the column that tells people apart and how many rows of each.",)  # fmt: skip
+    return (
+        f"Column {repeated[0]!r} looks like a key and repeats. If it names the people to protect, how many rows of "
+        "each should be used? `max_rows: 1` was proposed: the safest choice. If a row is a person, write "
+        "`privacy_unit: row`.",
+    )
+
+
+def _unit_field(field: dict[str, Any]) -> dict[str, Any]:
+    return {"name": field["name"], "understudy": {"kind": "id"}}
+
+
+def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
+    """Propose the field of a column, by the first shape that fits."""
+    if seen.filled == 0:
+        return {"understudy": {"kind": "drop"}}, "empty in every row"
+    if seen.typed == "nested":
+        return {"understudy": {"kind": "drop"}}, "lists, records and bytes cannot be synthesised"
+    if _is_key(name, seen):
+        key = {"understudy": {"kind": "id" if _KEY_NAME.search(name) else "drop"}}
+        amounts = _propose_with_unit(seen) if not _KEY_NAME.search(name) else None
+        return amounts or (key, "different in almost every row: an identifier or free text")
+    if seen.typed in ("date", "datetime", "duration"):
+        return _propose_typed_moment(seen)
+    for shape in (_propose_boolean, _propose_number, _propose_moment, _propose_clock, _propose_with_unit):
+        proposal = shape(seen)
+        if proposal is not None:
+            return proposal
+    return _propose_values(seen)
+
+
+def _is_key(name: str, seen: Profile) -> bool:
+    if seen.filled < 50 or seen.distinct < 0.9 * seen.filled or seen.typed != "text":
+        return False
+    real = seen.numeric > 0.8 and not seen.whole
+    moments = (
+        any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _candidate_formats(seen))
+        if not seen.numeric
+        else False
+    )
+    moments = moments or _propose_clock(seen) is not None
+    return not real and not moments and (seen.numeric < 0.95 or bool(_KEY_NAME.search(name)))
+
+
+def _looks_like_keys(seen: Profile) -> bool:
+    """Whether all texts are codes of one length with a digit, such as P00523: people are numbered this way."""
+    one_length = len({len(text) for text in seen.texts}) == 1
+    return one_length and all(re.search(r"\d", text) and not re.search(r"\s", text) for text in seen.texts)
+
+
+def _propose_boolean(seen: Profile) -> tuple[dict[str, Any], str] | None:
+    if seen.typed == "boolean":
+        return {"type": "boolean"} | _required(seen, {}), "true or false"
+    texts = [text for text in seen.texts if text.strip().lower() not in _MISSING_WORDS - {"n"}]
+    for true, false in _WORDS:
+        yes = [text for text in texts if text.lower() == true]
+        no = [text for text in texts if text.lower() == false]
+        if len(yes) == 1 and len(no) == 1 and len(texts) == 2:
+            missing = _missing_words(seen, set(texts))
+            field: dict[str, Any] = {"type": "boolean", "trueValues": yes, "falseValues": no}
+            return field | _required(seen, missing) | _ours(missing=missing), "two words that mean true and false"
+    return None
+
+
+def _missing_words(seen: Profile, besides: set[str]) -> dict[str, str | None]:
+    return {text: None for text in seen.texts if text not in besides and text.strip().lower() in _MISSING_WORDS}
+
+
+def _propose_number(seen: Profile) -> tuple[dict[str, Any], str] | None:
+    values, counts = seen.values()
+    missing, note = _find_missing_codes(seen, ~np.isnan(seen.numbers), "number", several=len(values) > _FEW_NUMBERS)
+    if missing is None or seen.numeric == 0 or seen.leading_zeros or seen.long:
+        return None
+    sentinel = _find_sentinels(values, counts >= _rare_count(seen))
+    missing |= {f"{value:g}": f"code {value:g}" for value in sentinel}
+    note += f"; numbers taken for missing codes: {', '.join(f'{value:g}' for value in sentinel)}" if sentinel else ""
+    inside = ~np.isin(values, sentinel)
+    values, counts = values[inside], counts[inside]
+    if not len(values):
+        return None
+    if seen.whole and len(values) <= _FEW_NUMBERS and len(values) < 0.5 * seen.filled:
+        return _propose_whole_values(seen, values, counts, missing, note)
+    low, high = widen_bounds(values.min(), values.max(), whole=seen.whole)
+    field: dict[str, Any] = {"type": "integer" if seen.whole else "number"}
+    field["constraints"] = {"minimum": _plain(low), "maximum": _plain(high)} | _required(seen, missing).get(
+        "constraints", {}
+    )
+    extras = _numeric_extras(values, counts, low, high, seen)
+    return field | _ours(missing=missing, **extras), f"bounds widened to {_plain(low)} and {_plain(high)}{note}"
+
+
+def _find_missing_codes(
+    seen: Profile, valid: NDArray[np.bool_], what: str, *, several: bool
+) -> tuple[dict[str, str | None] | None, str]:
+    """Find the words among numbers or dates that may mean "missing", with a note about them.
+
+    None if there are other words.
+
+    Besides the usual words, a common word may be such a code, unless it has a digit (80+, C50; among dates a digit
+    other than 0 and 9, which 00.00.0000 has) or there are only a few numbers, which may be codes themselves. A few odd
+    cells, such as typing errors, do not turn a column into text.
+    """
+    words = {text: int(count) for text, count, good in zip(seen.texts, seen.counts, valid, strict=True) if not good}
+    usual = {word for word in words if word.strip().lower() in _MISSING_WORDS}
+    common = {word for word in words.keys() - usual if words[word] >= _rare_count(seen)}
+    odd = sum(words[word] for word in words.keys() - usual - common)
+    digits = r"\d" if what == "number" else "[1-8]"
+    if any(re.search(digits, word) for word in common) or len(common) > 5 or odd > _ODD_SHARE * seen.filled:
+        return None, ""
+    if (common or odd) and not (several and 2 * seen.counts[valid].sum() > seen.filled):
+        return None, ""
+    note = f"; words that were taken for missing codes: {', '.join(sorted(common))}" if common else ""
+    if odd:
+        note += (
+            f"; {odd} {f'cell that is no {what} counts' if odd == 1 else f'cells that are no {what}s count'} as unknown"
+        )
+    codes = sorted(usual | common)
+    alone = len(codes) == 1 and not note
+    return {word: None if alone else word.strip() or None for word in codes}, note
+
+
+def _propose_whole_values(
+    seen: Profile, values: NDArray[Any], counts: NDArray[Any], missing: dict[str, str | None], note: str
+) -> tuple[dict[str, Any], str]:
+    common = [int(value) for value, count in zip(values, counts, strict=True) if count >= _rare_count(seen)]
+    if not common:
+        return {"understudy": {"kind": "drop"}}, "no value is common enough to name"
+    field = {"type": "integer", "categories": common, "categoriesOrdered": True} | _required(seen, missing)
+    return field | _ours(missing=missing), f"few whole numbers{_describe_rare(len(values) - len(common))}{note}"
+
+
+def _numeric_extras(
+    values: NDArray[Any], counts: NDArray[Any], low: float, high: float, seen: Profile
+) -> dict[str, Any]:
+    """Find decimals, spikes and heaps of a numeric column."""
+    extras: dict[str, Any] = {}
+    if not seen.whole and seen.decimals is not None and seen.decimals <= 4:
+        extras["decimals"] = seen.decimals
+    points = (high - low) * 10 ** (extras.get("decimals", 0) if not seen.whole else 0)
+    if points <= 128 and (seen.whole or "decimals" in extras):
+        return extras
+    heavy = counts >= max(_SPIKE_SHARE * counts.sum(), _rare_count(seen))
+    if heavy.any():
+        extras["spikes"] = [_plain(value) for value in values[heavy][:10]]
+    rest, weight = values[~heavy], counts[~heavy]
+    if low >= 0 and len(rest) and high > 20 * rest[np.searchsorted(np.cumsum(weight), weight.sum() / 2)]:
+        extras["scale"] = "log"  # a long tail: with equal widths most rows would be in a few bins
+    if seen.whole and len(rest) and 2000 <= high - low <= 50_000:
+        round_share = weight[rest % 50 == 0].sum() / weight.sum()
+        if round_share > 0.5:
+            extras["heaped"] = [100, 20, 50, 25, 10, 5, 2, 1]
+    return extras
+
+
+def _find_sentinels(values: NDArray[Any], common: NDArray[np.bool_]) -> list[float]:
+    """Find negative codes below an otherwise non-negative column, and common nines above twice all other values."""
+    negative = values[values < 0]
+    usual = set(negative.tolist()) <= _MISSING_NUMBERS and bool((values >= 0).any())
+    below = sorted(negative.tolist()) if usual else []
+    high = np.isin(values, list(_NINES))
+    rest = values[~high & ~np.isin(values, below)]
+    return below + (values[high & common & (values > 2 * rest.max())].tolist() if len(rest) and rest.max() > 0 else [])
+
+
+def _candidate_formats(seen: Profile) -> tuple[str | None, ...]:
+    """Return the date formats to try.
+
+    Years of two digits only if the first cells have them, because they are slow to parse.
+    """
+    first = [text for text in seen.texts[:100] if text.strip().lower() not in _MISSING_WORDS]
+    if first and all(map(_SHORT_DATE.fullmatch, first)):
+        return _SHORT_FORMATS
+    timed = list(filter(None, map(_WITH_TIME.fullmatch, first)))
+    if 2 * len(timed) <= len(first):
+        return _DATE_FORMATS
+    noon = any(match[2] for match in timed)
+    clock = ("%I" if noon else "%H") + ":%M" + (":%S" if any(match[1] for match in timed) else "") + " %p" * noon
+    return (None, *(f"{day} {clock}" for day in _DATE_FORMATS if day))
+
+
+def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
+    found: dict[str, NDArray[np.bool_]] = {}
+    for pattern in _candidate_formats(seen):
+        days, valid, has_time = seen.moments(pattern)
+        valid = valid & (days >= _YEAR_1000)  # 05.07.15 among four-digit years is not a date in the year 15
+        missing, besides = _find_missing_codes(seen, valid, "date", several=True)
+        if missing is not None and valid.any():
+            kind = "datetime" if has_time else "date"
+            years = [int(str(np.datetime64(int(day), "D"))[:4]) for day in (days[valid].min(), days[valid].max())]
+            limits = {"minimum": f"{years[0]}-01-01", "maximum": f"{years[1]}-12-31"}
+            if kind == "datetime":
+                limits = {"minimum": f"{years[0]}-01-01T00:00:00", "maximum": f"{years[1]}-12-31T23:59:59"}
+            field: dict[str, Any] = {"type": kind} | ({"format": pattern} if pattern else {})
+            field["constraints"] = limits | _required(seen, missing).get("constraints", {})
+            note = "; two digits are a year from 1969 to 2068" if pattern in _SHORT_FORMATS else ""
+            note = f"bounds widened to whole years{note}{besides}"
+            grain = "minute" if pattern and has_time and "%S" not in pattern else None
+            return field | _ours(missing=missing, resolution=grain, bins={"width": "1 month"}), note
+        if valid.any():
+            found[pattern or "%Y-%m-%d"] = valid
+    if found:
+        short = np.array([_SHORT_DATE.fullmatch(text) is not None for text in seen.texts])
+        found |= {"years of two digits": short} if short.any() else {}
+    if (
+        len(found) > 1
+        and _find_missing_codes(seen, np.any(list(found.values()), axis=0), "date", several=True)[0] is not None
+    ):
+        ways = ", ".join(found)
+        return {"understudy": {"kind": "drop"}}, f"dates written in several ways ({ways}); write them in one to keep it"
+    return None
+
+
+def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
+    """Propose a duration since midnight for times of day, such as 15:16."""
+    valid = np.array([_CLOCK.fullmatch(text) is not None for text in seen.texts])
+    missing, besides = _find_missing_codes(seen, valid, "time", several=True)
+    if missing is None or not valid.any():
+        return None
+    limits = {"minimum": 0, "maximum": 86399} | _required(seen, missing).get("constraints", {})
+    resolution = "second" if any(text.count(":") > 1 for text in seen.texts) else "minute"
+    ours = _ours(missing=missing, resolution=resolution, bins={"width": "1 hour"})
+    note = f"times of day, as seconds since midnight, which they are in the stand-in{besides}"
+    return {"type": "duration", "constraints": limits} | ours, note
+
+
+def _propose_with_unit(seen: Profile) -> tuple[dict[str, Any], str] | None:
+    """Propose to drop numbers that nearly all have the same unit, such as 850,00 €.
+
+    A list of values would not preserve them.
+    """
+    units: dict[str, int] = {}
+    numbers = 0
+    for text, count in zip(seen.texts, seen.counts, strict=True):
+        if (found := _WITH_UNIT.fullmatch(text)) and any(found.groups()):
+            unit = "".join(found.groups())
+            units[unit] = units.get(unit, 0) + int(count)
+            numbers += 1
+    unit = max(units, key=lambda unit: units[unit], default="")
+    if numbers <= _FEW_NUMBERS or units[unit] < 0.9 * seen.filled:
+        return None
+    return {"understudy": {"kind": "drop"}}, f"numbers with a unit ({unit}); write them without it to keep them"
+
+
+def _propose_typed_moment(seen: Profile) -> tuple[dict[str, Any], str]:
+    low, high = seen.span
+    if seen.typed == "duration":
+        bounds = widen_bounds(low / 1e6, high / 1e6)
+        return {"type": "duration", "constraints": {"minimum": bounds[0], "maximum": bounds[1]}}, "bounds widened"
+    first, last = (str(np.datetime64(int(end), "us"))[:4] for end in (low, high))
+    start, stop = ("", "") if seen.typed == "date" else ("T00:00:00", "T23:59:59")
+    limits = {"minimum": f"{first}-01-01{start}", "maximum": f"{last}-12-31{stop}"}
+    field = {"type": seen.typed, "constraints": limits}
+    return field | _ours(bins={"width": "1 month"}), "bounds widened to whole years"
+
+
+def _propose_values(seen: Profile) -> tuple[dict[str, Any], str]:
+    """Propose the common values of a text column, or `drop` if there are too many."""
+    texts: dict[str, int] = {}
+    for text, count in zip(seen.texts, seen.counts, strict=True):
+        bare = text.strip() if seen.dialect.trim and text.strip() in seen.distinct_texts else text
+        texts[bare] = texts.get(bare, 0) + int(count)
+    missing: dict[str, str | None] = {
+        text: None for text in texts if text.strip().lower() in _MISSING_WORDS - {"n", "none", "unknown"}
+    }
+    common = sorted(text for text, count in texts.items() if count >= _rare_count(seen) and text not in missing)
+    rare = len(texts) - len(common) - len(missing)
+    if not common or len(common) > MOST_VALUES:
+        return {"understudy": {"kind": "drop"}}, "free text or too many values to list; group them first to keep it"
+    field = {"type": "string", "categories": common} | _required(seen, missing)
+    several = "1 value" if len(common) == 1 else f"{len(common)} values"
+    alike = len({text.casefold() for text in common}) < len(common)
+    note = "; some differ in capitals alone: they stay apart unless they are made one in the table" if alike else ""
+    return field | _ours(missing=missing), f"{several}{_describe_rare(rare)}{note}"
+
+
+def _describe_rare(rare: int) -> str:
+    return f"; {rare} rare {'one' if rare == 1 else 'ones'} folded into other" if rare else ""
+
+
+def _required(seen: Profile, missing: dict[str, str | None]) -> dict[str, Any]:
+    empty = seen.empty or None in missing.values()
+    return {} if empty else {"constraints": {"required": True}}
+
+
+def _ours(**keys: Any) -> dict[str, Any]:
+    kept = {key: value for key, value in keys.items() if value}
+    return {"understudy": kept} if kept else {}
+
+
+def _rare_count(seen: Profile) -> float:
+    return max(RARE, 0.001 * seen.filled)
+
+
+def widen_bounds(low: float, high: float, *, whole: bool = False) -> tuple[float, float]:
+    """Move bounds outwards to round numbers, so that they do not reveal an extreme value.
+
+    Args:
+        low: the least value.
+        high: the greatest.
+        whole: stay with whole numbers, however close the two are.
+
+    >>> widen_bounds(17, 90), widen_bounds(12285, 1490400)
+    ((10, 100), (0, 1500000))
+    >>> widen_bounds(0, 99999), widen_bounds(1, 2, whole=True)
+    ((0, 100000), (1, 3))
+    """
+    span = high - low or abs(high) or 1.0
+    step = 10.0 ** np.floor(np.log10(span))
+    step = step / 2 if span / step < 2 else step
+    step = max(step, 1.0) if whole else step
+    bottom, top = np.floor(low / step) * step, (np.floor(high / step) + 1) * step
+    if low >= 0:
+        bottom = max(bottom, 0.0)
+    return _plain(bottom), _plain(top)
+
+
+def _plain(value: float) -> float | int:
+    rounded = float(f"{float(value):.12g}")
+    return int(rounded) if rounded.is_integer() else rounded
+
+
+# -- Drafts from column names alone: no row is read and nothing is spent ---------------------------------------------
+
+
+TYPES = ("integer", "number", "string", "boolean", "date", "datetime", "duration", "drop", "id", "discover")
+"""The types that can be given for a column; with `discover` the type is discovered too."""
+
+_LONGEST_HEADER = 1 << 20
+_VALUE = re.compile(r"[\W\d_]*\d[\W\d_TZeE]*|.*@.*")  # a number, amount, date, time or telephone number; an address
+
+
+def draft_open_schema(names: Mapping[str, str], dialect: Dialect, unit: Any = "row") -> dict[str, Any]:
+    """Return the content of a schema file in which everything except names and given types is left to discovery.
+
+    Args:
+        names: the columns in order, with their types.
+        dialect: how the table's file is written.
+        unit: the privacy unit as a schema file writes it.
+
+    Raises:
+        SettingError: for an unknown type.
+    """
+    fields = [{"name": name} | _field(name, kind) for name, kind in names.items()]
+    if isinstance(unit, dict):
+        fields = [field if field["name"] != unit["column"] else _id_field(field["name"]) for field in fields]
+    written = dialect.model_dump(exclude_defaults=True)
+    return {"fields": fields, "understudy": {"privacy_unit": unit} | ({"dialect": written} if written else {})}
+
+
+def _field(name: str, kind: str) -> dict[str, Any]:
+    if kind not in TYPES:
+        raise SettingError(f"--type {name}={kind}: unknown type; use one of {', '.join(TYPES)}")
+    if kind in ("discover", "boolean"):
+        return {"type": kind}
+    if kind in ("drop", "id"):
+        return {"understudy": {"kind": kind}}
+    if kind == "string":
+        return {"type": kind, "understudy": {"values": "discover"}}
+    return {"type": kind, "understudy": {"bounds": "discover", "bins": "discover"}}
+
+
+def _id_field(name: str) -> dict[str, Any]:
+    return {"name": name, "understudy": {"kind": "id"}}
+
+
+def read_header(path: Path) -> tuple[Dialect, list[str]]:
+    """Read the dialect and the column names of a text file from its first line alone.
+
+    Raises:
+        InputError: if the file cannot be read, or its first line does not look like names, because it may be a row.
+    """
+    line, encoding = _read_first_line(path)
+    if line.count('"') % 2:
+        raise InputError(f"{path}: a column name in the first line has a line break; write it in one line")
+    marks = {mark: line.count(mark) for mark in (",", ";", "\t", "|")}
+    delimiter = max(marks, key=lambda mark: marks[mark])
+    quote = guess_quote([line])
+    names = [name.strip() for name in next(csv.reader([line], delimiter=delimiter, quotechar=quote), [])]
+    names = names[:-1] if len(names) > 1 and not names[-1] else names  # a trailing delimiter does not name a column
+    if not any(names):
+        raise InputError(f"{path}: the first line is empty; export the table again, with its header")
+    if len(set(names)) != len(names) or not all(names) or any(map(_VALUE.fullmatch, names)):
+        raise InputError(
+            f"{path}: the first line does not look like column names (a number, a date, an empty or a repeated one); "
+            "rows are not read here: give the file a header"
+        )
+    return Dialect(delimiter=delimiter, encoding=encoding, quote=quote), names
+
+
+def _read_first_line(path: Path) -> tuple[str, str]:
+    line = read_beginning(path, lambda file: file.readline(_LONGEST_HEADER))
+    for encoding in ("utf-8-sig", "windows-1252"):
+        try:
+            return line.decode(encoding).rstrip("\r\n"), "utf-8" if encoding == "utf-8-sig" else encoding
+        except UnicodeDecodeError:
+            continue
+    raise InputError(f"{path}: the first line is in an unknown encoding; save the file as UTF-8")
+
+
+def read_parquet_types(path: Path) -> dict[str, str]:
+    """Read the columns of a Parquet file with their types from its footer; types that cannot be synthesised are "drop".
+
+    Raises:
+        InputError: when the file cannot be read.
+    """
+    import pyarrow.parquet as pq
+
+    try:
+        schema = pq.read_schema(path)
+    except Exception:  # arrow's message may quote the file
+        raise InputError(f"{path}: cannot be read as Parquet; check the path, or export the file again") from None
+    return {field.name: schema_type(field.type) for field in schema}
+
+
+def schema_type(kind: Any) -> str:
+    """Return the schema's name for an arrow type; "drop" if no kind of column can hold it."""
+    import pyarrow as pa
+
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    tests = {
+        "boolean": pa.types.is_boolean, "integer": pa.types.is_integer, "date": pa.types.is_date,
+        "datetime": pa.types.is_timestamp,
+        "duration": lambda kind: pa.types.is_duration(kind) or pa.types.is_interval(kind),
+    }  # fmt: skip
+    for name, fits in tests.items():
+        if fits(kind):
+            return name
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return "number"
+    return "string" if is_text_type(kind) else "drop"

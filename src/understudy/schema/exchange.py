@@ -1,0 +1,182 @@
+"""Exchange schemas with other tools: SDV metadata (JSON) and SmartNoise metadata (YAML).
+
+Both contain less than a schema needs (SDV has neither bounds nor categories). Missing facts are listed as gaps, and the
+written file does not load until a person has filled them: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from understudy.errors import SchemaError
+from understudy.schema.categorical import Boolean, Categorical
+from understudy.schema.column import Constant, Dropped, Identifier
+from understudy.schema.numeric import Numeric
+from understudy.schema.schema import Schema
+from understudy.schema.temporal import Temporal
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The content of a schema file, and the gaps that a person still has to fill before it loads."""
+
+    content: dict[str, Any]
+    gaps: tuple[str, ...]
+
+
+_SDV_TEXT = {"unknown", "text"}
+
+
+def from_sdv(metadata: Any) -> Imported:
+    """Import SDV metadata: kinds, datetime formats and keys. Bounds and categories are gaps.
+
+    Raises:
+        SchemaError: if this is not SDV metadata of one table.
+    """
+    table = _sdv_table(metadata)
+    fields, gaps = [], ["`privacy_unit`: SDV does not say who is protected"]
+    for name, column in table["columns"].items():
+        field, gap = _from_sdv(column if isinstance(column, Mapping) else {})
+        fields.append({"name": str(name)} | field)
+        gaps += [f"column {name!r}: {gap}"] if gap else []
+    return Imported({"fields": fields, "understudy": {}}, tuple(gaps))
+
+
+def _sdv_table(metadata: Any) -> Mapping[str, Any]:
+    tables = metadata.get("tables") if isinstance(metadata, Mapping) else None
+    if isinstance(tables, Mapping):
+        if len(tables) != 1:
+            raise SchemaError("the SDV metadata describes several tables; export one table at a time")
+        metadata = next(iter(tables.values()))
+    if not isinstance(metadata, Mapping) or not isinstance(metadata.get("columns"), Mapping):
+        raise SchemaError("this is not SDV metadata: it has no `columns`; give the JSON that SDV's save_to_json wrote")
+    return metadata
+
+
+def _from_sdv(column: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    kind = column.get("sdtype")
+    if kind == "numerical":
+        whole = str(column.get("computer_representation", "Float")).lower().startswith(("int", "uint"))
+        return {"type": "integer" if whole else "number", "constraints": {}}, "add `minimum` and `maximum`"
+    if kind == "datetime":
+        pattern = column.get("datetime_format")
+        moment = pattern is None or any(part in pattern for part in ("%H", "%I", "%S"))
+        field = {"type": "datetime" if moment else "date"} | ({"format": pattern} if pattern else {})
+        return field, "add `minimum` and `maximum`"
+    if kind == "boolean":
+        return {"type": "boolean"}, ""
+    if kind == "categorical":
+        return {"type": "string"}, "add `categories`"
+    if kind == "id":
+        return {"understudy": {"kind": "id"}}, ""
+    return {"understudy": {"kind": "drop"}}, "" if column.get(
+        "pii"
+    ) or kind in _SDV_TEXT else "left out: unknown sdtype"
+
+
+def to_sdv(schema: Schema) -> dict[str, Any]:
+    """Export SDV metadata of one table: the kinds of its columns."""
+    columns: dict[str, Any] = {}
+    for column in schema.columns:
+        if isinstance(column, Numeric):
+            columns[column.name] = {"sdtype": "numerical"}
+            columns[column.name] |= {"computer_representation": "Int64" if column.kind == "integer" else "Float"}
+        elif isinstance(column, Temporal) and column.kind != "duration":
+            default = "%Y-%m-%d" if column.kind == "date" else "%Y-%m-%dT%H:%M:%S"
+            columns[column.name] = {"sdtype": "datetime", "datetime_format": column.pattern or default}
+        elif isinstance(column, Boolean):
+            columns[column.name] = {"sdtype": "boolean"}
+        elif isinstance(column, Categorical | Constant):
+            columns[column.name] = {"sdtype": "categorical"}
+        elif isinstance(column, Identifier):
+            columns[column.name] = {"sdtype": "id"}
+        elif not isinstance(column, Dropped):
+            columns[column.name] = {"sdtype": "numerical", "computer_representation": "Float"}
+    return {"METADATA_SPEC_VERSION": "SINGLE_TABLE_V1", "columns": columns}
+
+
+_TABLE_KEYS = {
+    "row_privacy", "rows", "max_ids", "max_contrib", "sample_max_ids", "censor_dims", "clamp_counts", "clamp_columns",
+    "use_dpsu",
+}  # fmt: skip
+_SMARTNOISE = {"int": "integer", "float": "number", "string": "string", "boolean": "boolean", "datetime": "datetime"}
+
+
+def from_smartnoise(metadata: Any) -> Imported:
+    """Import SmartNoise metadata: types, bounds, nullability and the private key. Categories are gaps.
+
+    Raises:
+        SchemaError: if this is not SmartNoise metadata of one table.
+    """
+    table = _smartnoise_table(metadata)
+    fields: list[dict[str, Any]] = []
+    gaps: list[str] = []
+    unit: Any = "row" if table.get("row_privacy") else None
+    for name, column in table.items():
+        if name in _TABLE_KEYS:
+            continue
+        column = column if isinstance(column, Mapping) else {}
+        if column.get("private_id"):
+            unit = {"column": name, "max_rows": table.get("max_contrib", table.get("max_ids", 1))}
+            fields.append({"name": name, "understudy": {"kind": "id"}})
+            continue
+        field, gap = _from_smartnoise(column)
+        fields.append({"name": name} | field)
+        gaps += [f"column {name!r}: {gap}"] if gap else []
+    if unit is None:
+        gaps.insert(0, "`privacy_unit`: no column is a `private_id`, and `row_privacy` is not set")
+    return Imported({"fields": fields, "understudy": {} if unit is None else {"privacy_unit": unit}}, tuple(gaps))
+
+
+def _smartnoise_table(metadata: Any) -> Mapping[str, Any]:
+    for depth in ("engine", "schema"):
+        if not isinstance(metadata, Mapping) or len(metadata) != 1:
+            raise SchemaError(
+                f"this is not SmartNoise metadata of one table: expected one {depth}; keep one table in it"
+            )
+        metadata = next(iter(metadata.values()))
+    if not isinstance(metadata, Mapping) or len(metadata) != 1:
+        raise SchemaError("the SmartNoise metadata describes several tables; keep one table in it")
+    table = next(iter(metadata.values()))
+    if not isinstance(table, Mapping):
+        raise SchemaError("the SmartNoise table has no columns; check the indentation of the file")
+    return {str(key): value for key, value in table.items()}
+
+
+def _from_smartnoise(column: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    kind = _SMARTNOISE.get(str(column.get("type")), "")
+    if not kind:
+        return {"understudy": {"kind": "drop"}}, "left out: unknown type"
+    limits: dict[str, Any] = {"required": True} if column.get("nullable") is False else {}
+    bounds = {ours: column[theirs] for ours, theirs in (("minimum", "lower"), ("maximum", "upper")) if theirs in column}
+    field = {"type": kind} | ({"constraints": limits | bounds} if limits or bounds else {})
+    if kind == "string":
+        return field, "add `categories`"
+    return field, "add `minimum` and `maximum`" if kind != "boolean" and len(bounds) < 2 else ""
+
+
+def to_smartnoise(schema: Schema, table: str = "table") -> dict[str, Any]:
+    """Export SmartNoise metadata of one table: types, bounds, nullability and the private key."""
+    unit = schema.privacy_unit
+    written: dict[str, Any] = {"row_privacy": unit.column is None}
+    written |= {} if unit.column is None else {"max_ids": unit.max_rows}
+    written |= {} if schema.rows is None else {"rows": schema.rows}
+    for column in schema.columns:
+        if column.name == unit.column:
+            written[column.name] = {"type": "string", "private_id": True}
+        elif isinstance(column, Numeric):
+            low, high = (end / column.per_unit for end in column.bounds)
+            kind = "int" if column.kind == "integer" else "float"
+            bounds = {"lower": int(low) if kind == "int" else low, "upper": int(high) if kind == "int" else high}
+            written[column.name] = {"type": kind, "nullable": column.nullable, **bounds}
+        elif isinstance(column, Boolean):
+            written[column.name] = {"type": "boolean", "nullable": column.nullable}
+        elif isinstance(column, Categorical):
+            written[column.name] = {"type": "string", "cardinality": column.size, "nullable": column.nullable}
+        elif isinstance(column, Temporal) and column.kind != "duration":
+            written[column.name] = {"type": "datetime", "nullable": column.nullable}
+    if unit.column is not None and unit.column not in written:
+        written[unit.column] = {"type": "string", "private_id": True}
+    return {"": {"schema": {table: written}}}

@@ -1,0 +1,579 @@
+"""Schema files: a Frictionless Table Schema in JSON or YAML, with our keys under ``understudy``.
+
+Errors name the file, the line and the column.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from understudy.errors import OutputError, SchemaError
+from understudy.files import write_text
+from understudy.schema.axis import AxisColumn, Bins
+from understudy.schema.categorical import Boolean, Categorical
+from understudy.schema.column import Coded, Column, Constant, Dropped, Identifier
+from understudy.schema.custodian import find_marked
+from understudy.schema.numeric import Numeric
+from understudy.schema.open import COMMON, Open, find_discoveries, trial_facts
+from understudy.schema.rules import Rule, parse_rule
+from understudy.schema.temporal import Temporal
+from understudy.schema.text import Dialect
+from understudy.yaml_json import MOST_YAML, compose_yaml, dump_text, read_json, read_yaml
+
+if TYPE_CHECKING:
+    from understudy.schema.schema import PrivacyUnit, Schema
+
+
+OURS = "understudy"
+_STANDARD = {
+    "name", "type", "title", "description", "format", "categories", "categoriesOrdered", "trueValues", "falseValues",
+    "constraints", OURS,
+}  # fmt: skip
+_PASSIVE = {"example", "rdfType"}
+_CONSTRAINTS = {"required", "minimum", "maximum", "enum"}
+_UNUSED_CONSTRAINTS = {"unique", "pattern", "minLength", "maxLength"}
+_CODED = {"missing", "on_unknown", "levels"}
+_AXIS = {"bins", "scale", "spikes", "top", "draw", "points", "outside"}
+_KIND_KEYS: dict[type[Column], set[str]] = {
+    Dropped: set(),
+    Constant: {"value"},
+    Identifier: {"pattern"},
+    Categorical: _CODED | {"other"},
+    Boolean: _CODED,
+    Numeric: _CODED | _AXIS | {"decimals", "heaped"},
+    Temporal: _CODED | _AXIS | {"resolution"},
+}
+OUR_KEYS = set.union(COMMON, *_KIND_KEYS.values())
+_CLASS: dict[str, type[Column]] = {
+    "drop": Dropped, "constant": Constant, "id": Identifier, "categorical": Categorical, "ordinal": Categorical,
+    "boolean": Boolean, "integer": Numeric, "number": Numeric,
+    "date": Temporal, "datetime": Temporal, "duration": Temporal,
+}  # fmt: skip
+_ADVICE = {
+    "decimalChar": "say it once, in `understudy.dialect.decimal`",
+    "groupChar": "say it once, in `understudy.dialect.group`",
+    "bareNumber": "remove it: numbers are written bare",
+    "missingValues": "write `understudy: {missing: {token: reason}}` in the field",
+}
+FREE_TEXT = (
+    "text without declared `categories` is free text, which cannot be synthesised; list its categories, discover them "
+    "with `understudy: {values: discover}`, or declare `kind: drop` (leave it out) or `kind: id` (fresh keys)"
+)
+
+
+class FieldError(SchemaError):
+    """A schema error with its position in the file: `path` leads to the key."""
+
+    def __init__(self, message: str, path: tuple[str | int, ...] = ()) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def parse_field(field: Any, index: int) -> Column:
+    """Return the column that a field declares.
+
+    Raises:
+        FieldError: naming the column, the key and the remedy.
+    """
+    path: tuple[str | int, ...] = ("fields", index)
+    if not isinstance(field, Mapping):
+        raise FieldError(f"field {index + 1}: must be a mapping with at least a `name`; correct it", path)
+    name = field.get("name")
+    if not isinstance(name, str) or not name:
+        raise FieldError(f"field {index + 1}: `name` must be non-empty text; add it (quotes around numbers)", path)
+    ours = _field_keys(field, name, path)
+    _check_keys(field, name, path)
+    if (opened := _parse_open(field, ours, name, path)) is not None:
+        return opened
+    kind = _find_kind(field, ours, name, path)
+    given = _flatten(field, ours, name, kind, path)
+    try:
+        return _CLASS[kind].model_validate(given)
+    except ValidationError as error:
+        raise _explain(error, name, path) from None
+
+
+def fill_field(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
+    """Return a field with discovered facts in place of `discover`, and their origin.
+
+    Args:
+        field: a field that asks for discovery.
+        facts: `type`, `minimum`, `maximum`, `bins`, `spikes` or `categories`.
+    """
+    ours = {key: value for key, value in field.get(OURS, {}).items() if value != "discover"} | {"origin": "bought"}
+    ours |= {key: facts[key] for key in ("bounds", "bins", "values", "spikes") if key in facts}
+    limits = field.get("constraints", {}) | {key: facts[key] for key in ("minimum", "maximum") if key in facts}
+    outer = {key: facts[key] for key in ("type", "categories") if key in facts}
+    made = {key: value for key, value in field.items() if key != OURS} | outer | {OURS: ours}
+    return made | ({"constraints": limits} if limits else {})
+
+
+def _parse_open(
+    field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tuple[str | int, ...]
+) -> Column | None:
+    """Return the open column that a field declares, if it asks for discovery.
+
+    The rest of the field is checked by a trial.
+    """
+    try:
+        discovers = find_discoveries(field, ours)
+    except ValueError as error:
+        raise FieldError(f"column {name!r}: {error}", path + _key_path(str(error))) from None
+    if not discovers:
+        return None
+    parse_field(fill_field(field, **trial_facts(field)) | {"name": name}, int(path[1]))
+    common = {key: ours[key] for key in ("status", "origin") if key in ours}
+    common |= {key: field[key] for key in ("title", "description") if key in field}
+    try:
+        return Open.model_validate({"name": name, "discovers": discovers, "field": dict(field), **common})
+    except ValidationError as error:
+        raise _explain(error, name, path) from None
+
+
+def format_field(column: Column) -> dict[str, Any]:
+    """Return the field that declares a column; defaults are left out."""
+    if isinstance(column, Open):
+        return dict(column.field)
+    field: dict[str, Any] = {"name": column.name, "type": _type_of(column)}
+    field |= {key: getattr(column, key) for key in ("title", "description") if getattr(column, key) is not None}
+    ours: dict[str, Any] = {"kind": column.kind} if column.kind in ("drop", "id", "constant") else {}
+    for key in sorted(_KIND_KEYS[type(column)]):
+        if getattr(column, key) != type(column).model_fields[key].get_default(call_default_factory=True):
+            ours[key] = _to_plain(getattr(column, key))
+    ours |= {"status": "draft"} if column.status == "draft" else {}
+    ours |= {"origin": column.origin} if column.origin != "public" else {}
+    if isinstance(column, Categorical):
+        field |= _format_categories(column)
+    if isinstance(column, Boolean):
+        field |= _format_truth_values(column)
+    if isinstance(column, Temporal) and column.pattern is not None:
+        field["format"] = column.pattern
+    limits: dict[str, Any] = {"required": True} if isinstance(column, Coded) and not column.nullable else {}
+    if isinstance(column, AxisColumn):
+        limits |= {
+            key: _to_whole(getattr(column, key)) for key in ("minimum", "maximum") if getattr(column, key) is not None
+        }
+    return field | ({"constraints": limits} if limits else {}) | ({OURS: ours} if ours else {})
+
+
+def _field_keys(field: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> dict[str, Any]:
+    ours = field.get(OURS, {})
+    if not isinstance(ours, Mapping):
+        raise FieldError(f"column {name!r}: `{OURS}` must be a mapping of keys; correct it", (*path, OURS))
+    return dict(ours)
+
+
+def _check_keys(field: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> None:
+    for key in field:
+        if key in _STANDARD | _PASSIVE:
+            continue
+        remedy = _ADVICE.get(str(key), "remove it, or correct its spelling")
+        if key in OUR_KEYS:
+            remedy = f"move it under `{OURS}`"
+        raise FieldError(f"column {name!r}: unknown key `{key}`; {remedy}", (*path, key))
+    limits = field.get("constraints", {})
+    if not isinstance(limits, Mapping):
+        raise FieldError(
+            f"column {name!r}: `constraints` must be a mapping of keys; correct it", (*path, "constraints")
+        )
+    for key in limits:
+        if key not in _CONSTRAINTS | _UNUSED_CONSTRAINTS:
+            known = ", ".join(sorted(_CONSTRAINTS))
+            raise FieldError(f"column {name!r}: unknown constraint `{key}`; use {known}", (*path, "constraints", key))
+
+
+def _find_kind(field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> str:
+    listed = "categories" in field or "enum" in field.get("constraints", {})
+    kind, declared = ours.get("kind"), field.get("type", "string")
+    if kind is not None:
+        if kind not in _CLASS:
+            raise FieldError(
+                f"column {name!r}: unknown kind {kind!r}; use one of {', '.join(_CLASS)}", (*path, OURS, "kind")
+            )
+        return str(kind)
+    if listed:
+        return "ordinal" if field.get("categoriesOrdered") else "categorical"
+    if declared == "string":
+        raise FieldError(f"column {name!r}: {FREE_TEXT}", path)
+    if declared not in _CLASS or declared in ("drop", "id", "constant", "categorical", "ordinal"):
+        known = "string, integer, number, boolean, date, datetime, duration"
+        raise FieldError(f"column {name!r}: unknown type {declared!r}; use one of {known}", (*path, "type"))
+    return str(declared)
+
+
+def _flatten(
+    field: Mapping[str, Any], ours: dict[str, Any], name: str, kind: str, path: tuple[str | int, ...]
+) -> dict[str, Any]:
+    allowed = _KIND_KEYS[_CLASS[kind]] | COMMON
+    for key in ours:
+        if key not in allowed:
+            known = f"`{key}` does not go with kind {kind}" if key in OUR_KEYS else f"unknown key `{key}`"
+            raise FieldError(f"column {name!r}: {known}; use {', '.join(sorted(allowed))}", (*path, OURS, key))
+    given = {key: _dates_to_text(value) for key, value in ours.items()} | {"name": name, "kind": kind}
+    given |= {key: field[key] for key in ("title", "description") if key in field}
+    if "top" in given and isinstance(given["top"], Mapping) and "from" in given["top"]:
+        given["top"] = {("start" if key == "from" else key): value for key, value in given["top"].items()}
+    if not issubclass(_CLASS[kind], Coded):
+        return given
+    if isinstance(given.get("missing"), Mapping):  # YAML reads -9 as a number
+        given["missing"] = {str(token): reason for token, reason in given["missing"].items()}
+    limits = field.get("constraints", {})
+    given["nullable"] = not limits.get("required", False)
+    if issubclass(_CLASS[kind], AxisColumn):
+        given |= {key: _dates_to_text(limits[key]) for key in ("minimum", "maximum") if key in limits}
+    if _CLASS[kind] is Temporal and field.get("format", "default") not in ("default", "any"):
+        given["pattern"] = field["format"]
+    if _CLASS[kind] is Boolean:
+        given |= {ours: field[theirs] for ours, theirs in _WORDS.items() if theirs in field}
+    return given | (_parse_categories(field, name, path) if _CLASS[kind] is Categorical else {})
+
+
+_WORDS = {"true_values": "trueValues", "false_values": "falseValues"}
+
+
+def _parse_categories(field: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> dict[str, Any]:
+    """Parse categories: values, or mappings of value and label (Table Schema 2).
+
+    `constraints.enum` is the older way.
+    """
+    listed = field.get("categories", field.get("constraints", {}).get("enum"))
+    if not isinstance(listed, list | tuple):
+        raise FieldError(f"column {name!r}: `categories` must be a list of values; add it", (*path, "categories"))
+    values, labels = [], {}
+    for entry in listed:
+        value = entry.get("value") if isinstance(entry, Mapping) else entry
+        values.append(_dates_to_text(value))
+        if isinstance(entry, Mapping) and entry.get("label") is not None:
+            labels[str(value)] = str(entry["label"])
+    declared = field.get("type", "string")
+    return {"values": tuple(values), "labels": labels, "type": declared}
+
+
+def _format_categories(column: Categorical) -> dict[str, Any]:
+    listed = [
+        {"value": value, "label": column.labels[str(value)]} if str(value) in column.labels else value
+        for value in column.values
+    ]
+    return {"categories": listed} | ({"categoriesOrdered": True} if column.kind == "ordinal" else {})
+
+
+def _format_truth_values(column: Boolean) -> dict[str, Any]:
+    fields = Boolean.model_fields
+    return {
+        theirs: list(getattr(column, ours))
+        for ours, theirs in _WORDS.items()
+        if getattr(column, ours) != fields[ours].default
+    }
+
+
+def _type_of(column: Column) -> str:
+    if isinstance(column, Categorical):
+        return column.type
+    if isinstance(column, Dropped | Identifier):
+        return "any" if isinstance(column, Dropped) else "string" if column.pattern else "integer"
+    if isinstance(column, Constant):
+        kinds = {bool: "boolean", int: "integer", float: "number"}
+        return kinds.get(type(column.value), "string")
+    return column.kind
+
+
+def _dates_to_text(value: Any) -> Any:
+    """Convert dates back to text: YAML turns 2024-01-31 into a date, and the schema keeps the text."""
+    if isinstance(value, dt.date | dt.datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {key: _dates_to_text(entry) for key, entry in value.items()}
+    return [_dates_to_text(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def _to_plain(value: Any) -> Any:
+    """Convert models and tuples to JSON values."""
+    if isinstance(value, Bins) or hasattr(value, "model_dump"):
+        written = {key: _to_plain(entry) for key, entry in value if entry is not None}
+        return {("from" if key == "start" else key): entry for key, entry in written.items()}
+    if isinstance(value, tuple | list):
+        return [_to_plain(entry) for entry in value]
+    if isinstance(value, dict):
+        return {key: _to_plain(entry) for key, entry in value.items()}
+    return _to_whole(value)
+
+
+def _to_whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53 else value
+
+
+def _explain(error: ValidationError, name: str, path: tuple[str | int, ...]) -> FieldError:
+    """Rephrase pydantic's findings without repeating the offending value."""
+    found = error.errors(include_url=False, include_input=False)
+    first = next(
+        (entry for entry in found if entry["type"] == "value_error"), found[0]
+    )  # our own message before pydantic's
+    where = ".".join(str(step) for step in first["loc"] if not str(step).startswith(("function-", "lax-")))
+    message = str(first["msg"]).removeprefix("Value error, ")
+    if first["type"] != "value_error":
+        key = where.split(".")[0]
+        message = f"`{key}`: {message[:1].lower() + message[1:]}; correct it (see the guide to the schema)"
+    return FieldError(f"column {name!r}: {message}", path + _key_path(message))
+
+
+def _key_path(message: str) -> tuple[str | int, ...]:
+    """Return where the first key that a message names lies in a field."""
+    named = re.search(r"`([A-Za-z_]+)", message)
+    if named is None or named[1] in _STANDARD:
+        return () if named is None else (named[1],)
+    return ("constraints", named[1]) if named[1] in _CONSTRAINTS else (OURS, named[1])
+
+
+# -- Files -----------------------------------------------------------------------------------------------------------
+
+
+_TABLE_STANDARD = {
+    "fields",
+    "title",
+    "description",
+    "name",
+    "$schema",
+    "missingValues",
+    "primaryKey",
+    "foreignKeys",
+    "fieldsMatch",
+    OURS,
+}
+DRAFT_MARK = "Drafted from the private rows. Review each column; do not share this file while it says draft."
+_TABLE_KEYS = {"privacy_unit", "rows", "dialect", "rules", "custodian_only"}
+
+
+def load(path: Path, *, unit: str | None = None) -> Schema:
+    """Load a schema from a file.
+
+    Args:
+        path: the file.
+        unit: who is protected if the file does not say so; None if it must.
+
+    Raises:
+        SchemaError: naming the file, the line and the column of what is wrong.
+    """
+    text = _read(path)
+    try:
+        return from_dict(_parse(text, path), unit=unit)
+    except FieldError as error:
+        line = _find_line(text, error.path)
+        raise SchemaError(f"{path}{f', line {line}' if line else ''}: {error}") from None
+    except SchemaError as error:
+        raise SchemaError(f"{path}: {error}" if not str(error).startswith(str(path)) else str(error)) from None
+
+
+def save(schema: Schema, path: Path, *, overwrite: bool = False) -> None:
+    """Write a schema completely or not at all: as JSON if the file ends in .json, else as YAML.
+
+    **Privacy.** While a column is a draft, made from the rows without noise, only the file's owner can read it.
+
+    Raises:
+        OutputError: when the file cannot be written, or is there already and may not be overwritten.
+    """
+    if path.is_file() and not overwrite:
+        raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
+    text = dump_text(to_dict(schema), path.suffix)
+    write_text(text, path, private=any(column.status == "draft" for column in schema.columns))
+
+
+def to_dict(schema: Schema) -> dict[str, Any]:
+    """Return the content of a schema file."""
+    unit = schema.privacy_unit
+    ours: dict[str, Any] = {
+        "privacy_unit": "row" if unit.column is None else {"column": unit.column, "max_rows": unit.max_rows}
+    }
+    ours |= {"rows": schema.rows} if schema.rows is not None else {}
+    dialect = schema.dialect.model_dump(exclude_defaults=True)
+    ours |= {"dialect": dialect} if dialect else {}
+    ours |= {"rules": [rule.to_dict() for rule in schema.rules]} if schema.rules else {}
+    head = {"title": schema.title} if schema.title is not None else {}
+    if any(column.status == "draft" for column in schema.columns):
+        ours["custodian_only"] = DRAFT_MARK
+    return head | {"fields": [format_field(column) for column in schema.columns], OURS: ours}
+
+
+def states_unit(path: Path) -> bool:
+    """Whether a schema file says who is protected; a draft that nobody has reviewed may not."""
+    return "privacy_unit" in _table_keys(_parse(_read(path), path))
+
+
+def from_dict(content: Any, *, unit: str | None = None) -> Schema:
+    """Return the schema that a file's content declares.
+
+    Args:
+        content: what the file holds.
+        unit: who is protected if it does not say so; None if it must.
+
+    Raises:
+        SchemaError: naming the column, the key and the remedy.
+    """
+    from understudy.schema.schema import Schema
+
+    ours = _table_keys(content)
+    fields = content.get("fields")
+    if not isinstance(fields, list) or not fields:
+        raise FieldError("the schema has no columns; list them under `fields`", ())
+    columns = tuple(parse_field(field, index) for index, field in enumerate(fields))
+    title = content.get("title")
+    parts: dict[str, Any] = {
+        "privacy_unit": _parse_unit(ours.get("privacy_unit", unit)),
+        "rows": ours.get("rows"),
+        "dialect": _parse_dialect(ours.get("dialect", {})),
+        "rules": _parse_rules(ours.get("rules", [])),
+        "title": None if title is None else str(title),
+    }
+    try:
+        return Schema(columns, **parts)
+    except SchemaError as error:
+        raise FieldError(str(error), _error_path(str(error), [column.name for column in columns])) from None
+
+
+def _error_path(message: str, names: list[str]) -> tuple[str | int, ...]:
+    """Return where a contradiction between columns lies: at the last column that the message names, else at the key."""
+    for index in reversed(range(len(names))):
+        if repr(names[index]) in message:
+            return ("fields", index)
+    return next(((OURS, key) for key in _TABLE_KEYS if f"`{key}`" in message), ())
+
+
+def _table_keys(content: Any) -> Mapping[str, Any]:
+    if not isinstance(content, Mapping):
+        raise FieldError(
+            "a schema is a mapping with `fields`; this file holds something else: check which file it is", ()
+        )
+    ours = content.get(OURS, {})
+    if not isinstance(ours, Mapping):
+        raise FieldError(f"`{OURS}` must be a mapping of keys; correct it", (OURS,))
+    for key in content:
+        if key not in _TABLE_STANDARD:
+            remedy = f"move it under `{OURS}`" if key in _TABLE_KEYS else "remove it, or correct its spelling"
+            raise FieldError(f"unknown key `{key}`; {remedy}", (key,))
+    if content.get("missingValues", [""]) != [""]:
+        raise FieldError(
+            "`missingValues` of the whole table gives no reasons; write `understudy: {missing: {token: reason}}` in "
+            "each field that has missing codes (empty cells are missing anyway)",
+            ("missingValues",),
+        )
+    for key in ours:
+        if key not in _TABLE_KEYS:
+            raise FieldError(f"`{OURS}`: unknown key `{key}`; use {', '.join(sorted(_TABLE_KEYS))}", (OURS, key))
+    return ours
+
+
+def _parse_unit(given: Any) -> PrivacyUnit:
+    from understudy.schema.schema import PrivacyUnit
+
+    path = (OURS, "privacy_unit")
+    if given is None:
+        raise FieldError(
+            "`privacy_unit` is not stated; write `privacy_unit: row` under `understudy` if nobody has two rows, else "
+            "`privacy_unit: {column: patient_id, max_rows: 3}`",
+            (OURS,),
+        )
+    if given == "row":
+        return PrivacyUnit()
+    if not isinstance(given, Mapping) or set(given) != {"column", "max_rows"} or not isinstance(given["column"], str):
+        raise FieldError("`privacy_unit` is `row`, or `{column: NAME, max_rows: K}`; correct it", path)
+    try:
+        return PrivacyUnit(given["column"], given["max_rows"])
+    except SchemaError as error:
+        raise FieldError(str(error), path) from None
+
+
+def _parse_rules(given: Any) -> tuple[Rule, ...]:
+    if not isinstance(given, list):
+        raise FieldError("`rules` must be a list; put a dash before each rule", (OURS, "rules"))
+    rules = []
+    for index, entry in enumerate(given):
+        try:
+            rules.append(parse_rule(entry))
+        except SchemaError as error:
+            raise FieldError(f"rule {index + 1}: {error}", (OURS, "rules", index)) from None
+    return tuple(rules)
+
+
+def _parse_dialect(given: Any) -> Dialect:
+    try:
+        return Dialect.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        key = ".".join(str(step) for step in first["loc"])
+        message = str(first["msg"]).removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            message = f"is unknown; use {', '.join(Dialect.model_fields)}"
+        text = f"`dialect`{f': `{key}`' if key else ''} {message[:1].lower() + message[1:]}"
+        raise FieldError(text if ";" in text else f"{text}; correct it", (OURS, "dialect", *first["loc"])) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise SchemaError(f"{path}: is not UTF-8 text; save the schema as UTF-8") from None
+    except OSError:
+        draft = find_marked(path)
+        if draft != path:
+            words = f"it is still a draft, {draft.name}; finish it with `understudy schema review {path}`"
+            raise SchemaError(f"{path}: {words}") from None
+        raise SchemaError(f"{path}: cannot be read; check the path") from None
+
+
+def _parse(text: str, path: Path) -> Any:
+    import yaml
+
+    if path.suffix == ".json":
+        try:
+            return read_json(text)
+        except json.JSONDecodeError as error:
+            raise SchemaError(
+                f"{path}, line {error.lineno}: is not valid JSON; look for a missing comma or quote"
+            ) from None
+        except ValueError:
+            raise SchemaError(
+                f"{path}: is nested too deeply, too long, or holds a number or character out of range; correct it"
+            ) from None
+    try:
+        return read_yaml(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f", line {mark.line + 1}" if mark else ""
+        raise SchemaError(f"{path}{where}: is not valid YAML; check the indentation and the quotes") from None
+    except yaml.YAMLError:
+        words = "check the characters in it, numbers and dates out of range, and too many aliases (*) or brackets; "
+        words += f"more than {MOST_YAML:,} values can only be read from JSON"
+        raise SchemaError(f"{path}: is not valid YAML; {words}") from None
+
+
+def _find_line(text: str, path: tuple[str | int, ...]) -> int | None:
+    """Return the line to which a path leads, as far as it can be followed. JSON is parsed as YAML."""
+    import yaml
+
+    try:
+        node = compose_yaml(text)
+    except yaml.YAMLError:
+        return None
+    line = node.start_mark.line if node is not None else 0
+    for step in path:
+        found = _find_child(node, step)
+        if found is None:
+            break
+        line, node = found
+    return int(line) + 1
+
+
+def _find_child(node: Any, step: str | int) -> tuple[int, Any] | None:
+    import yaml
+
+    if isinstance(node, yaml.MappingNode):
+        return next(((key.start_mark.line, value) for key, value in node.value if key.value == str(step)), None)
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        return node.value[step].start_mark.line, node.value[step]
+    return None

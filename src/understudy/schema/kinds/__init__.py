@@ -1,1 +1,0 @@
-"""The kinds of column: how cells of each become codes and come back."""

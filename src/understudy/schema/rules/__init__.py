@@ -1,1 +1,0 @@
-"""What is known about combinations of columns: declared, over codes, and over decoded rows."""

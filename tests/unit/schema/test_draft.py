@@ -1,0 +1,464 @@
+"""Drafts: what is proposed for which column, and that nothing private slips into it unwidened or unfolded."""
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from understudy.errors import InputError
+from understudy.schema import Dialect, Schema
+from understudy.schema.custodian import MARK, OUTPUTS, find_marked, mark_path, unmark_path
+from understudy.schema.draft import draft, widen_bounds
+from understudy.schema.sniff import sniff
+
+ROWS = 1000
+RNG = np.random.default_rng(7)
+TABLE = pd.DataFrame(
+    {
+        "person_id": RNG.integers(0, 300, ROWS).astype(str),
+        "record": [f"r{index}" for index in range(ROWS)],
+        "age": RNG.integers(17, 91, ROWS).astype(str),
+        "income": np.where(RNG.random(ROWS) < 0.3, "0", (RNG.integers(3, 170, ROWS) * 100).astype(str)),
+        "weight": [f"{value:.1f}" for value in RNG.uniform(41.3, 149.2, ROWS)],
+        "smokes": RNG.choice(["yes", "no", "?"], ROWS, p=[0.4, 0.5, 0.1]),
+        "zip": RNG.choice(["01234", "99999", "00501"], ROWS),
+        "city": ["Rare-town"] * 3 + RNG.choice(["Lyon", "Paris", ""], ROWS - 3).tolist(),
+        "score": RNG.choice(["-9", "-8", "1", "2", "3", "4", "5"], ROWS),
+        "joined": [str(dt.date(2011, 3, 4) + dt.timedelta(days=int(day))) for day in RNG.integers(0, 2000, ROWS)],
+        "seen": [f"{day}/{1 + day % 12}/2020" for day in RNG.integers(1, 29, ROWS)],
+        "remarks": [f"said {index} things" for index in range(ROWS)],
+        "empty": [""] * ROWS,
+    }
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def proposal():
+    return draft(TABLE, list(TABLE.columns), Dialect())
+
+
+@pytest.fixture(scope="module")
+def fields(proposal):
+    return {field["name"]: field for field in proposal.content["fields"]}
+
+
+def test_a_draft_loads_and_every_column_of_it_is_a_draft(proposal):
+    schema = Schema.from_dict(proposal.content)
+    assert {column.status for column in schema.columns} == {"draft"}
+    assert {column.origin for column in schema.columns} == {"reviewed"}
+    with pytest.raises(Exception, match="still drafts: person_id, record"):
+        schema.require_reviewed()
+    assert set(proposal.notes) == set(TABLE.columns)
+
+
+def test_a_key_that_repeats_is_asked_about_and_protected_meanwhile(proposal, fields):
+    assert proposal.content["understudy"]["privacy_unit"] == {"column": "person_id", "max_rows": 1}
+    assert fields["person_id"]["understudy"]["kind"] == "id"
+    assert "person_id" in proposal.questions[0]
+
+
+def test_without_such_a_key_the_question_is_still_asked():
+    proposal = draft(TABLE[["age"]], ["age"], Dialect())
+    assert proposal.content["understudy"]["privacy_unit"] == "row"
+    assert "more than one row" in proposal.questions[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("PatientenNr", [f"{index % 90}" for index in range(300)]),
+        ("Fallnummer", [f"{index % 90}" for index in range(300)]),
+        ("patientid", [f"{index % 90}" for index in range(300)]),
+        ("patient", [f"{index % 90}" for index in range(300)]),
+        ("who", [f"P{index % 90:05d}" for index in range(300)]),
+    ],
+)
+def test_a_key_that_repeats_is_known_by_its_name_or_its_shape(name, values):
+    content = draft(pd.DataFrame({name: values}), [name], Dialect()).content
+    assert content["understudy"]["privacy_unit"] == {"column": name, "max_rows": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("paid", [f"{index % 90}" for index in range(300)]),
+        ("remark", [f"said {'x' * (index % 90)} 1" for index in range(300)]),
+        ("surname", [f"Miller{'n' * (index % 90)}" for index in range(300)]),
+    ],
+)
+def test_what_only_repeats_is_no_key(name, values):
+    assert draft(pd.DataFrame({name: values}), [name], Dialect()).content["understudy"]["privacy_unit"] == "row"
+
+
+def test_typed_moments_reach_to_the_end_of_the_last_day():
+    moments = pd.Series(pd.to_datetime(["2020-01-01T08:00", "2020-12-31T20:00"] * 20))
+    (field,) = draft(pd.DataFrame({"at": moments}), ["at"], Dialect()).content["fields"]
+    assert field["constraints"] == {"minimum": "2020-01-01T00:00:00", "maximum": "2020-12-31T23:59:59"}
+
+
+@pytest.mark.parametrize(("name", "kind"), [("record", "drop"), ("remarks", "drop"), ("empty", "drop")])
+def test_near_unique_free_and_empty_columns_are_not_synthesised(fields, name, kind):
+    assert fields[name]["understudy"]["kind"] == kind
+
+
+def test_a_near_unique_key_gets_fresh_keys():
+    frame = pd.DataFrame({"case_no": [str(1000 + index) for index in range(200)], "x": ["a", "b"] * 100})
+    fields = draft(frame, ["case_no", "x"], Dialect()).content["fields"]
+    assert fields[0]["understudy"]["kind"] == "id"
+
+
+def test_bounds_are_round_and_outside_every_value(fields):
+    assert fields["age"]["constraints"] == {"minimum": 10, "maximum": 100, "required": True}
+    assert fields["weight"]["constraints"]["minimum"] <= 41.3
+    assert fields["weight"]["constraints"]["maximum"] >= 149.2
+    assert fields["weight"]["understudy"]["decimals"] == 1
+    assert fields["income"]["understudy"]["spikes"] == [0]
+    assert fields["income"]["understudy"]["heaped"][0] == 100
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bounds"),
+    [(17, 90, (10, 100)), (0, 99_999, (0, 100_000)), (1937, 2011, (1930, 2020)), (-3.2, 7.7, (-5, 10)), (5, 5, (5, 6))],
+)
+def test_widening_never_cuts_and_never_quotes_the_extremes(low, high, bounds):
+    assert widen_bounds(low, high) == bounds
+
+
+@pytest.mark.parametrize("values", [[1, 2, 1, 2], [10, 11, 11, 10], [0, 1], [1], [0], [-5, -4]])
+def test_a_few_whole_numbers_close_together_keep_whole_bounds(values):
+    """Half a step beyond 2 would be 2.5, which no column of whole numbers can declare."""
+    (field,) = (content := draft(pd.DataFrame({"n": values}), ["n"], Dialect()).content)["fields"]
+    limits = field["constraints"]
+    assert isinstance(limits["minimum"], int)
+    assert limits["minimum"] <= min(values) <= max(values) < limits["maximum"]
+    assert Schema.from_dict(content).domain["n"] >= 2
+
+
+def test_rare_values_are_folded_and_never_named(proposal, fields):
+    assert fields["city"]["categories"] == ["Lyon", "Paris"]
+    assert "Rare-town" not in str(proposal)
+
+
+def test_missing_words_and_codes_are_found(fields):
+    assert fields["smokes"]["type"] == "boolean"
+    assert fields["smokes"]["understudy"]["missing"] == {"?": None}
+    assert set(fields["score"]["understudy"]["missing"]) == {"-9", "-8"}
+    assert fields["score"]["categories"] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("values", "codes"),
+    [
+        ([160, 171.5, 182, 999], {"999"}),
+        ([1, 2, 3, 4, 97, 99], {"97", "99"}),
+        ([0, 60, 95, 99], set()),  # ages: not far above the others
+        ([0, 1, 2, 100], set()),
+        ([-9, 5, 12, 99], {"-9", "99"}),
+    ],
+)
+def test_nines_far_above_all_other_values_are_taken_for_missing_codes(values, codes):
+    spread = [value for value in values[:-1] for _ in range(40)]
+    frame = pd.DataFrame({"n": [str(value) for value in spread + [values[-1]] * 30]})
+    proposal = draft(frame, ["n"], Dialect())
+    assert set(proposal.content["fields"][0]["understudy"].get("missing", {})) == codes
+    assert ("taken for missing codes" in str(proposal.notes)) == bool(codes)
+
+
+@pytest.mark.parametrize(("values", "told"), [(["ja", "JA", "nein"], True), (["ja", "nein", "egal"], False)])
+def test_values_that_differ_in_capitals_alone_are_told(values, told):
+    notes = draft(pd.DataFrame({"smokes": values * 50}), ["smokes"], Dialect()).notes
+    assert ("differ in capitals alone" in str(notes)) == told
+
+
+def test_a_single_nine_is_a_value():
+    frame = pd.DataFrame({"n": [*map(str, range(100, 200)), "999"]})
+    field = draft(frame, ["n"], Dialect()).content["fields"][0]
+    assert "missing" not in field["understudy"]
+
+
+def test_codes_with_leading_zeros_stay_text(fields):
+    assert fields["zip"]["type"] == "string"
+    assert "00501" in fields["zip"]["categories"]
+
+
+@pytest.mark.parametrize("cells", [lambda value: value, str], ids=["numbers", "text"])
+def test_long_whole_numbers_stay_codes_that_are_told_apart(cells):
+    codes = [12345678901234567, 12345678901234568]
+    frame = pd.DataFrame({"code": [cells(code) for code in codes * 50]})
+    (field,) = draft(frame, ["code"], Dialect()).content["fields"]
+    assert (field["type"], field["categories"]) == ("string", ["12345678901234567", "12345678901234568"])
+
+
+def test_dates_get_whole_years_and_their_format(fields):
+    assert fields["joined"]["type"] == "date"
+    assert fields["joined"]["constraints"]["minimum"] == "2011-01-01"
+    assert fields["joined"]["constraints"]["maximum"] == "2016-12-31"
+    assert fields["seen"]["format"] == "%d/%m/%Y"
+
+
+def test_typed_columns_are_drafted_by_their_type():
+    frame = pd.DataFrame(
+        {
+            "flag": [True, False] * 50,
+            "when": pd.date_range("2020-01-01", periods=100, freq="h"),
+            "took": pd.to_timedelta(np.arange(100), unit="m"),
+            "size": pd.Categorical(["S", "L"] * 50),
+            "share": np.linspace(0, 1, 100),
+        }
+    )
+    schema = Schema.from_dict(draft(frame, list(frame.columns), Dialect()).content)
+    assert [column.kind for column in schema.columns] == ["boolean", "datetime", "duration", "categorical", "number"]
+    schema.encode(frame)
+
+
+def test_lists_records_and_bytes_are_left_out():
+    """As text they would be written differently by every engine."""
+    cells = {"l": [["a"], ["b"]], "s": [{"a": 1}, {"a": 2}], "b": [b"a", b"b"], "c": ["a", "b"]}
+    frame = pa.table({name: values * 50 for name, values in cells.items()})
+    fields = {field["name"]: field for field in draft(frame, list(cells), Dialect()).content["fields"]}
+    assert [fields[name]["understudy"].get("kind") for name in cells] == ["drop", "drop", "drop", None]
+
+
+def test_dates_that_hardly_repeat_are_dates_in_every_notation():
+    days = [dt.date(2011, 1, 1) + dt.timedelta(days=index) for index in range(100)]
+    frame = pd.DataFrame({pattern: [day.strftime(pattern) for day in days] for pattern in ("%d.%m.%Y", "%m/%d/%Y")})
+    fields = draft(frame, list(frame.columns), Dialect()).content["fields"]
+    assert [(field["type"], field["format"]) for field in fields] == [("date", name) for name in frame.columns]
+
+
+@pytest.mark.parametrize("pattern", ["%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y"])
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_years_of_two_digits_are_years_of_a_life_time(pattern, repeats):
+    days = [dt.date(2011, 1, 1) + dt.timedelta(days=index) for index in range(100)] * repeats
+    frame = pd.DataFrame({"d": [day.strftime(pattern) for day in days] + ["NA"]})
+    proposal = draft(frame, ["d"], Dialect())
+    (field,) = proposal.content["fields"]
+    assert (field["type"], field["format"], field["constraints"]["minimum"]) == ("date", pattern, "2011-01-01")
+    assert "1969 to 2068" in proposal.notes["d"]
+    Schema.from_dict(proposal.content)
+
+
+def test_a_few_short_years_among_long_ones_move_no_bound():
+    frame = pd.DataFrame({"d": ["05.07.2015", "31.12.2016"] * 200 + ["05.07.15"]})
+    (field,) = draft(frame, ["d"], Dialect()).content["fields"]
+    assert field["constraints"]["minimum"] == "2015-01-01"
+
+
+def drafted(cells, **dialect):
+    """The proposed field of one column, and its note."""
+    proposal = draft(pd.DataFrame({"x": cells, "y": "kept"}), ["x", "y"], Dialect(**dialect))
+    Schema.from_dict(proposal.content)
+    return proposal.content["fields"][0], proposal.notes["x"]
+
+
+def test_a_common_word_among_numbers_is_a_missing_code():
+    field, note = drafted([f"{number / 10}" for number in range(600, 900)] * 2 + ["k.A."] * 40)
+    assert (field["type"], field["understudy"]["missing"]) == ("number", {"k.A.": "k.A."})
+    assert "words that were taken for missing codes: k.A." in note
+
+
+def test_a_few_odd_cells_make_no_column_text():
+    field, note = drafted([str(number) for number in range(100)] * 10 + ["12a", "about 30"])
+    assert field["type"] == "integer"
+    assert "2 cells that are no numbers count as unknown" in note
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [str(age) for age in range(80)] * 5 + ["80+"] * 50,
+        ["1", "2", "3"] * 100 + ["A"] * 100,
+        ["250", "401"] * 100 + ["V58"] * 40 + ["E90"] * 40,
+        [str(number) for number in range(50)] * 2 + ["word"] * 150,
+    ],
+    ids=["the top of a range", "codes", "diagnoses", "mostly words"],
+)
+def test_words_that_are_values_stay_values(cells):
+    field, _ = drafted(cells)
+    assert field["type"] == "string"
+
+
+def test_costs_with_cents_and_a_word_are_no_key():
+    field, _ = drafted([f"{1000 + 7 * number}.{number % 100:02d}" for number in range(900)] + ["open"] * 60)
+    assert field["type"] == "number"
+
+
+def test_dates_in_several_ways_are_said_to_be_so():
+    field, note = drafted(["31.12.2020", "2020-12-31", "12/31/2020"] * 100)
+    assert field["understudy"]["kind"] == "drop"
+    assert "dates written in several ways (%Y-%m-%d, %m/%d/%Y, %d.%m.%Y)" in note
+
+
+DAYS = [(dt.date(2019, 1, 1) + dt.timedelta(days=index % 700)).strftime("%d.%m.%Y") for index in range(2000)]
+
+
+@pytest.mark.parametrize(
+    ("others", "missing"),
+    [
+        (["n/a"] * 200, {"n/a": None}),
+        (["-"] * 100 + ["n/a"] * 100, {"-": "-", "n/a": "n/a"}),
+        (["00.00.0000"] * 50, {"00.00.0000": "00.00.0000"}),
+        (["unbekannt"] * 50 + ["?"] * 50, {"?": "?", "unbekannt": "unbekannt"}),
+    ],
+    ids=["a usual word", "two of them", "a date that is none", "a word of its own"],
+)
+def test_words_for_missing_make_no_dates_text(others, missing):
+    field, note = drafted(DAYS + others)
+    assert (field["type"], field["format"], field["understudy"]["missing"]) == ("date", "%d.%m.%Y", missing)
+    assert note.startswith("bounds widened to whole years")
+
+
+def test_a_few_cells_that_are_no_dates_are_counted():
+    field, note = drafted([*DAYS, "31.02.2020", "soon"])
+    assert field["type"] == "date"
+    assert note == "bounds widened to whole years; 2 cells that are no dates count as unknown"
+
+
+def test_short_years_among_long_ones_are_another_way_to_write_dates():
+    field, note = drafted(DAYS + [day[:6] + day[8:] for day in DAYS[:200]] + ["n/a"] * 100)
+    assert field["understudy"]["kind"] == "drop"
+    assert "dates written in several ways (%d.%m.%Y, years of two digits)" in note
+
+
+def test_times_of_day_are_lengths_since_midnight():
+    times = [f"{minute // 60 % 24:02}:{minute % 60:02}" for minute in range(0, 28800, 7)]
+    field, note = drafted([*times, "8:15", "", "-", "unbekannt"])
+    assert (field["type"], field["constraints"]) == ("duration", {"minimum": 0, "maximum": 86399})
+    assert field["understudy"]["bins"] == {"width": "1 hour"}
+    assert field["understudy"]["resolution"] == "minute"
+    assert note.startswith("times of day, as seconds since midnight")
+    assert drafted(["25:00", "03:99"] * 50)[0]["type"] == "string"
+
+
+def test_numbers_with_a_unit_are_said_to_be_so():
+    field, note = drafted([f"{number},50 €" for number in range(700)] * 2, decimal=",")
+    assert field["understudy"]["kind"] == "drop"
+    assert note == "numbers with a unit (€); write them without it to keep them"
+    assert drafted([f"${number}" for number in range(40)] * 30)[1].startswith("numbers with a unit ($)")
+    assert drafted([f"{number}{letter}" for number in range(5) for letter in "ab"] * 30)[0]["type"] == "string"
+
+
+def test_amounts_with_a_unit_that_hardly_repeat_are_no_key():
+    amounts = [f"{number}.{number % 997:03},50 €" for number in range(1, 900)]
+    assert drafted(amounts, decimal=",")[1] == "numbers with a unit (€); write them without it to keep them"
+    keys = [f"{number}A" for number in range(900)]
+    assert (
+        draft(pd.DataFrame({"case_nr": keys}), ["case_nr"], Dialect()).content["fields"][0]["understudy"]["kind"]
+        == "id"
+    )
+
+
+def test_times_of_day_that_hardly_repeat_are_no_key():
+    times = [f"{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}" for second in range(0, 86400, 61)]
+    assert drafted(times)[0]["type"] == "duration"
+    assert draft(pd.DataFrame({"x": [*times, *times[:200]]}), ["x"], Dialect()).content["understudy"] == {
+        "privacy_unit": "row"
+    }
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.parametrize(
+    ("pattern", "resolution"),
+    [
+        ("%d.%m.%Y %H:%M", "minute"),
+        ("%d/%m/%Y %H:%M:%S", None),
+        ("%m/%d/%Y %I:%M %p", "minute"),
+        ("%Y/%m/%d %H:%M", "minute"),
+    ],
+)
+def test_moments_are_known_in_the_notations_of_many_countries(pattern, resolution, repeats):
+    start = dt.datetime(2019, 3, 1, 7, 5)
+    cells = [(start + dt.timedelta(minutes=1717 * number)).strftime(pattern) for number in range(900)] * repeats
+    field, note = drafted([*cells, "", "k.A."])
+    assert (field["type"], field["format"]) == ("datetime", pattern)
+    assert field["constraints"]["minimum"] == "2019-01-01T00:00:00"
+    assert field["constraints"]["maximum"] == "2022-12-31T23:59:59"
+    assert field["understudy"].get("resolution") == resolution
+    assert note.startswith("bounds widened to whole years")
+
+
+def test_a_stated_unit_is_the_only_one():
+    table = pd.DataFrame({"pat": RNG.integers(0, 300, 900).astype(str), "code": [f"K{n % 700:04}" for n in range(900)]})
+    unit = {"column": "pat", "max_rows": 2}
+    stated = draft(table, ["pat", "code"], Dialect(), unit)
+    assert stated.content["understudy"]["privacy_unit"] == unit
+    assert stated.notes["pat"] == "is the privacy unit, fresh keys in the stand-in"
+    assert "privacy unit" not in stated.notes["code"]
+    assert stated.questions == ()
+    rowwise = draft(table, ["pat", "code"], Dialect(), "row")
+    assert rowwise.content["understudy"]["privacy_unit"] == "row"
+    assert not any("privacy unit" in note for note in rowwise.notes.values())
+
+
+def test_blanks_around_a_value_make_no_other_value():
+    assert drafted(["C50", "C50 ", "I10"] * 50)[0]["categories"] == ["C50", "I10"]
+    assert drafted(["C50", "C50 ", "I10"] * 50, trim=False)[0]["categories"] == ["C50", "C50 ", "I10"]
+    assert drafted([" C50", " I10"] * 50)[0]["categories"] == [" C50", " I10"]
+    assert drafted(["KH1"] * 50)[1] == "1 value"
+
+
+def test_notes_do_not_count_nothing(proposal):
+    assert proposal.notes["zip"] == "3 values"
+    assert proposal.notes["city"] == "2 values; 1 rare one folded into other"
+
+
+# -- dialects --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("content", "dialect", "names"),
+    [
+        (b"a,b\n1,x\n2,y\n", {}, ["a", "b"]),
+        (b"\xef\xbb\xbfa;b\r\n1,5;x\r\n2,5;y\r\n", {"delimiter": ";", "decimal": ","}, ["a", "b"]),
+        ("größe\tb\n1\tx\n".encode("windows-1252"), {"delimiter": "\t", "encoding": "windows-1252"}, ["größe", "b"]),
+        (b"A11 6 A34\nA12 48 A32\n", {"delimiter": " ", "header": False}, ["field1", "field2", "field3"]),
+        (b"a|b\n1|x\n", {"delimiter": "|"}, ["a", "b"]),
+        (b"'a';'b; c'\n1.5;'x; y'\n2.5;'it''s'\n", {"delimiter": ";", "quote": "'"}, ["a", "b; c"]),
+        (b"a,b\n'90s,x\n'tis,\"y\"\n'a',z\n", {}, ["a", "b"]),
+        (b"a;b\n1.234,50;x\n5,00;y\n", {"delimiter": ";", "decimal": ",", "group": "."}, ["a", "b"]),
+        (b"a;b\n1.234,50;1.5\n5,00;1.25\n6,1;x\n", {"delimiter": ";", "decimal": ","}, ["a", "b"]),
+        (b"a;b\n1.234,50;x\n", {"delimiter": ";", "decimal": ",", "group": "."}, ["a", "b"]),
+        (b'a;b\n"1,234.50";x\n', {"delimiter": ";", "group": ","}, ["a", "b"]),
+        ("\ufeffa,b\n1,2\n".encode("utf-16-le"), {"encoding": "utf-16"}, ["a", "b"]),
+        (b",a\n0,x\n1,y\n", {}, ["", "a"]),
+        (b",a,,b\n0,x,,1\n1,y,,2\n", {}, ["", "a", "", "b"]),
+        (b'"a\nb",c\nx,1\n', {}, ["a\nb", "c"]),
+        (b"region,2019\n" + b"A,5\nB,6\n" * 10, {}, ["region", "2019"]),
+        (b"a,b,a\n" + b"x,y,z\n" * 20, {}, ["a", "b", "a"]),
+        (b"A,5\n" + b"A,6\nB,7\n" * 10, {"header": False}, ["field1", "field2"]),
+        (b"a,a,b\n1,2,x\n3,4,y\n", {}, ["a", "a", "b"]),
+        (b"x,x,b\nx,y,a\ny,y,b\n", {"header": False}, ["field1", "field2", "field3"]),
+    ],
+)
+def test_the_dialect_of_a_file_is_found(tmp_path, content, dialect, names):
+    path = tmp_path / "t.csv"
+    path.write_bytes(content)
+    found_dialect, found_names = sniff(path)
+    assert found_dialect.model_dump(exclude_defaults=True) == dialect
+    assert found_names == names
+
+
+def test_an_encoding_that_shows_late_in_a_file_is_found(tmp_path):
+    lines = "n,town\n" + "".join(f"{number},Ulm\n" for number in range(30_000))
+    path = tmp_path / "t.csv"
+    path.write_bytes((lines + "1,Köln\n").encode("windows-1252"))
+    assert sniff(path)[0].encoding == "windows-1252"
+    path.write_bytes((lines + "1,Köln\n").encode())
+    assert sniff(path)[0].encoding == "utf-8"
+    path.write_bytes("n,Größe\n".encode() + (lines + "1,Köln\n").encode("windows-1252"))
+    with pytest.raises(InputError, match="continues in another encoding; save it again as UTF-8"):
+        sniff(path)
+
+
+def test_outputs_for_the_custodian_are_marked(tmp_path):
+    path = tmp_path / "people.yaml"
+    assert mark_path(path).name == "people.custodian-only.yaml"
+    assert mark_path(mark_path(path)) == mark_path(path)
+    assert unmark_path(mark_path(path)) == path
+    assert find_marked(path) == path
+    mark_path(path).touch()
+    assert find_marked(path) == mark_path(path)
+    assert set(OUTPUTS) >= {"schema draft", "schema check"}
+    assert MARK.startswith("CUSTODIAN ONLY")

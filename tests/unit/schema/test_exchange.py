@@ -1,0 +1,245 @@
+"""Other tools' metadata, data dictionaries, and the types of frames."""
+
+import io
+import zipfile
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from understudy.errors import InputError, SchemaError
+from understudy.schema import Schema
+from understudy.schema.dictionary import read_dictionary
+from understudy.schema.exchange import from_sdv, from_smartnoise, to_sdv, to_smartnoise
+
+CONTENT = {
+    "fields": [
+        {"name": "pid", "understudy": {"kind": "id"}},
+        {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99, "required": True}},
+        {
+            "name": "height",
+            "type": "number",
+            "constraints": {"minimum": 0, "maximum": 2.5},
+            "understudy": {"decimals": 2},
+        },
+        {"name": "sex", "type": "string", "categories": ["F", "M"]},
+        {"name": "smokes", "type": "boolean"},
+        {"name": "born", "type": "date", "constraints": {"minimum": "1900-01-01", "maximum": "2020-12-31"}},
+        {"name": "secret", "understudy": {"kind": "drop"}},
+    ],
+    "understudy": {"privacy_unit": {"column": "pid", "max_rows": 3}, "rows": 5000},
+}
+SCHEMA = Schema.from_dict(CONTENT)
+
+
+def test_sdv_metadata_round_trip_where_they_overlap():
+    written = to_sdv(SCHEMA)
+    assert "secret" not in written["columns"]
+    imported = from_sdv(written)
+    kinds = {f["name"]: f.get("type", f.get("understudy", {}).get("kind")) for f in imported.content["fields"]}
+    assert kinds == {
+        "pid": "id",
+        "age": "integer",
+        "height": "number",
+        "sex": "string",
+        "smokes": "boolean",
+        "born": "date",
+    }
+    assert "column 'age': add `minimum` and `maximum`" in imported.gaps
+    assert "column 'sex': add `categories`" in imported.gaps
+    with pytest.raises(SchemaError, match="`minimum` is not declared"):
+        Schema.from_dict(imported.content)
+
+
+def test_sdv_metadata_of_one_of_many_tables_and_of_personal_data():
+    table = {"columns": {"mail": {"sdtype": "email", "pii": True}, "x": {"sdtype": "shape"}}}
+    assert [f["understudy"]["kind"] for f in from_sdv({"tables": {"t": table}}).content["fields"]] == ["drop", "drop"]
+    with pytest.raises(SchemaError, match="one table at a time"):
+        from_sdv({"tables": {"t": table, "u": table}})
+    with pytest.raises(SchemaError, match="save_to_json"):
+        from_sdv({"rows": 1})
+
+
+def test_smartnoise_metadata_round_trip_where_they_overlap():
+    imported = from_smartnoise(to_smartnoise(SCHEMA, "people"))
+    assert imported.content["understudy"] == {"privacy_unit": {"column": "pid", "max_rows": 3}}
+    fields = {field["name"]: field for field in imported.content["fields"]}
+    assert fields["age"] == {
+        "name": "age",
+        "type": "integer",
+        "constraints": {"required": True, "minimum": 0, "maximum": 99},
+    }
+    assert fields["height"]["constraints"] == {"minimum": 0, "maximum": 2.5}
+    assert fields["pid"]["understudy"] == {"kind": "id"}
+    assert imported.gaps == ("column 'sex': add `categories`", "column 'born': add `minimum` and `maximum`")
+
+
+def test_smartnoise_metadata_that_says_who_is_protected_or_not():
+    table = {"age": {"type": "int", "lower": 0, "upper": 9}}
+    assert from_smartnoise({"": {"s": {"t": table}}}).gaps[0].startswith("`privacy_unit`")
+    assert from_smartnoise({"": {"s": {"t": {"row_privacy": True, **table}}}}).content["understudy"] == {
+        "privacy_unit": "row"
+    }
+    for broken in ({}, {"": {"s": {"t": table, "u": table}}}, {"": {"s": {"t": 3}}}, {"": {"s": {}, "r": {}}}):
+        with pytest.raises(SchemaError, match=r"keep one table|indentation"):
+            from_smartnoise(broken)
+
+
+# -- data dictionaries -----------------------------------------------------------------------------------------------
+
+LINES = [
+    ["Variable", "Code", "Label", "Missing"],
+    ["SEX", "1", "Male", ""],
+    ["", "2", "Female", ""],
+    ["", "9", "", "refused"],
+    ["STATE", "01", "Alabama", ""],
+    ["STATE", "02", "Alaska", ""],
+    ["AGE", "17..90", "years", ""],
+    ["AGE", "0", "newborn", ""],
+    ["NOTES", "", "", ""],
+]
+
+
+def xlsx(path, lines):
+    texts = sorted({cell for line in lines for cell in line if cell})
+    ns = 'xmlns="http://schemas.openxmlformats.org/spreadsheetml/2006/main"'
+    rows = ""
+    for number, line in enumerate(lines, 1):
+        cells = "".join(
+            f'<c r="{"ABCD"[place]}{number}" t="s"><v>{texts.index(cell)}</v></c>'
+            for place, cell in enumerate(line)
+            if cell
+        )
+        rows += f'<row r="{number}">{cells}</row>'
+    shared = "".join(f"<si><t>{text}</t></si>" for text in texts)
+    with zipfile.ZipFile(path, "w") as book:
+        book.writestr("xl/sharedStrings.xml", f"<sst {ns}>{shared}</sst>")
+        book.writestr("xl/worksheets/sheet1.xml", f"<worksheet {ns}><sheetData>{rows}</sheetData></worksheet>")
+
+
+@pytest.mark.parametrize("suffix", ["csv", "xlsx"])
+def test_a_dictionary_becomes_a_schema_without_rows(tmp_path, suffix):
+    path = tmp_path / f"dictionary.{suffix}"
+    if suffix == "xlsx":
+        xlsx(path, LINES)
+    else:
+        path.write_text("\n".join(",".join(line) for line in LINES), encoding="utf-8-sig")
+    imported = read_dictionary(path)
+    fields = {field["name"]: field for field in imported.content["fields"]}
+    assert fields["SEX"]["type"] == "integer"
+    assert fields["SEX"]["categories"] == [{"value": 1, "label": "Male"}, {"value": 2, "label": "Female"}]
+    assert fields["SEX"]["understudy"] == {"missing": {"9": "refused"}}
+    assert fields["STATE"]["categories"][0] == {"value": "01", "label": "Alabama"}
+    assert fields["AGE"]["constraints"] == {"minimum": 0, "maximum": 90}
+    assert fields["AGE"]["understudy"]["spikes"] == [0]
+    assert [gap.split(":")[0] for gap in imported.gaps] == ["`privacy_unit`", "column 'NOTES'"]
+    content = imported.content | {"understudy": {"privacy_unit": "row"}}
+    content["fields"] = [field for field in content["fields"] if field["name"] != "NOTES"]
+    assert Schema.from_dict(content).column("SEX").labels == {"1": "Male", "2": "Female"}
+
+
+def test_a_dictionary_that_cannot_be_read(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "b.xlsx").write_bytes(b"no zip")
+    (tmp_path / "c.csv").write_text("\n")
+    for name, remedy in (
+        ("a.csv", "rename the headings"),
+        ("b.xlsx", "save it again"),
+        ("c.csv", "at least one line"),
+        ("d.csv", "check the path"),
+    ):
+        with pytest.raises(InputError, match=remedy):
+            read_dictionary(tmp_path / name)
+
+
+# -- the same types out as went in -----------------------------------------------------------------------------------
+
+
+def test_frames_come_back_in_their_own_types():
+    fields = [
+        {"name": "small", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}},
+        {"name": "large", "type": "integer", "constraints": {"minimum": 0, "maximum": 99_999, "required": True}},
+        {"name": "share", "type": "number", "constraints": {"minimum": 0, "maximum": 1}},
+        {"name": "grade", "type": "string", "categories": ["low", "mid", "high"], "categoriesOrdered": True},
+        {"name": "town", "type": "string", "categories": ["a", "b"]},
+        {
+            "name": "note",
+            "type": "integer",
+            "constraints": {"minimum": 0, "maximum": 9},
+            "understudy": {"missing": {"N": "na"}},
+        },
+    ]
+    schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    rng = np.random.default_rng(0)
+    codes = {part: rng.integers(0, size, 200) for part, size in schema.domain.items()}
+    frame = pd.DataFrame(
+        {
+            "small": pd.array([1, None], dtype="Int8"),
+            "large": pd.array([1, 2], dtype="Int16"),
+            "share": np.array([0.5, 0.1], dtype="float32"),
+            "grade": pd.Categorical(["low", "mid"], categories=["low", "mid", "high"], ordered=True),
+            "town": pd.Categorical(["a", "b"]),
+            "note": ["3", "N"],
+        }
+    )
+    layout = schema.layout(frame)
+    back = schema.decode(codes, rng, as_="pandas", layout=layout)
+    assert str(back["small"].dtype) == "Int8"
+    assert str(back["large"].dtype) == "int64"  # the declared bounds do not fit into 16 bits
+    assert str(back["share"].dtype) == "float32"
+    assert list(back["grade"].cat.categories)[:3] == ["low", "mid", "high"]
+    assert back["grade"].cat.ordered
+    assert not back["town"].cat.ordered
+    assert set(back["note"]) == {*map(str, range(10)), "N", ""}
+    polars = schema.decode(codes, rng, as_="polars", layout=layout)
+    assert polars.schema["small"] == pl.Int8
+    assert isinstance(polars.schema["grade"], pl.Enum)
+    assert polars.schema["town"] == pl.Categorical
+    arrow = schema.decode(codes, rng, layout=layout)
+    assert arrow.schema.field("small").type == pa.int8()
+    expected = {"small": "int8", "share": "float32", "grade": "enum", "town": "category", "note": "string"}
+    assert layout == expected | {"large": "int16"}
+    for again in (back, polars, arrow):
+        assert schema.layout(again) == expected
+
+
+def test_types_that_one_odd_cell_would_change_are_no_part_of_a_layout():
+    fields = [
+        {"name": "n", "type": "integer", "constraints": {"minimum": 0, "maximum": 9}},
+        {"name": "f", "type": "boolean"},
+        {"name": "w", "type": "string", "categories": ["a"]},
+    ]
+    schema = Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    plain = pd.DataFrame({"n": [1, 2], "f": [True, False], "w": ["a", "a"]})
+    holes = pd.DataFrame({"n": [1, None], "f": [True, None], "w": pd.Series(["a", 3], dtype=object)})
+    assert str(plain["n"].dtype) != str(holes["n"].dtype)
+    assert schema.layout(plain) == schema.layout(holes) == {}
+
+
+@pytest.mark.parametrize("read", [pd.read_csv, pl.read_csv])
+@pytest.mark.parametrize("odd", ["?", "18446744073709551615"])
+def test_types_that_readers_guess_are_no_part_of_a_layout(read, odd):
+    field = {"name": "n", "type": "integer", "constraints": {"minimum": 0, "maximum": 9}}
+    schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    plain, other = read(io.StringIO("n\n1\n2\n")), read(io.StringIO(f"n\n1\n2\n{odd}\n"))
+    assert str(plain["n"].dtype) != str(other["n"].dtype)
+    assert schema.layout(plain) == schema.layout(other) == {}
+
+
+def test_without_a_layout_types_follow_the_schema():
+    back = SCHEMA.decode({part: np.zeros(3, int) for part in SCHEMA.domain}, np.random.default_rng(0), as_="polars")
+    assert back.schema == {
+        "pid": pl.Int64,
+        "age": pl.Int64,
+        "height": pl.Float64,
+        "sex": pl.String,
+        "smokes": pl.Boolean,
+        "born": pl.Date,
+    }
+
+
+def test_an_unknown_frame_type_is_refused():
+    with pytest.raises(InputError, match="use 'arrow', 'pandas' or 'polars'"):
+        SCHEMA.decode({part: np.zeros(3, int) for part in SCHEMA.domain}, np.random.default_rng(0), as_="excel")
