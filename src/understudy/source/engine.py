@@ -25,6 +25,7 @@ from understudy.source.protocol import SourceBase
 from understudy.source.steps import Steps, find_steps
 from understudy.source.unit import canonical_units, new_key
 from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
+from understudy.tabulate import group_cliques as group_by_size
 
 
 @dataclass(frozen=True)
