@@ -38,10 +38,10 @@ from understudy.release.archive import (
     unpack,
     write_archive,
 )
-from understudy.release.frames import Frame, convert_rows
 from understudy.schema import Recoding, Schema
 
 if TYPE_CHECKING:
+    from understudy.release.frames import Frame
     from understudy.release.rows import RowMaker
 
 _MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
@@ -154,6 +154,7 @@ class Release:
         """
         if as_ not in (None, "arrow", "pandas", "polars", "spark"):
             raise SettingError(f"as_: {as_!r} is unknown; use 'arrow', 'pandas', 'polars' or 'spark'")
+        from understudy.release.frames import convert_rows
         from understudy.release.rows import check_size
 
         maker, rows, seed = self._prepare(rows, seed, where, rare, as_written)
