@@ -22,6 +22,7 @@ from unittest.mock import patch
 from understudy.errors import UnderstudyError
 from understudy.gate import PrivateTable
 from understudy.testing import expect
+from understudy.yaml_json import read_json
 
 _FAILED = b"failed with "
 _LEDGER = "ledger.db"
@@ -154,7 +155,7 @@ def _read_ledger(path: Path) -> tuple[bytes, list[str]]:
             for row in map(dict, database.execute(f'select * from "{table}" order by 1')):  # noqa: S608 - its own name
                 if table == "understudy_entries":
                     runs += [row["run"]] if row["kind"] == "reserve" else []
-                    body = json.loads(row["body"])
+                    body = read_json(row["body"])
                     row["body"] = {"host": body["host"]} if row["kind"] == "attempt" else body
                 payload = row.pop("payload", None)
                 if row.get("name") != "origin":
