@@ -106,7 +106,7 @@ def test_everything_that_touches_rows_or_noise_states_its_privacy():
 def test_the_error_tree_is_drawn_as_it_is():
     drawn = us.errors.__doc__ or ""
     for name, error in vars(us.errors).items():
-        if isinstance(error, type) and issubclass(error, Exception):
+        if isinstance(error, type) and issubclass(error, us.errors.UnderstudyError):
             assert re.search(rf"{name} +{error.exit_code} ", drawn), f"{name} with exit code {error.exit_code}"
 
 

@@ -56,7 +56,7 @@ def parquet(path, damage=None):
 
 TABLES = {
     "missing": (None, 3, "no such file"),
-    "folder.csv": ("folder", 3, "this directory or pattern holds no .parquet or .csv file"),
+    "folder.csv": ("folder", 3, "this directory or pattern has no .parquet or .csv file"),
     "empty.csv": (b"", 3, "the file is empty"),
     "t.xlsx": (b"x", 3, "damaged, or not an Excel workbook; save it again"),
     "t.ods": (b"x", 3, "give .csv, .tsv, .txt or .data (also with .gz), .parquet, .sav, .dta or .xlsx"),
@@ -98,7 +98,7 @@ def test_a_damaged_parquet(synthesis, tmp_path, damage):
 
 SCHEMAS = {
     "no file": (None, "check the path"),
-    "no yaml": ("fields: [}", "no valid YAML; check the indentation"),
+    "no yaml": ("fields: [}", "not valid YAML; check the indentation"),
     "no mapping": ("- 1", "check which file it is"),
     "no columns": ("fields: []\nunderstudy: {privacy_unit: row}", "list them under `fields`"),
     "no unit": (SCHEMA.partition("understudy:\n")[0], "`privacy_unit` is not stated"),

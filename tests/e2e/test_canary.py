@@ -144,7 +144,7 @@ def _chained():
 
 STAGES = {
     "read": (road, "open_source"),
-    "unit": (unit, "_hashes"),
+    "unit": (unit, "_hash_rows"),
     "encode": (Schema, "encode"),
     "count": (MemorySource, "counts"),
     "draw": (PrivateTable, "_draw"),

@@ -286,7 +286,7 @@ def test_a_draft_of_a_text_file_takes_its_first_line_and_no_more(tmp_path, call)
     types = ("--type", "age=integer", "--type", "free=drop")
     schema, out = drafted(call, tmp_path, data, "--unit", "who:3", *types, "--json")
     assert [column.kind for column in schema.columns] == ["id", "open", "open", "open", "open", "drop"]
-    assert [column.buys for column in schema.open] == [("type",), ("bounds", "bins"), ("type",), ("type",)]
+    assert [column.discovers for column in schema.open] == [("type",), ("bounds", "bins"), ("type",), ("type",)]
     assert schema.dialect.delimiter == ";"
     assert (schema.privacy_unit.column, schema.privacy_unit.max_rows) == ("who", 3)
     assert json.loads(out)["to_be_bought"] == ["sex", "age", "income", "born"]
@@ -354,7 +354,7 @@ def test_what_needs_a_complete_schema_says_so(tmp_path, monkeypatch, call, argum
     Path("s.yaml").write_text(SCHEMA)
     code, _, err = call(*arguments)
     assert code == 4
-    assert "is bought by `synthesize`" in " ".join(err.split())
+    assert "is left to `synthesize`" in " ".join(err.split())
 
 
 def test_from_a_file_to_rows_without_declaring_anything(tmp_path, call, monkeypatch):
@@ -376,7 +376,7 @@ def test_the_guide_says_what_works(tmp_path, monkeypatch):
     guide = (Path(__file__).parents[2] / "docs" / "guide" / "discovery.md").read_text()
     (tmp_path / "s.yaml").write_text(guide.split("```yaml")[1].split("```")[0])
     schema = Schema.load(tmp_path / "s.yaml")
-    assert {buy for column in schema.open for buy in column.buys} == {"type", "bounds", "bins", "values"}
+    assert {buy for column in schema.open for buy in column.discovers} == {"type", "bounds", "bins", "values"}
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({column.name: rng.integers(0, 9, 500) for column in schema.columns})
     release = us.synthesize(frame, schema, epsilon=1, delta=1e-9, discovery_share=0.1)

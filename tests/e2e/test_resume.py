@@ -27,7 +27,10 @@ from understudy.schema import Recoding
 stage, action, folder = sys.argv[1:4]
 
 class OneByOne(Independent):
-    name, plan = "one-by-one", None
+    name = "one-by-one"
+
+    def plan(self, domain):
+        return {}
 
     def fit(self, table, *, rho, progress=silent):
         ones = [one for column in table.domain for one in table.measure([(column,)], rho=rho / len(table.domain))]

@@ -49,7 +49,10 @@ def stop(where):
 
 @dataclass(frozen=True, kw_only=True)
 class Stepping(Independent):
-    name, plan = "stepping", None
+    name = "stepping"
+
+    def plan(self, domain):
+        return {}
 
     def __post_init__(self):
         if not built:
@@ -437,7 +440,10 @@ def test_resume_of_a_run_with_quality_of_the_command_line_is_that_run(home, orde
 class Direct(Independent):
     """Asks what the server's mechanism asks, without stopping."""
 
-    name, plan = "stepping", None
+    name = "stepping"
+
+    def plan(self, domain):
+        return {}
 
     def fit(self, table, *, rho, progress=silent):
         ones = [one for column in table.domain for one in table.measure([(column,)], rho=rho / len(table.domain))]

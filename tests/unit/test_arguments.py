@@ -1,7 +1,7 @@
 """Arguments of the wrong kind: every function of the facade refuses them in our words, naming the option."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_type_hints
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as settings_class
 
 import understudy as us
-from understudy.arguments import as_mapping, as_names, as_path, as_progress, as_whole, settings_error
+from understudy.arguments import as_mapping, as_names, as_path, as_progress, as_whole, setting_error
 from understudy.errors import InputError, SettingError
 from understudy.progress import silent
 from understudy.schema import PrivacyUnit
@@ -147,18 +147,19 @@ class Wanted:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"rows": 1}, "mst.rows: give a number of at least 2"),
-        ({"rows": True}, "mst.rows: give a whole number"),
-        ({"share": 1.0}, "mst.share: give a number below 1"),
-        ({"share": "x"}, "mst.share: give a number"),
-        ({"kind": "three"}, "mst.kind: choose among 'one' or 'two'"),
-        ({"ways": ()}, "mst.ways: give at least 1"),
+        ({"rows": 1}, "mst.rows: give a whole number of at least 2"),
+        ({"rows": True}, "mst.rows: give a whole number of at least 2"),
+        ({"share": 1.0}, "mst.share: give a number above 0 and below 1"),
+        ({"share": "x"}, "mst.share: give a number above 0 and below 1"),
+        ({"kind": "three"}, "mst.kind: give one of one, two"),
+        ({"ways": ()}, "mst.ways: give a whole number, or several as [A, B]"),
         ({"ways": (1, "x")}, "mst.ways: give a whole number, or several as [A, B]"),
         ({"column": 3}, "mst.column: give a name"),
-        ({"colour": 3}, "mst.colour: there is no such setting; leave it out"),
+        ({"colour": 3}, "mst has no setting 'colour'; its settings are: rows, share, kind, ways, column"),
     ],
 )
 def test_settings_that_pydantic_refuses_are_explained_by_name(given, words):
     with pytest.raises(ValidationError) as refused:
         Wanted(**given)
-    assert str(settings_error("mst", refused.value)) == words
+    kinds = get_type_hints(Wanted, include_extras=True)
+    assert str(setting_error("mst", kinds, refused.value)) == words

@@ -55,7 +55,7 @@ def write_archive(
     """Write a release file atomically: it is complete, or it does not exist.
 
     Raises:
-        OutputError: when the file cannot be write_atomically, or is there already and may not be overwritten.
+        OutputError: when the file cannot be written, or is there already and may not be overwritten.
     """
     members = {f"{name}.npy": _array_bytes(array) for name, array in arrays.items()}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
@@ -66,9 +66,9 @@ def write_archive(
             raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
         _write(path, members)
     except OSError as error:
-        raise OutputError(f"{path} could not be write_atomically ({describe_os_error(error)})") from None
+        raise OutputError(f"{path} could not be written ({describe_os_error(error)})") from None
     except ValueError:  # "." and the like
-        raise OutputError(f"{path} could not be write_atomically (no file)") from None
+        raise OutputError(f"{path} could not be written (no file)") from None
 
 
 def _write(path: Path, members: Mapping[str, bytes]) -> None:

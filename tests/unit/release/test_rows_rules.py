@@ -121,7 +121,7 @@ def test_other_mechanisms_obey_too(mechanism):
 
 
 def test_rows_would_break_rules_if_values_were_not_looked_at(releases, monkeypatch):
-    monkeypatch.setattr(making, "breaking", lambda schema, codes, table: np.zeros(table.num_rows, bool))
+    monkeypatch.setattr(making, "find_broken_rows", lambda schema, codes, table: np.zeros(table.num_rows, bool))
     monkeypatch.setattr(making, "exchange_values", lambda schema, merged, codes, table, rng: (codes, table))
     found = broken(releases["mst"].sample(20_000, seed=1))
     assert found["age"] > 0
@@ -226,7 +226,7 @@ def test_a_rule_too_large_for_memory_is_refused_before_anything_is_spent(tmp_pat
     schema = schema_of(fields, [{"from": ["city"], "determines": "town"}])
     assert schema.domain.cells() > LARGEST_RULE
     frame = pd.DataFrame({"city": ["city1"], "town": ["town1"]})
-    with pytest.raises(SchemaError, match="ties city, town together"):
+    with pytest.raises(SchemaError, match="combines city, town"):
         us.synthesize(frame, schema, epsilon=1, delta=1e-6, output=tmp_path / "r.release")
     assert not list(tmp_path.iterdir())
 

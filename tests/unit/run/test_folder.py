@@ -394,7 +394,7 @@ def test_what_was_bought_before_a_crash_is_not_bought_again(bought):
 
 
 def test_a_completed_schema_is_reused_although_the_shop_would_complete_it_otherwise(bought, monkeypatch):
-    monkeypatch.setattr(road, "Shop", lambda *_: pytest.fail("facts were bought again"))
+    monkeypatch.setattr(road, "Discovery", lambda *_: pytest.fail("facts were bought again"))
     assert start(bought).status == "resumed"
 
 
