@@ -47,7 +47,6 @@ def stop(where):
     link.flush()
     link.readline()
 
-@dataclass(frozen=True, kw_only=True)
 class Stepping(Independent):
     name = "stepping"
 
