@@ -3,7 +3,7 @@ PYTHON ?= python3
 DATA ?= ../shared/data
 BIN := .venv/bin
 
-.PHONY: demo test test-often test-slow test-services check house bench docs clean clean-machine
+.PHONY: demo test test-ledger test-often test-slow test-services check house bench docs clean clean-machine
 
 demo: .venv/demo.stamp ## make a stand-in for a real table and say where it is
 	$(BIN)/understudy demo --output demo-out
@@ -16,6 +16,10 @@ test-often: .venv/dev.stamp ## the suite twenty times (hours); names every test 
 
 test-slow: .venv/dev.stamp ## the suites that take minutes each
 	$(BIN)/python -m pytest -m slow
+
+test-ledger: .venv/dev.stamp ## 1,000 kills of runs with three writers, and 50 processes racing for a grant (an hour)
+	$(BIN)/python benchmarks/ledger.py race
+	$(BIN)/python benchmarks/ledger.py kills
 
 test-services: .venv/dev.stamp ## the tests on PostgreSQL, Spark and DuckDB; what is not installed is a failure here
 	UNDERSTUDY_SERVICES=required $(BIN)/python -m pytest tests/services
@@ -32,6 +36,7 @@ house: .venv/dev.stamp ## size and shape of the package: files, importers, arrow
 bench: .venv/dev.stamp ## benchmarks that print their ratios; those on real tables run where DATA holds them
 	$(BIN)/python benchmarks/footprint.py
 	$(BIN)/python benchmarks/noise.py
+	$(BIN)/python benchmarks/ledger.py speed
 	$(BIN)/python benchmarks/counts.py
 	$(BIN)/python benchmarks/schema.py
 	$(BIN)/python benchmarks/plan.py speed

@@ -105,7 +105,14 @@ class Ledger:
     # -- runs ------------------------------------------------------------------------------------------------------
 
     def reserve(
-        self, dataset: str, budget: Budget, *, unit: str, spec: Mapping[str, Any], key: str | None = None
+        self,
+        dataset: str,
+        budget: Budget,
+        *,
+        unit: str,
+        spec: Mapping[str, Any],
+        key: str | None = None,
+        run: str | None = None,
     ) -> RunHandle:
         """Reserve a run's whole budget, or go on with the run of the same key.
 
@@ -115,6 +122,7 @@ class Ledger:
             unit: who is protected, in words.
             spec: plain data from which the run can be started again; no seed and nothing computed from rows.
             key: a digest of what makes two starts the same run; None for a run of its own.
+            run: the identifier of a new run; by default a random one.
 
         **Guarantees.** The check against grants and the entry are one transaction: concurrent runs never exceed a grant
         together. A run is counted once, however often it is started.
@@ -128,10 +136,10 @@ class Ledger:
         check_name(dataset)
         with self._database.write() as connection:
             log = _Log(connection)
-            if key is not None and (run := self._find(log, key)) is not None:
-                return self._attempt(log, run)
+            if key is not None and (known := self._find(log, key)) is not None:
+                return self._attempt(log, known)
             self._check_owner(log, dataset)
-            new = Reservation(secrets.token_hex(8), dataset, budget, unit, log.now, log.now, who())
+            new = Reservation(run or secrets.token_hex(8), dataset, budget, unit, log.now, log.now, who())
             drawn = self._draw(log, new)
             body = {"budget": budget_to_dict(budget), "unit": unit, "key": key, "grants": drawn, "spec": dict(spec)}
             log.add("reserve", body, dataset=dataset, run=new.run)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import traceback
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from numbers import Real
@@ -360,6 +362,7 @@ def execute(
     """
     handle: RunHandle | None = None
     recorder: Recorder | None = None
+    name = secrets.token_hex(8)  # known before the reservation: an interrupt in the middle of it can give it back
     try:
         chosen = resolve(spec)
         _check(chosen, output)
@@ -367,12 +370,15 @@ def execute(
             if run is not None:
                 handle = ledger.take(run)
             elif chosen.counts:
-                handle = _reserve(chosen, ledger)
+                handle = _reserve(chosen, ledger, name)
             recorder = Recorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
             release = _make(data, chosen, recorder, handle, ledger, progress)
             _write(release, output, ledger, handle, progress)
             return release
     except BaseException as error:
+        if handle is None and isinstance(error, KeyboardInterrupt):
+            with suppress(UnderstudyError):  # there is none, in most cases
+                ledger.cancel(name)
         failure = _explain(error, spec, ledger, handle, recorder)
     raise failure  # out here the first error is not its context: its words and variables may hold values of the table
 
@@ -402,9 +408,9 @@ def _check(run: Run, output: Path | None) -> None:
         check_space(output.parent, footprint.disk_bytes)
 
 
-def _reserve(run: Run, ledger: Ledger) -> RunHandle:
-    spec = run.spec.to_dict(run.mechanism)
-    return ledger.reserve(run.dataset, run.budget, unit=run.neighbours.describe(), spec=spec, key=run.spec.key)
+def _reserve(run: Run, ledger: Ledger, name: str) -> RunHandle:
+    spec, unit = run.spec.to_dict(run.mechanism), run.neighbours.describe()
+    return ledger.reserve(run.dataset, run.budget, unit=unit, spec=spec, key=run.spec.key, run=name)
 
 
 def _make(

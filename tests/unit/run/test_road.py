@@ -291,6 +291,20 @@ def test_a_ledger_that_cannot_record_the_first_answer_stops_the_run_and_nothing_
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_interrupt_right_after_the_reservation_gives_it_back(tmp_path, monkeypatch):
+    reserve = Ledger.reserve
+
+    def interrupted(*arguments, **rest):
+        reserve(*arguments, **rest)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Ledger, "reserve", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        run(tmp_path)
+    assert caught.value.__notes__ == ["Nothing was spent."]
+    assert [one.state for one in Ledger().reservations("d")] == ["cancelled"]
+
+
 def test_a_reservation_that_cannot_be_given_back_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(Ledger, "abandon", _raising(errors.LedgerError("away")))
     monkeypatch.setattr(road, "open_source", _raising(KeyboardInterrupt()))
