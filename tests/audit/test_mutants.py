@@ -160,10 +160,10 @@ def answer_never_recorded(patch):
 def rows_read_before_the_reservation(patch):
     reserve = road._reserve
 
-    def late(run, ledger):
+    def late(run, ledger, name):
         open_source = road.open_source(run.spec.data, run.schema)
         list(open_source.counts([]))
-        return reserve(run, ledger)
+        return reserve(run, ledger, name)
 
     patch.setattr(road, "_reserve", late)
 
