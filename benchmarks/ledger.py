@@ -4,8 +4,9 @@
     python benchmarks/ledger.py race --processes 50 [--ledger postgresql://…]
     python benchmarks/ledger.py kills --times 1000 --writers 3
 
-`kills` starts `understudy run` again and again in real processes that share one ledger, kills each at a random moment,
-and checks after each one: every answer that a process saw is on record, no run is paid twice, no half artefact is left.
+`kills` starts runs again and again in processes that share one ledger and kills each at a random moment. A process that
+reads rows without a reservation fails. Afterwards every answer that any process saw must be on record, in the same
+order, once for each run; no run is paid twice, no half file is left, and the log verifies. Results: ledger.md.
 """
 
 from __future__ import annotations
@@ -16,17 +17,20 @@ import multiprocessing
 import os
 import random
 import signal
-import subprocess
-import sys
+import sqlite3
 import tempfile
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from understudy.accounting import Budget
 from understudy.errors import BudgetExceeded
 from understudy.ledger import Grant, Ledger
+from understudy.release import Release
+from understudy.run.record import _charges, _decode
 
 UNIT = "one row of the table; the guarantee compares its being in the table or not"
 ONE = Budget.of(rho=0.1)
@@ -83,86 +87,125 @@ def race(folder: Path, address: str | None, processes: int) -> None:
     assert winners == 7 == len(Ledger(address).reservations())
 
 
-_RUN = """
-import json, os, sys
-from understudy.gate import table as gate
-seen = open(sys.argv[3], "a")
-answer = gate.PrivateTable._answer
-def witnessed(table, charges, compute):
-    given = answer(table, charges, compute)
-    values = [[int(v) for v in one.values] for one in given] if isinstance(given, list) else repr(given)
-    seen.write(json.dumps([[c.to_dict() for c in charges], values]) + "\\n"); seen.flush()
-    return given
-gate.PrivateTable._answer = witnessed
-from understudy.run import run
-run(sys.argv[1], sys.argv[2])
-"""
-
-
-def kills(folder: Path, times: int, writers: int, seed: int = 0) -> None:
+def kills(folder: Path, times: int, writers: int, seed: int) -> None:
     """Kill real runs at random moments; see the module's docstring."""
-    rng = random.Random(seed)
     _write_table(folder)
-    environment = os.environ | {"UNDERSTUDY_LEDGER": str(folder / "ledger.db"), "PYTHONWARNINGS": "ignore"}
-    script = folder / "witness.py"
-    script.write_text(_RUN)
-    slots = [{"folder": 0, "process": None} for _ in range(writers)]
-    killed = finished = 0
-    longest = 4.0
-    while killed < times:
-        for number, slot in enumerate(slots):
-            out, witness = folder / f"out-{number}-{slot['folder']}", folder / f"seen-{number}-{slot['folder']}.jsonl"
-            command = [sys.executable, str(script), str(folder / "run.yaml"), str(out), str(witness)]
-            slot["process"] = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-            slot["until"] = time.monotonic() + rng.uniform(0.2, longest)
-        for slot in slots:
-            process = slot["process"]
-            try:
-                process.wait(max(0.0, slot["until"] - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                process.send_signal(signal.SIGKILL)
-                process.wait()
-                killed += 1
-            error = process.stderr.read().decode()
-            process.stderr.close()
-            if process.returncode == 0:
-                finished += 1
-                slot["folder"] += 1
-            assert process.returncode in (0, -signal.SIGKILL), error
-        if killed % 50 < writers:
-            _check(folder, environment["UNDERSTUDY_LEDGER"])
-            print(f"{killed} kills, {finished} runs finished", flush=True)
-    _check(folder, environment["UNDERSTUDY_LEDGER"])
-    print(f"{killed} kills of {writers} concurrent writers: {finished} finished, nothing lost or answered twice")
+    os.environ["UNDERSTUDY_LEDGER"] = str(folder / "ledger.db")
+    rng, context = random.Random(seed), multiprocessing.get_context("fork")  # forked: no time goes into imports
+    _witnessed_run(folder, folder / "out-first", folder / "seen-first-0")  # loads and compiles what runs need
+    longest = 1.0  # seconds; follows how long runs take, so that about one in four attempts finishes
+    killed = finished = attempts = 0
+    running: dict[int, tuple[Any, float]] = {}
+    runs = [0] * writers
+    while killed < times or running:
+        for writer in range(writers):
+            if writer not in running and killed + len(running) < times:
+                attempts += 1
+                names = f"{writer}.{runs[writer]}"
+                process = context.Process(
+                    target=_witnessed_run, args=(folder, folder / f"out-{names}", folder / f"seen-{names}-{attempts}")
+                )
+                process.start()
+                running[writer] = process, time.monotonic() + rng.uniform(0, longest)
+        for writer, (process, until) in list(running.items()):
+            process.join(0.002)
+            if process.exitcode is None and time.monotonic() >= until:
+                process.kill()
+                process.join()
+            if process.exitcode is not None:
+                del running[writer]
+                assert process.exitcode in (0, -signal.SIGKILL), "a run failed; its error is above"
+                killed += process.exitcode != 0
+                longest *= 1.05 if process.exitcode else 0.86
+                if process.exitcode == 0:
+                    finished, runs[writer] = finished + 1, runs[writer] + 1
+                    _check_artefacts(folder / f"out-{writer}.{runs[writer] - 1}")
+                if process.exitcode != 0 and killed % 100 == 0:
+                    _check(folder)
+                    print(f"{killed} kills, {finished} runs finished", flush=True)
+    entries, answered = _check(folder)
+    print(
+        f"{killed} kills of {writers} concurrent writers, {finished} runs finished: {entries} entries verify, "
+        f"{answered} answers were seen, each is on record and was paid for once; no unpaid read, no half file"
+    )
 
 
-def _check(folder: Path, address: str) -> None:
-    ledger = Ledger(address)
+def _witnessed_run(folder: Path, output: Path, witness: Path) -> None:
+    """One attempt at a run. Every answer that leaves the gate is written down; a read without a reservation fails."""
+    from understudy.gate import PrivateTable
+    from understudy.run import road, run
+    from understudy.source import MemorySource
+
+    seen = witness.open("a")
+    answer, open_source, counts = PrivateTable._answer, road.open_source, MemorySource.counts
+
+    def paid() -> None:
+        with closing(sqlite3.connect(folder / "ledger.db")) as ledger:
+            reserved = "SELECT body FROM understudy_entries WHERE kind = 'reserve' AND body LIKE ?"
+            assert ledger.execute(reserved, (f"%{output.absolute()}%",)).fetchall(), "an unpaid read"
+
+    def witness_answer(table: PrivateTable, charges: Any, compute: Any) -> Any:
+        given = answer(table, charges, compute)
+        seen.write(json.dumps([[charge.to_dict() for charge in charges], _values(given)]) + "\n")
+        seen.flush()
+        return given
+
+    def witness_open(*given: Any, **options: Any) -> Any:
+        paid()
+        return open_source(*given, **options)
+
+    def witness_counts(source: MemorySource, cliques: Any) -> Any:
+        paid()
+        return counts(source, cliques)
+
+    PrivateTable._answer, road.open_source, MemorySource.counts = witness_answer, witness_open, witness_counts
+    try:
+        run(folder / "run.yaml", output)
+    finally:
+        PrivateTable._answer, road.open_source, MemorySource.counts = answer, open_source, counts
+
+
+def _values(answer: Any) -> Any:
+    return [one.values.tolist() for one in answer] if isinstance(answer, list) else repr(answer)
+
+
+def _check(folder: Path) -> tuple[int, int]:
+    """The log verifies, and what each attempt saw is what the ledger has, in the same order, once.
+
+    Returns:
+        The numbers of entries and of answers that were seen.
+    """
+    saw = {witness.name: witness.read_text() for witness in folder.glob("seen-*")}  # before the ledger: runs go on
+    ledger = Ledger(folder / "ledger.db")
     assert ledger.verify() == []
-    answers: dict[str, list[str]] = {}
-    places: dict[str, str] = {}
-    for entry in ledger.entries():
+    answers: dict[str, list[Any]] = {}
+    runs: dict[str, str] = {}
+    entries = list(ledger.entries())
+    for entry in entries:
         if entry.kind == "reserve":
-            places[entry.body["spec"]["place"]["folder"]] = str(entry.run)
+            place = entry.body["spec"]["place"]["folder"]
+            assert place not in runs, f"{place} was paid for twice"
+            runs[place] = str(entry.run)
         if entry.kind == "answer":
-            answers.setdefault(str(entry.run), []).append(json.dumps(entry.body["charges"]))
-    live = [one for one in ledger.reservations() if one.state != "cancelled"]
-    assert len({one.run for one in live}) == len(live)
-    for witness in folder.glob("seen-*.jsonl"):
-        lines = [json.loads(line) for line in witness.read_text().splitlines() if line.endswith("]")]
-        if not lines:  # killed before its first answer
-            continue
-        run = places[str((folder / witness.name.replace("seen-", "out-").removesuffix(".jsonl")).absolute())]
-        given: dict[str, object] = {}
-        for charges, values in lines:  # the same question always got the same answer, and it is on record
-            key = json.dumps(charges)
-            assert given.setdefault(key, values) == values, f"run {run} was answered twice"
-            assert key in answers.get(run, []), f"run {run} saw an answer that is not on record"
-    for release in folder.glob("out-*/stand-in.release"):
-        from understudy.release import Release
-
-        Release.load(release)
+            charges = _charges(entry.body)
+            given, _ = _decode(charges, entry.body, entry.payload)
+            answers.setdefault(str(entry.run), []).append([[charge.to_dict() for charge in charges], _values(given)])
     ledger.close()
+    count = 0
+    for witness, text in saw.items():
+        name = witness.removeprefix("seen-").rpartition("-")[0]
+        seen = [json.loads(line) for line in text.splitlines(True) if line.endswith("\n")]
+        recorded = answers.get(runs.get(str((folder / f"out-{name}").absolute()), ""), [])
+        assert seen == recorded[: len(seen)], f"{name} saw an answer that is not on record"
+        count += len(seen)
+    return len(entries), count
+
+
+def _check_artefacts(output: Path) -> None:
+    rows = (output / "rows.csv").read_text().splitlines()
+    assert len(rows) == 1 + len(Release.load(output / "stand-in.release").sample(seed=0)), "half a file of rows"
+    left = [path.name for path in output.iterdir() if path.name.startswith(".")]
+    assert not left, f"left behind: {left}"
 
 
 def _write_table(folder: Path) -> None:
@@ -175,7 +218,7 @@ def _write_table(folder: Path) -> None:
         f"  - {{name: {name}, type: integer, constraints: {{minimum: 0, maximum: {size - 1}}}}}\n"
         for name, size in (("a", 4), ("b", 3), ("c", 5))
     )
-    (folder / "schema.yaml").write_text(f"fields:\n{fields}")
+    (folder / "schema.yaml").write_text(f"understudy: {{privacy_unit: row}}\nfields:\n{fields}")
     (folder / "run.yaml").write_text(
         "data: people.csv\nschema: schema.yaml\nbudget: {epsilon: 1, delta: 1.0e-9}\nmechanism: mst\nquality: 5%\n"
         "outputs: {rows: [csv], report: []}\n"
@@ -188,6 +231,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=50)
     parser.add_argument("--times", type=int, default=1000)
     parser.add_argument("--writers", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
     parser.add_argument("--ledger")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -196,7 +240,7 @@ def main() -> None:
         elif given.what == "race":
             race(Path(folder), given.ledger, given.processes)
         else:
-            kills(Path(folder), given.times, given.writers)
+            kills(Path(folder), given.times, given.writers, given.seed)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ All files that the package writes as a whole go through `write_atomically` or `w
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
@@ -25,7 +26,7 @@ def write_atomically(path: Path, *, private: bool = False, lasting: bool = True)
 
     Until then it is a hidden draft in the same folder. The draft's name is new and unpredictable and is never that of
     an existing file or link, so nothing that others put into the folder is followed or overwritten. An error removes
-    the draft.
+    the draft; the draft of a process that was killed is removed when the same file is written again.
 
     Args:
         path: name of the file; an existing file of that name is replaced at the end.
@@ -35,6 +36,7 @@ def write_atomically(path: Path, *, private: bool = False, lasting: bool = True)
     Raises:
         OSError: if the file cannot be written.
     """
+    remove_stale_drafts(path)
     draft = draft_path(path)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     handle = os.open(draft, flags, OWNER_ONLY if private else 0o666)
@@ -75,15 +77,14 @@ def draft_path(path: Path) -> Path:
 
 def remove_stale_drafts(path: Path) -> None:
     """Remove the drafts of a file that processes left behind when they were killed."""
-    import psutil
-
-    prefix = _draft_prefix(path)
+    drafts = re.compile(re.escape(_draft_prefix(path)) + r"(\d{1,9})\.[0-9a-f]{16}\.tmp")
     with suppress(OSError):
-        for draft in path.parent.iterdir():
-            if draft.name.startswith(prefix) and draft.name.endswith(".tmp"):
-                owner = draft.name.removeprefix(prefix).partition(".")[0]
-                if owner.isdecimal() and int(owner) != os.getpid() and not psutil.pid_exists(int(owner)):
-                    draft.unlink()
+        for file in path.parent.iterdir():
+            if (draft := drafts.fullmatch(file.name)) is not None:
+                import psutil
+
+                if not psutil.pid_exists(int(draft[1])):
+                    file.unlink()
 
 
 def _draft_prefix(path: Path) -> str:

@@ -38,19 +38,19 @@ def _race(address, start, won):
         pass
 
 
-def test_processes_that_race_for_the_last_unit_never_exceed_a_grant(address):
+def test_fifty_processes_that_race_for_the_last_unit_never_exceed_a_grant(address):
     ledger = Ledger(address)
     ledger.grant(Grant("people", rho=0.55))
     ledger.close()
     context = multiprocessing.get_context("fork")
     start, won = context.Event(), context.Queue()
-    racing = [context.Process(target=_race, args=(address, start, won)) for _ in range(16)]
+    racing = [context.Process(target=_race, args=(address, start, won)) for _ in range(50)]
     for process in racing:
         process.start()
     start.set()
     for process in racing:
         process.join()
-    assert [process.exitcode for process in racing] == [0] * 16
+    assert [process.exitcode for process in racing] == [0] * 50
     assert sum(won.get() for _ in range(5)) == 5
     assert won.empty()
     assert len(Ledger(address).reservations()) == 5

@@ -8,7 +8,7 @@ import pytest
 
 from understudy import files
 from understudy.errors import OutputError
-from understudy.files import remove_stale_drafts, write_atomically, write_text
+from understudy.files import write_atomically, write_text
 
 
 @pytest.mark.parametrize(("private", "others"), [(True, 0), (False, stat.S_IRGRP | stat.S_IROTH)])
@@ -88,8 +88,13 @@ def test_drafts_of_processes_that_are_no_more_are_removed_and_no_others(tmp_path
     path = tmp_path / "rows[1].csv"
     for owner in (gone.pid, os.getpid(), "x"):
         (tmp_path / f".rows[1].csv.{owner}.{secrets.token_hex(8)}.tmp").touch()
-    (tmp_path / f".other.csv.{gone.pid}.tmp").touch()
-    remove_stale_drafts(path)
-    left = sorted(draft.name.split(".")[3] for draft in tmp_path.glob(".rows*"))
+    others = [
+        f".other.csv.{gone.pid}.{'0' * 16}.tmp",
+        f".rows[1].csv.{gone.pid}.1.{'0' * 16}.tmp",
+    ]  # of rows[1].csv.PID
+    for name in others:
+        (tmp_path / name).touch()
+    write_text("new", path)
+    left = sorted(draft.name.split(".")[3] for draft in tmp_path.glob(".rows*") if draft.name not in others)
     assert left == sorted([str(os.getpid()), "x"])
-    assert (tmp_path / f".other.csv.{gone.pid}.tmp").exists()
+    assert all((tmp_path / name).exists() for name in others)

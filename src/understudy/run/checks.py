@@ -16,6 +16,7 @@ from platformdirs import user_cache_path
 
 from understudy.accounting import Budget
 from understudy.errors import InputError, OutputError, SchemaError, SettingError, WeakBudget
+from understudy.files import draft_path, remove_stale_drafts
 from understudy.gate.noise import NOISES
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree
@@ -51,7 +52,8 @@ def check_output(path: Path) -> None:
         raise OutputError(f"{path} is there already and a release is never overwritten; choose another output")
     if not folder:
         raise OutputError(f"the folder {path.parent} does not exist; make it first")
-    probe = path.with_name(f".{path.name}.{os.getpid()}.probe")
+    remove_stale_drafts(path)
+    probe = draft_path(path)
     try:
         probe.touch(exist_ok=False)
         probe.unlink()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from understudy.errors import OutputError, UnderstudyError
-from understudy.files import describe_os_error, remove_stale_drafts, write_atomically
+from understudy.files import describe_os_error, write_atomically
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Dialect
 
@@ -93,7 +93,6 @@ def open_file(path: Path, dialect: Dialect) -> Iterator[OpenSink]:
     Raises:
         OutputError: when it cannot be written.
     """
-    remove_stale_drafts(path)
     try:
         with write_atomically(path, lasting=False) as file:  # rows can be made again
             yield lambda columns: _Parquet(file, columns) if path.suffix == ".parquet" else _Csv(file, columns, dialect)

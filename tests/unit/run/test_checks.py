@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import warnings
 from collections import namedtuple
 from pathlib import Path
@@ -108,3 +110,14 @@ def test_compiled_loops_find_a_place_on_a_read_only_system(monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", "chosen")
     find_compiler_cache()
     assert os.environ["NUMBA_CACHE_DIR"] == "chosen"
+
+
+def test_what_a_killed_run_left_of_its_check_is_removed_by_the_next(tmp_path):
+    killed = f"import os, pathlib; pathlib.Path.unlink = lambda *_, **__: os.kill(os.getpid(), 9)\n{CHECK}"
+    assert subprocess.run([sys.executable, "-c", killed, str(tmp_path / "r.release")], check=False).returncode == -9
+    assert len(list(tmp_path.iterdir())) == 1
+    check_output(tmp_path / "r.release")
+    assert list(tmp_path.iterdir()) == []
+
+
+CHECK = "import sys; from understudy.run.checks import check_output; check_output(pathlib.Path(sys.argv[1]))"

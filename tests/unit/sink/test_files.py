@@ -119,10 +119,10 @@ def test_what_is_interrupted_leaves_nothing(release, small_chunks, tmp_path, err
 
 def test_what_a_killed_run_left_is_removed_by_the_next_one_and_a_living_ones_is_not(release, tmp_path):
     for pid in (2**22 + 1, os.getppid()):
-        (tmp_path / f".rows.csv.{pid}.tmp").write_text("half")
+        (tmp_path / f".rows.csv.{pid}.{'0' * 16}.tmp").write_text("half")
     with open_file(tmp_path / "rows.csv", Dialect()) as opened:
         write_chunks(chunked(release, 10), opened, 10)
-    assert sorted(f.name for f in tmp_path.iterdir()) == [f".rows.csv.{os.getppid()}.tmp", "rows.csv"]
+    assert sorted(f.name for f in tmp_path.iterdir()) == [f".rows.csv.{os.getppid()}.{'0' * 16}.tmp", "rows.csv"]
 
 
 def test_more_rows_than_anyone_wants_are_refused(release):
