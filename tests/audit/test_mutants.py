@@ -172,8 +172,8 @@ def rows_read_for_recalled_answers(patch):
     """Every answer is computed anew: a run that is started again gives a second one for the same price."""
     recall = Recorder.recall
 
-    def forgets(recorder, charges):
-        recall(recorder, charges)
+    def forgets(recorder, charges, recoding):
+        recall(recorder, charges, recoding)
 
     patch.setattr(Recorder, "recall", forgets)
 
@@ -182,9 +182,10 @@ def other_questions_given_recorded_answers(patch):
     """The first recorded answer is given to whichever question is asked next, and its charge with it."""
     recall = Recorder.recall
 
-    def any_question(recorder, charges):
+    def any_question(recorder, charges, recoding):
         known = recorder._answers[recorder._next : recorder._next + 1]
-        return recall(recorder, [Charge.from_dict(one) for one in known[0][0]["charges"]] if known else charges)
+        charges = [Charge.from_dict(one) for one in known[0][0]["charges"]] if known else charges
+        return recall(recorder, charges, recoding)
 
     patch.setattr(Recorder, "recall", any_question)
 
@@ -195,7 +196,7 @@ def recalled_answers_free(patch):
 
     def answered(table, charges, compute):
         recorder = table._PrivateTable__recorder
-        if recorder is not None and (recorded := recorder.recall(charges)) is not None:
+        if recorder is not None and (recorded := recorder.recall(charges, table._PrivateTable__recoding)) is not None:
             return recorded
         with mock.patch.object(Recorder, "recall", return_value=None):
             return answer(table, charges, compute)

@@ -55,7 +55,7 @@ T = TypeVar("T")
 class Recorder(Protocol):
     """Where a run's questions and answers are recorded; a table used on its own has none."""
 
-    def recall(self, charges: Sequence[Charge]) -> Any | None:
+    def recall(self, charges: Sequence[Charge], recoding: Recoding) -> Any | None:
         """The recorded answer to the next question, or None where it was not answered yet. No row was read for it."""
         ...
 
@@ -689,7 +689,7 @@ class PrivateTable:
 
     def _answer(self, charges: Sequence[Charge], compute: Callable[[], T]) -> T:
         """Pay, then give the recorded answer, or compute one from the rows and record it before anybody sees it."""
-        recorded = None if self.__recorder is None else self.__recorder.recall(charges)
+        recorded = None if self.__recorder is None else self.__recorder.recall(charges, self.__recoding)
         self.__account.pay(charges)
         if recorded is not None:
             return cast(T, recorded)

@@ -696,6 +696,16 @@ def _leaves(connection: sa.Connection) -> list[bytes]:
 
 
 def _entry(row: Any) -> Entry:
+    """An entry as it was recorded.
+
+    Raises:
+        LedgerError: when it was altered since. Nothing is spent or answered by an account that was changed.
+    """
+    if leaf_hash(_leaf_data(row)) != row.leaf:
+        raise LedgerError(
+            f"entry {row.number} of the ledger was altered; `understudy ledger verify` says what else was. Put a "
+            "backup back. Nothing was read"
+        )
     try:
         body = read_json(row.body)
     except ValueError:

@@ -291,7 +291,7 @@ class _Watch:
     def __init__(self) -> None:
         self.rounds = 0
 
-    def recall(self, charges: Sequence[Charge]) -> None:
+    def recall(self, charges: Sequence[Charge], recoding: Recoding) -> None:
         self.rounds += any(charge.what == "measure" for charge in charges)
 
     def record(self, charges: Sequence[Charge], answer: Any, recoding: Recoding) -> None:

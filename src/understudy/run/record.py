@@ -53,8 +53,8 @@ class Recorder:
         """Whether this attempt asked anything new, or has nothing to recall."""
         return len(self._answers) > self._recalled or not self._recalled
 
-    def recall(self, charges: Sequence[Charge]) -> Any | None:
-        """The recorded answer to the next question.
+    def recall(self, charges: Sequence[Charge], recoding: Recoding) -> Any | None:
+        """The recorded answer to the next question, asked with this recoding in force.
 
         Raises:
             CannotContinue: when another question is on record, or nothing is and there are no rows.
@@ -64,10 +64,12 @@ class Recorder:
         self._refuse_test_mode()
         if self._next < len(self._answers):
             body, payload = self._answers[self._next]
-            if _charges(body) != list(charges):
+            same = _charges(body) == list(charges)
+            answer, recorded = _decode(charges, body, payload) if same else (None, recoding)
+            if not same or ("cells" in body and recorded != recoding):
                 raise CannotContinue("this version of understudy asks other questions than the run did before")
             self._next += 1
-            return self._keep(charges, *_decode(charges, body, payload))
+            return self._keep(charges, answer, recoding)
         if not self._has_rows:
             raise CannotContinue("the table is not there to answer further questions")
         return None

@@ -585,7 +585,7 @@ def test_an_answer_that_was_altered_in_the_ledger_is_told_and_the_run_stays_as_i
     with sqlite3.connect(Ledger().address) as database:
         database.execute("update understudy_entries set payload = x'00' where kind = 'answer'")
     database.close()
-    with pytest.raises(errors.RunInterrupted, match="an answer in the ledger cannot be read"):
+    with pytest.raises(errors.LedgerError, match=r"entry \d+ of the ledger was altered"):
         start(stopped)
     assert only("people").state == "unfinished"
     assert any("was altered" in line for line in Ledger().verify())

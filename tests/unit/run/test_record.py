@@ -10,12 +10,15 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from understudy.accounting import Budget
 from understudy.accounting.charge import gaussian
 from understudy.errors import LedgerError, OutputError, SettingError
 from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
+from understudy.ledger.ledger import _leaf_data
+from understudy.ledger.log import leaf_hash
 from understudy.measurement import Measurement
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Recoding, Schema
@@ -224,18 +227,20 @@ def test_discovery_on_record_is_taken_as_one(ledger):
 # -- entries that were forged or damaged --
 
 
-def forge(ledger, *, body=None, payload=None):
-    """Change the last answer in the database as somebody would who does not go through the ledger."""
+def forge(ledger, *, body=None, payload=None, hashed=True):
+    """Change the last answer in the database, and its hash as well: somebody who knows the format."""
     with sqlite3.connect(ledger.address) as database:
-        number, said, packed = database.execute(
-            "select number, body, payload from understudy_entries where kind = 'answer' order by number desc"
-        ).fetchone()
-        said = json.loads(said)
-        text = said if body is None else body(said)
-        text = text if isinstance(text, str) else json.dumps(text)
+        database.row_factory = sqlite3.Row
+        row = dict(
+            database.execute("select * from understudy_entries where kind = 'answer' order by number desc").fetchone()
+        )
+        text = json.loads(row["body"]) if body is None else body(json.loads(row["body"]))
+        row["body"] = text if isinstance(text, str) else json.dumps(text)
+        row["payload"] = row["payload"] if payload is None else payload(row["payload"])
+        if hashed:
+            row["leaf"] = leaf_hash(_leaf_data(row))
         database.execute(
-            "update understudy_entries set body = ?, payload = ? where number = ?",
-            (text, packed if payload is None else payload(packed), number),
+            "update understudy_entries set body = :body, payload = :payload, leaf = :leaf where number = :number", row
         )
     database.close()
 
@@ -281,10 +286,31 @@ def test_an_entry_that_was_forged_or_damaged_is_told_and_not_used(ledger, case):
     kind, change = DAMAGED[case]
     handle = reserve(ledger)
     QUESTIONS[kind](measuring(ledger, handle))
+    point = ledger.checkpoint(Ed25519PrivateKey.generate())
     forge(ledger, **change)
     with pytest.raises(LedgerError, match=r"an answer in the ledger cannot be read.*understudy ledger verify"):
         QUESTIONS[kind](measuring(ledger, ledger.take(handle.run), SealedSource))
+    assert ledger.verify([point]) != []
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_an_entry_that_differs_from_its_hash_is_refused_before_it_is_used(ledger, case):
+    kind, change = DAMAGED[case]
+    handle = reserve(ledger)
+    QUESTIONS[kind](measuring(ledger, handle))
+    forge(ledger, **change, hashed=False)
+    with pytest.raises(LedgerError, match=r"entry \d+ of the ledger was altered"):
+        ledger.take(handle.run)
     assert ledger.verify() != []
+
+
+def test_an_answer_under_another_recoding_is_not_given(ledger):
+    handle = reserve(ledger)
+    measuring(ledger, handle).recoded(MERGED).measure([("a",)], rho=0.5)
+    for recoding in (Recoding.identity(), Recoding({"a": np.array([0, 0, 1])})):  # one of another size, one of the same
+        with pytest.raises(CannotContinue, match="asks other questions"):
+            measuring(ledger, ledger.take(handle.run), SealedSource).recoded(recoding).measure([("a",)], rho=0.5)
+    assert measuring(ledger, ledger.take(handle.run), SealedSource).recoded(MERGED).measure([("a",)], rho=0.5)
 
 
 @pytest.mark.parametrize("case", ["no JSON", "no charges", "empty charges", "charges of nothing"])
