@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import understudy as us
@@ -263,6 +264,22 @@ def test_a_schemas_commands_load_nothing_of_noise_and_models(tmp_path):
     assert "understudy.schema.draft" in loaded
     others = ("accounting", "gate", "model", "mechanism", "release", "planning", "metric")
     assert {"numba", "duckdb", "cryptography", *(f"understudy.{name}" for name in others)}.isdisjoint(loaded)
+
+
+def test_an_answer_loads_a_fraction_of_the_code(tmp_path):
+    fields = [
+        {"name": "sex", "type": "string", "categories": ["F", "M"]},
+        {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}, "understudy": {"bins": 10}},
+    ]
+    schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    rows, release = pl.DataFrame({"sex": ["F", "M"] * 30, "age": list(range(20, 80))}), tmp_path / "t.release"
+    us.synthesize(rows, schema, epsilon=1.0, delta=1e-9, mechanism="mst", output=release, dataset="people")
+    loaded = loaded_by("answer", str(release), "sex=F, age=30..40")
+    assert "understudy.release.answer" in loaded
+    assert len({name for name in loaded if name.partition(".")[0] == "understudy"}) < 70
+    assert {"numba", "scipy", "pyarrow", "pandas", "polars", "sqlalchemy", "rich", "duckdb"}.isdisjoint(loaded)
+    private = ("gate", "source", "discovery", "ledger", "mechanism", "run")
+    assert {f"understudy.{name}" for name in private}.isdisjoint(loaded)
 
 
 # -- pages that cannot be wrong --

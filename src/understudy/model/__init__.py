@@ -8,10 +8,3 @@
   independent columns.
 - `dependencies.py` learns rules that the schema leaves open; `kernels/` holds all compiled loops.
 """
-
-from understudy.model.estimate import estimate
-from understudy.model.graphical import GraphicalModel
-from understudy.model.junction_tree import JunctionTree
-from understudy.model.protocol import FitReport, Model
-
-__all__ = ["FitReport", "GraphicalModel", "JunctionTree", "Model", "estimate"]
