@@ -266,20 +266,23 @@ def test_a_schemas_commands_load_nothing_of_noise_and_models(tmp_path):
     assert {"numba", "duckdb", "cryptography", *(f"understudy.{name}" for name in others)}.isdisjoint(loaded)
 
 
-def test_an_answer_loads_a_fraction_of_the_code(tmp_path):
+@pytest.mark.parametrize("mechanism", ["mst", "aim"])
+def test_a_release_is_opened_with_a_fraction_of_the_code(mechanism, tmp_path):
     fields = [
         {"name": "sex", "type": "string", "categories": ["F", "M"]},
         {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}, "understudy": {"bins": 10}},
     ]
     schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
     rows, release = pl.DataFrame({"sex": ["F", "M"] * 30, "age": list(range(20, 80))}), tmp_path / "t.release"
-    us.synthesize(rows, schema, epsilon=1.0, delta=1e-9, mechanism="mst", output=release, dataset="people")
-    loaded = loaded_by("answer", str(release), "sex=F, age=30..40")
-    assert "understudy.release.answer" in loaded
-    assert len({name for name in loaded if name.partition(".")[0] == "understudy"}) < 70
-    assert {"numba", "scipy", "pyarrow", "pandas", "polars", "sqlalchemy", "rich", "duckdb"}.isdisjoint(loaded)
-    private = ("gate", "source", "discovery", "ledger", "mechanism", "run")
-    assert {f"understudy.{name}" for name in private}.isdisjoint(loaded)
+    us.synthesize(rows, schema, epsilon=1.0, delta=1e-9, mechanism=mechanism, output=release, dataset="people")
+    heavy = {"numba", "scipy", "pyarrow", "pandas", "polars"}
+    for command, unneeded in ((("answer", release, "sex=F, age=30..40"), heavy), (("sample", release), set())):
+        loaded = loaded_by(*map(str, command))
+        assert f"understudy.release.{'answer' if unneeded else 'rows'}" in loaded
+        assert len({name for name in loaded if name.partition(".")[0] == "understudy"}) < 70
+        assert loaded.isdisjoint({*unneeded, "sqlalchemy", "rich", "duckdb"})
+        private = ("gate", "source", "discovery", "ledger", "mechanism", "run")
+        assert loaded.isdisjoint(f"understudy.{name}" for name in private)
 
 
 # -- pages that cannot be wrong --

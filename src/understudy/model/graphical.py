@@ -99,16 +99,16 @@ class GraphicalModel:
         Raises:
             SchemaError: if a column is unknown or repeated.
         """
-        wanted = self.domain.check(clique)
-        if "_projector" not in self.__dict__:  # a single marginal of a small model is not worth a calibration
-            order = plan_elimination(self.domain, self._potentials, wanted)
-            if order is not None:
-                return self.total * eliminate(self.domain, self._potentials, order, wanted)
-        return self.project_many([wanted])[wanted]
+        return self.project_many([clique])[self.domain.check(clique)]
 
     def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
         """Expected counts of many cliques, which share one calibration and common sums."""
-        return self._projector.many([self.domain.check(clique) for clique in cliques])
+        wanted = [self.domain.check(clique) for clique in cliques]
+        if len(wanted) == 1 and "_projector" not in self.__dict__:
+            order = plan_elimination(self.domain, self._potentials, wanted[0])
+            if order is not None:  # one marginal of a small model is not worth a calibration
+                return {wanted[0]: self.total * eliminate(self.domain, self._potentials, order, wanted[0])}
+        return self._projector.many(wanted)
 
     def sample(self, rows: int, rng: np.random.Generator, *, rounding: bool = True) -> dict[str, NDArray[Any]]:
         """Draw synthetic rows as coded columns; the same generator state gives the same rows.
