@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
-from understudy.measurement import Measurement, Scaling
+from understudy.measurement import Measurement, Scaling, weighted_mean
 
 Array = NDArray[np.float64]
 _CLOSE = 1e-6
@@ -73,11 +73,8 @@ def _scale_factors(measurement: Measurement) -> Array:
 
 
 def _average(tables: Sequence[NoisyTable]) -> NoisyTable:
-    if len(tables) == 1:
-        return tables[0]
-    variance = 1 / np.sum([1 / table.variance for table in tables], axis=0)
-    counts = variance * np.sum([table.counts / table.variance for table in tables], axis=0)
-    return NoisyTable(tables[0].clique, counts, variance)
+    counts, precision = weighted_mean((table.counts, 1 / table.variance) for table in tables)
+    return NoisyTable(tables[0].clique, counts, 1 / precision)
 
 
 def make_consistent(

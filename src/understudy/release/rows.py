@@ -324,15 +324,13 @@ class Members:
 
     def spread(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Distribute counts of merged codes over the original codes."""
-        group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
-        return np.bincount(self.codes, self.chances * counts[group], minlength=self.size).astype(np.float64)
+        return np.bincount(self.codes, self.chances * counts[self._merged], minlength=self.size).astype(np.float64)
 
     def condition(self, part: NDArray[np.float64]) -> Members:
         """Condition the probabilities on `part`; a merged code that is never inside keeps its probabilities."""
-        inside = self.weights(part)
-        group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
-        possible = inside[group] > 0
-        shares = self.chances * part[self.codes] / np.where(possible, inside[group], 1.0)
+        inside = self.weights(part)[self._merged]
+        possible = inside > 0
+        shares = self.chances * part[self.codes] / np.where(possible, inside, 1.0)
         return replace(self, chances=np.where(possible, shares, self.chances))
 
     def draw(self, merged: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
@@ -355,12 +353,17 @@ class Members:
         return out
 
     @cached_property
+    def _merged(self) -> NDArray[np.int64]:
+        """The merged code of each entry of `codes`."""
+        return np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
+
+    @cached_property
     def _possible(self) -> NDArray[np.int64]:
         return np.flatnonzero(self.chances > 0)
 
     @cached_property
     def _group(self) -> NDArray[np.int64]:
-        return np.searchsorted(self.starts, self._possible, side="right") - 1
+        return self._merged[self._possible]
 
     @cached_property
     def _ends(self) -> NDArray[np.float64]:
