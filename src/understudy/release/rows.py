@@ -440,7 +440,7 @@ def list_merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any
 def _name_codes(name: str, codes: list[int], schema: Schema) -> list[Any]:
     from understudy.schema.labels import code_labels  # the metrics are not needed to open a release
 
-    column = next((column for column in schema.coded if column.name == name), None)
+    column = _find_coded(schema, name)
     if column is None:
         return list(codes)
     labels = code_labels(column)
@@ -456,6 +456,11 @@ def _describe_entry(entry: Entry, labels: Sequence[str]) -> Any:
     return entry.value if entry.label is None else entry.label
 
 
+def _find_coded(schema: Schema, name: str) -> Coded | None:
+    """The column whose codes these are; None for a further part of a column."""
+    return next((column for column in schema.coded if column.name == name), None)
+
+
 def _choose_rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, str] | None) -> dict[str, str]:
     named = rare is not None and not isinstance(rare, str)
     given = as_mapping("rare", rare, example='{"town": "spread"}, or one rule') if named else {}
@@ -464,7 +469,7 @@ def _choose_rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, s
             raise SettingError(f"rare: there is no column {name!r}; the columns are {', '.join(schema.domain)}")
     rules = {}
     for name in recoding.columns:
-        column = next((column for column in schema.coded if column.name == name), None)
+        column = _find_coded(schema, name)
         wanted = rare if isinstance(rare, str) else given.get(name)
         rules[name] = _choose_rule(name, column, wanted)
     return rules
@@ -488,7 +493,7 @@ def _find_column_members(
     name: str, rule: str, recoding: Recoding, schema: Schema, measurements: Sequence[Measurement]
 ) -> Members:
     size = len(recoding.maps[name])
-    column = next((column for column in schema.coded if column.name == name), None)
+    column = _find_coded(schema, name)
     counts, sigma = _combine_counts(name, size, measurements)
     places = recoding.intervals(name, schema.code_groups.axis(name))
     codes, chances = [], []
