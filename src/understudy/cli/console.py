@@ -152,8 +152,8 @@ def refuse_password(address: str) -> None:
     """
     if holds_password(address):
         raise SettingError(
-            "a password on the command line can be seen by every user of this machine; take it out of the URL and put "
-            "it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME). Consider it known and change it"
+            "a password on the command line can be seen by every user of this machine; remove it from the URL and put "
+            "it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME). Treat it as leaked and change it"
         )
 
 

@@ -112,9 +112,9 @@ def answer(
     )
 
 
-def bound_row_count(evidence: Evidence, confidence: float = 0.999) -> float | None:
-    """Bound the number of rows of the true table from above; None where no bound is known."""
-    high = count_interval(evidence, {}, {}, confidence=confidence).high
+def bound_row_count(evidence: Evidence) -> float | None:
+    """Bound the number of rows of the true table from above, at 99.9 % confidence; None where no bound is known."""
+    high = count_interval(evidence, {}, {}, confidence=0.999).high
     return high if math.isfinite(high) else None
 
 
