@@ -23,8 +23,9 @@ import numpy as np
 import understudy as us
 from aim import table
 from understudy.measurement import Measurement, Scaling
-from understudy.model import GraphicalModel, estimate
+from understudy.model.estimate import estimate
 from understudy.model.generate import re_express_all
+from understudy.model.graphical import GraphicalModel
 
 TIGHT = 1e-6
 LONGEST = 120.0  # seconds for a tight estimate

@@ -34,9 +34,11 @@ import pyarrow as pa
 import understudy as us
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.model import GraphicalModel, JunctionTree, estimate
 from understudy.model.descent import minimise
+from understudy.model.estimate import estimate
 from understudy.model.generate import re_express_all
+from understudy.model.graphical import GraphicalModel
+from understudy.model.junction_tree import JunctionTree
 from understudy.model.problem import Problem, make_problem
 
 ROWS = 48842.0

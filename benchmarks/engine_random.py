@@ -15,7 +15,8 @@ import numpy as np
 
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.model import JunctionTree, estimate
+from understudy.model.estimate import estimate
+from understudy.model.junction_tree import JunctionTree
 
 PROBLEMS = 70
 LARGEST_MIB = 1.5

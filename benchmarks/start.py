@@ -23,6 +23,7 @@ COMMANDS = {
     "plan": ["plan", "t.yaml", "--people", "2000"],
     "synthesize": ["synthesize", "t.csv", "-s", "t.yaml", "--rho", "0.1", "-o", "new.release"],
     "answer": ["answer", "t.release", "sex=F"],
+    "sample": ["sample", "t.release", "-n", "100", "-o", "new.csv"],
 }
 
 

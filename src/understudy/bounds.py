@@ -122,10 +122,10 @@ def weighted_average(
 
     None when no measured clique contains this one. Exact for measurements of one stage.
     """
-    found = [(table, many * m.sigma**2) for m in measurements for table, many in _sum_to_clique(evidence, m, clique)]
+    found = [(m, *_sum_to_clique(evidence, m, clique)) for m in measurements if _covers(m, clique)]
     if not found:
         return None
-    mean, precision = weighted_mean((table, 1 / variance) for table, variance in found)
+    mean, precision = weighted_mean((table, 1 / (cells * m.sigma**2)) for m, table, cells in found)
     return mean, 1 / precision
 
 
@@ -157,8 +157,8 @@ def _bound_by_measurements(evidence: Evidence, clique: Clique, table: Vector, do
         mean = weighted_average(stage.measurements, evidence, clique)
         if mean is not None:
             part = doubt * stage.part / ways
-            apart = float(np.abs(mean[0] - table).sum())
-            bounds.append(apart + _bound_noise(evidence, stage.measurements, clique, mean[1], part))
+            distance = float(np.abs(mean[0] - table).sum())
+            bounds.append(distance + _bound_noise(evidence, stage.measurements, clique, mean[1], part))
     return min(bounds, default=None)
 
 
@@ -168,14 +168,15 @@ def _bound_noise(
     """Theorem 3: how far the stage's estimate is from the truth; for one measurement by the exact law of its noise."""
     if doubt <= 0:
         return math.inf
-    about = [(m, many) for m in measurements for _, many in _sum_to_clique(evidence, m, clique)]
-    laws: set[Noise] = {m.noise for m, _ in about}
+    covering = [m for m in measurements if _covers(m, clique)]
+    laws: set[Noise] = {m.noise for m in covering}
     # of the scaled noise z, every cell with variance 1: ||x||_1 <= ||sd||_2 ||z||_2 covers unequal cells
     even = float(variance.mean())
     general = subgaussian_l1(len(variance), even, doubt) if laws == {"gaussian"} else math.inf
-    if len(about) > 1 or np.ptp(about[0][1]) > 0:
+    _, cells = _sum_to_clique(evidence, covering[0], clique)
+    if len(covering) > 1 or np.ptp(cells) > 0:
         return _bound_unequal_noise(variance, doubt) if laws == {"gaussian"} else math.inf
-    law = Law.of(about[0][0].noise, about[0][0].sigma, int(about[0][1][0]))
+    law = Law.of(covering[0].noise, covering[0].sigma, int(cells[0]))
     return general if law is None else min(general, law.l1(len(variance), doubt))
 
 
@@ -186,10 +187,13 @@ def _bound_unequal_noise(variance: Vector, doubt: float) -> float:
     return math.sqrt(float(variance.sum()) * (n + 2 * math.sqrt(n * u) + 2 * u))
 
 
-def _sum_to_clique(evidence: Evidence, measurement: Measurement, clique: Clique) -> Iterator[tuple[Vector, Vector]]:
-    """A measurement summed to a clique of merged codes, and how many measured cells went into each; or nothing."""
-    if measurement.query is not None or not set(clique) <= set(measurement.clique):
-        return
+def _covers(measurement: Measurement, clique: Clique) -> bool:
+    """Whether a measurement can be summed to a clique."""
+    return measurement.query is None and set(clique) <= set(measurement.clique)
+
+
+def _sum_to_clique(evidence: Evidence, measurement: Measurement, clique: Clique) -> tuple[Vector, Vector]:
+    """A measurement summed to a clique of merged codes, and how many measured cells went into each cell."""
     codes = find_codes(evidence, measurement)
     target = np.zeros((), dtype=np.int64)
     for column, places in codes.items():
@@ -198,12 +202,11 @@ def _sum_to_clique(evidence: Evidence, measurement: Measurement, clique: Clique)
         else:
             target = np.add.outer(target, np.zeros(len(places), dtype=np.int64))
     own = [column for column in measurement.clique if column in clique]
-    cells = evidence.model.domain.cells(clique)
+    size, shape = evidence.model.domain.cells(clique), evidence.model.domain.shape(own)
     order = [own.index(column) for column in clique]
-    shape = evidence.model.domain.shape(own)
-    for_sum = np.bincount(target.reshape(-1), weights=measurement.values, minlength=cells)
-    for_many = np.bincount(target.reshape(-1), minlength=cells).astype(float)
-    yield tuple(t.reshape(shape).transpose(order).reshape(-1) for t in (for_sum, for_many))  # type: ignore[misc]
+    counts = np.bincount(target.reshape(-1), weights=measurement.values, minlength=size).astype(np.float64)
+    cells = np.bincount(target.reshape(-1), minlength=size).astype(np.float64)
+    return counts.reshape(shape).transpose(order).reshape(-1), cells.reshape(shape).transpose(order).reshape(-1)
 
 
 def find_codes(evidence: Evidence, measurement: Measurement) -> dict[str, NDArray[np.int64]]:
@@ -251,8 +254,8 @@ def _bound_by_round(
         name = evidence.model.domain.canonical(clique)
         if weights[name] > 0:
             offset = float(round_["offsets"][find_candidate(evidence, round_, name)])
-            apart = float(np.abs(old[clique] - tables[clique]).sum()) + _UNIT * tables[clique].size
-            yield clique, apart + offset + (score + missed) / weights[name]
+            distance = float(np.abs(old[clique] - tables[clique]).sum()) + _UNIT * tables[clique].size
+            yield clique, distance + offset + (score + missed) / weights[name]
 
 
 def find_candidate(evidence: Evidence, round_: Mapping[str, Any], clique: Clique) -> int:
@@ -329,20 +332,16 @@ def count_interval(
             high = min(high, found[1])
             low = max(low, found[0]) if covers else low
             source = "measured" if covers else "contained" if source == "unknown" else source
-    found_so_far = Interval(min(low, high), high, source if math.isfinite(high) else "unknown")
-    return (
-        found_so_far
-        if source == "measured"
-        else _tighten_by_selection(evidence, inner, outer, found_so_far, confidence)
-    )
+    interval = Interval(min(low, high), high, source if math.isfinite(high) else "unknown")
+    return interval if source == "measured" else _tighten_by_selection(evidence, inner, outer, interval, confidence)
 
 
 def _bound_sides(
     evidence: Evidence, measurement: Measurement, inner: Mapping[str, Mask], outer: Mapping[str, Mask], doubt: float
 ) -> tuple[float, float] | None:
     """The ends of the interval by one measurement, of the part of the query that it has."""
-    apart = bool(inner) and not set(inner) & set(measurement.clique)
-    if measurement.query is not None or doubt <= 0 or apart:
+    unrelated = bool(inner) and not set(inner) & set(measurement.clique)
+    if measurement.query is not None or doubt <= 0 or unrelated:
         return None
     low = _sum_cells(evidence, measurement, inner, doubt, whole=True)
     high = _sum_cells(evidence, measurement, outer, doubt, whole=False)
@@ -390,27 +389,28 @@ def merge_mask(evidence: Evidence, column: str, mask: Mask, *, whole: bool) -> M
 
 
 def _tighten_by_selection(
-    evidence: Evidence, inner: Mapping[str, Mask], outer: Mapping[str, Mask], sofar: Interval, confidence: float
+    evidence: Evidence, inner: Mapping[str, Mask], outer: Mapping[str, Mask], measured: Interval, confidence: float
 ) -> Interval:
-    """The interval together with what selections say: a subset of cells errs by no more than the whole table.
+    """The interval by measurements, narrowed by selections: a subset of cells errs by no more than the whole table.
 
     Where the model has the true number of rows, what is too much in some cells is missing in others: half of it.
     """
     names = {evidence.model.domain.canonical(inner)} & {clique for clique, _ in evidence.cliques}
     if not names:
-        return sofar
+        return measured
     clique = names.pop()
     bound = marginal_bounds(evidence, [clique], confidence=confidence)[0]
     if bound.bound is None or bound.source != "selected":
-        return sofar
+        return measured
     reach = bound.bound / 2 if evidence.rows is not None else bound.bound
     table = evidence.model.project(clique)
     ends = []
     for masks, whole in ((inner, True), (outer, False)):
         axes = [np.flatnonzero(merge_mask(evidence, column, masks[column], whole=whole)) for column in clique]
         ends.append(float(table[np.ix_(*axes)].sum()))
-    low, high = max(sofar.low, ends[0] - reach), min(sofar.high, ends[1] + reach)
-    return Interval(min(low, high), high, "selected" if high < sofar.high or low > sofar.low else sofar.source)
+    low, high = max(measured.low, ends[0] - reach), min(measured.high, ends[1] + reach)
+    tighter = high < measured.high or low > measured.low
+    return Interval(min(low, high), high, "selected" if tighter else measured.source)
 
 
 # -- The law of the noise: exact laws of sums of integer noise, and bounds of its L1 norm.

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import understudy as us
@@ -263,6 +264,25 @@ def test_a_schemas_commands_load_nothing_of_noise_and_models(tmp_path):
     assert "understudy.schema.draft" in loaded
     others = ("accounting", "gate", "model", "mechanism", "release", "planning", "metric")
     assert {"numba", "duckdb", "cryptography", *(f"understudy.{name}" for name in others)}.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize("mechanism", ["mst", "aim"])
+def test_a_release_is_opened_with_a_fraction_of_the_code(mechanism, tmp_path):
+    fields = [
+        {"name": "sex", "type": "string", "categories": ["F", "M"]},
+        {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}, "understudy": {"bins": 10}},
+    ]
+    schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
+    rows, release = pl.DataFrame({"sex": ["F", "M"] * 30, "age": list(range(20, 80))}), tmp_path / "t.release"
+    us.synthesize(rows, schema, epsilon=1.0, delta=1e-9, mechanism=mechanism, output=release, dataset="people")
+    heavy = {"numba", "scipy", "pyarrow", "pandas", "polars"}
+    for command, unneeded in ((("answer", release, "sex=F, age=30..40"), heavy), (("sample", release), set())):
+        loaded = loaded_by(*map(str, command))
+        assert f"understudy.release.{'answer' if unneeded else 'rows'}" in loaded
+        assert len({name for name in loaded if name.partition(".")[0] == "understudy"}) < 70
+        assert loaded.isdisjoint({*unneeded, "sqlalchemy", "rich", "duckdb"})
+        private = ("gate", "source", "discovery", "ledger", "mechanism", "run")
+        assert loaded.isdisjoint(f"understudy.{name}" for name in private)
 
 
 # -- pages that cannot be wrong --

@@ -9,7 +9,7 @@ import understudy.model.kernels.descent
 import understudy.model.kernels.propagation
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.model import estimate
+from understudy.model.estimate import estimate
 
 
 def test_kept_loops_name_no_class_that_could_move():

@@ -22,7 +22,7 @@ from understudy.errors import BudgetExceeded
 from understudy.gate import PrivateTable
 from understudy.mechanism import aim
 from understudy.mechanism.aim import AIM, paper_settings
-from understudy.model import GraphicalModel
+from understudy.model.graphical import GraphicalModel
 from understudy.testing.audit import Trial, check_claim
 from understudy.testing.tables import CodedSource
 

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from understudy.domain import Domain
-from understudy.model import GraphicalModel, JunctionTree
+from understudy.errors import InputError
 from understudy.model import projection as marginals
+from understudy.model.elimination import eliminate, plan_elimination
+from understudy.model.graphical import GraphicalModel
+from understudy.model.junction_tree import JunctionTree
 from understudy.model.propagate import Propagation
 
 EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True)
@@ -100,6 +103,8 @@ def test_projections_of_any_clique_equal_brute_force(structure, queries, zeros):
     for clique in wanted:
         assert got[clique].shape == domain.shape(clique)
         np.testing.assert_allclose(got[clique], 10.0 * marginal(domain, cells, clique), atol=1e-12)
+        alone = GraphicalModel(domain, potentials, total=10.0).project(clique)
+        np.testing.assert_allclose(alone, got[clique], rtol=1e-12, atol=1e-13)
     entropy = -float(np.sum(cells[cells > 0] * np.log(cells[cells > 0])))
     assert model.entropy == pytest.approx(entropy, abs=1e-10)
     back = GraphicalModel.from_arrays(domain, model.to_arrays())
@@ -119,6 +124,27 @@ def test_projections_do_not_depend_on_what_is_kept(structure, kept, most):
         for asked in (queries, *([query] for query in queries), queries):
             for clique, table in model.project_many(asked).items():
                 np.testing.assert_allclose(table, 10.0 * marginal(domain, cells, clique), atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [2.0, 600.0])
+@EXAMPLES
+@given(structure=structures(), query=st.permutations(range(6)), zeros=st.booleans())
+def test_plain_elimination_equals_brute_force(scale, structure, query, zeros):
+    domain, cliques, seed = structure
+    rng = np.random.default_rng(seed)
+    potentials = {clique: rng.normal(0.0, scale, domain.shape(clique)) for clique in cliques}
+    for table in potentials.values():
+        table[rng.random(table.shape) < 0.3 * zeros] = -np.inf
+    wanted = tuple(f"c{i}" for i in query if i < len(domain))[: query[0] % 4]
+    order = plan_elimination(domain, potentials, wanted)
+    with np.errstate(invalid="ignore"):
+        cells, _ = joint(domain, potentials.items())
+    if np.isfinite(cells).all():
+        got = eliminate(domain, potentials, order, wanted)
+        np.testing.assert_allclose(got, marginal(domain, cells, wanted), rtol=1e-11, atol=1e-13)
+    else:
+        with pytest.raises(InputError, match="no possible row"):
+            eliminate(domain, potentials, order, wanted)
 
 
 @EXAMPLES

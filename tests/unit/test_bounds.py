@@ -21,7 +21,7 @@ from understudy.domain import Domain
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism.aim import AIM
-from understudy.model import GraphicalModel
+from understudy.model.graphical import GraphicalModel
 from understudy.testing import insecure
 from understudy.testing.tables import CodedSource
 

@@ -8,7 +8,6 @@ import io
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.bundle.rows import MARK, guard_cell
-from understudy.errors import InputError
 from understudy.release import Release
-from understudy.report.public import CAUTION, measured_tables, spread_on_axis
+from understudy.report.page import load_template
+from understudy.report.public import CAUTION, count_by_model, measured_tables, spread_on_axis
 from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Coded, Column, Constant, Identifier
@@ -95,8 +94,9 @@ def codebook_csv(columns: Sequence[DescribedColumn]) -> str:
     for column in columns:
         for line in column.lines or (CodebookLine("", "", "", None, "; ".join(column.notes)),):
             cells = (column.name, column.title, column.type, line.value, line.label, line.missing)
-            numbers = (_round(line.estimate), "" if column.noise is None else f"{column.noise:.3g}")
-            writer.writerow([guard_cell(cell) for cell in (*cells, *numbers, line.remark, column.origin)])
+            estimate = "" if line.estimate is None else f"{line.estimate:.0f}"
+            noise = "" if column.noise is None else f"{column.noise:.3g}"
+            writer.writerow([guard_cell(cell) for cell in (*cells, estimate, noise, line.remark, column.origin)])
     return text.getvalue()
 
 
@@ -106,12 +106,13 @@ def codebook_html(release: Release, columns: Sequence[DescribedColumn], rows: in
     Raises:
         InputError: when jinja2 is not installed.
     """
-    return render("codebook.html.j2", html=True, release=release, columns=columns, rows=rows, caution=CAUTION)
+    template = load_template("codebook.html.j2", "understudy.bundle")
+    return f"{template.render(release=release, columns=columns, rows=rows, caution=CAUTION)}\n"
 
 
 def _describe_coded(release: Release, column: Coded, noise: float | None) -> DescribedColumn:
     labels, groups = code_labels(column), _list_groups(release, column)
-    counts = np.maximum(np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1), 0.0)
+    counts = count_by_model(release, column)
     joined = spread_on_axis(release, column)
     places = 0 if joined is None else column.ordinary
     lines: dict[int, CodebookLine] = {}
@@ -200,10 +201,6 @@ def _type(column: Coded) -> str:
     return getattr(column, "type", column.kind) if column.kind == "categorical" else column.kind
 
 
-def _round(estimate: float | None) -> str:
-    return "" if estimate is None else f"{estimate:.0f}"
-
-
 # -- `datapackage.json`: a Frictionless Data Package that describes each file and column.
 
 
@@ -223,14 +220,10 @@ def data_package(release: Release, files: Sequence[Path], rows: int, *, mark: bo
         "name": _slug(title),
         "title": title,
         "description": "Synthetic rows, made with differential privacy. No row is a person. "
-        + _state_guarantee(release),
+        f"Guarantee: {release.receipt.guarantee()}.",
         "resources": [_describe_resource(release, path, rows, mark=mark) for path in files],
         "understudy": {"guarantee": release.receipt.guarantee(), "mechanism": release.mechanism},
     }
-
-
-def _state_guarantee(release: Release) -> str:
-    return f"Guarantee: {release.receipt.guarantee()}."
 
 
 def _describe_resource(release: Release, path: Path, rows: int, *, mark: bool) -> dict[str, Any]:
@@ -303,28 +296,3 @@ def _digest(path: Path) -> str:
 
 def _slug(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "stand-in"
-
-
-# -- Templates.
-
-
-def render(template: str, *, html: bool, **facts: Any) -> str:
-    """Render a template; in HTML the report's style is available as `style`.
-
-    Raises:
-        InputError: when jinja2 is not installed.
-    """
-    try:
-        import jinja2
-    except ImportError:
-        raise InputError("a bundle needs jinja2: pip install 'understudy[eval]'") from None
-    folder, style = resources.files("understudy.bundle"), resources.files("understudy.report")
-    environment = jinja2.Environment(autoescape=html, trim_blocks=True, lstrip_blocks=True)  # noqa: S701 - Markdown
-    environment.filters["rows"] = lambda value: f"{round(value):,}"
-    # viewers of Markdown show HTML: titles and names are somebody's text, and stay text
-    environment.filters["plain"] = lambda value: " ".join(str(value).replace("&", "&amp;").replace("<", "&lt;").split())
-    text = (folder / "templates" / template).read_text("utf-8")
-    if html:
-        facts["style"] = (style / "templates" / "style.css").read_text("utf-8")
-    page: str = environment.from_string(text).render(**facts)
-    return page.rstrip() + "\n"

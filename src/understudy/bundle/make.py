@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, describe_columns, render
+from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, describe_columns
 from understudy.bundle.rows import (
     PROCESS_ROWS,
     check_office,
@@ -28,6 +28,7 @@ from understudy.files import describe_os_error, draft_path
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
 from understudy.report import public_report
+from understudy.report.page import load_template
 from understudy.report.public import CAUTION, measured_tables
 from understudy.yaml_json import dump_text
 
@@ -301,9 +302,7 @@ def render_readme(
     tables, receipt = measured_tables(release), release.receipt
     joint = [table for table in tables if len(table.clique) > 1]
     clear = {table.clique: table.relative(release.model.total) <= _CLEAR for table in joint}
-    return render(
-        "readme.md.j2",
-        html=False,
+    page: str = load_template("readme.md.j2", "understudy.bundle").render(
         release=release,
         receipt=receipt,
         title=release.schema.title or "A stand-in",
@@ -323,6 +322,7 @@ def render_readme(
         replicates=replicates,
         example=next(iter(release.schema.domain)),
     )
+    return f"{page.rstrip()}\n"
 
 
 def _select_loaders(lines: Sequence[tuple[str, str]], files: Sequence[str]) -> list[str]:

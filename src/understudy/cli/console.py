@@ -24,6 +24,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from understudy.arguments import holds_password
 from understudy.errors import Notice, OutputError, SettingError, UnderstudyError
 from understudy.files import describe_os_error
 from understudy.progress import Progress, Step, silent
@@ -141,6 +142,19 @@ def parse_value(name: str, text: str) -> Any:
         return read_yaml(text)
     except yaml.YAMLError:
         raise SettingError(f"--set {name}: the value cannot be read; write a number, a word or [a, b]") from None
+
+
+def refuse_password(address: str) -> None:
+    """Refuse a password in a URL on the command line: every user of the machine can see it in the process list.
+
+    Raises:
+        SettingError: naming the places where a password belongs.
+    """
+    if holds_password(address):
+        raise SettingError(
+            "a password on the command line can be seen by every user of this machine; remove it from the URL and put "
+            "it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME). Treat it as leaked and change it"
+        )
 
 
 def check_new_file(path: Path, *, force: bool) -> None:

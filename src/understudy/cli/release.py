@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, check_new_file, print_result, rows_output, show_progress
+from understudy.cli.console import (
+    Json,
+    Quiet,
+    check_new_file,
+    print_result,
+    refuse_password,
+    rows_output,
+    show_progress,
+)
 from understudy.cli.run import summarize_file
 from understudy.errors import ManyRows, OutputError, SettingError
 from understudy.files import describe_os_error
@@ -56,8 +64,6 @@ def sample(
     from understudy.release import Release
     from understudy.schema.column import Dropped
     from understudy.sink.files import open_file, write_chunks
-    from understudy.sink.postgres import describe_table, open_table
-    from understudy.source.place import refuse_password
 
     loaded = Release.load(release)
     if output == "-" and as_json:
@@ -74,12 +80,15 @@ def sample(
     if output == "-":
         _write_to_terminal(chunks, count, loaded.schema.dialect)
         return
-    if not to_database:
+    if to_database:
+        from understudy.sink.postgres import describe_table, open_table
+
+        place, named = open_table(output, force=force), describe_table(output)
+    else:
         check_space(Path(output).parent, count * len(loaded.schema.coded) // 8)
-    place = open_table(output, force=force) if to_database else open_file(Path(output), loaded.schema.dialect)
+        place, named = open_file(Path(output), loaded.schema.dialect), output
     with show_progress(quiet=quiet or as_json) as progress, place as opened:
         write_chunks(chunks, opened, count, progress=progress)
-    named = describe_table(output) if to_database else output
     columns = sum(not isinstance(column, Dropped) for column in loaded.schema.columns)
     words = f"Rows: {named} ({count} synthetic rows of {columns} columns)"
     print_result(words, {"rows": count, "output": named, "seed": seed}, quiet=quiet, as_json=as_json)

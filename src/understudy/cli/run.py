@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, LedgerAddress, Quiet, parse_value, print_result, show_progress
+from understudy.cli.console import Json, LedgerAddress, Quiet, parse_value, print_result, refuse_password, show_progress
 from understudy.errors import SettingError
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def synthesize(
     """
     from understudy.run.road import dataset_name
     from understudy.run.road import synthesize as make_release
-    from understudy.source.place import read_query, refuse_password
+    from understudy.source.place import read_query
 
     refuse_password(data)
     with show_progress(quiet=quiet or as_json) as progress:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from understudy.cli.console import INTERRUPTED, Json, Quiet, print_result
+from understudy.cli.console import INTERRUPTED, Json, Quiet, print_result, refuse_password
 from understudy.errors import InputError, OutputError, SchemaError, SettingError
 from understudy.files import write_text
 
@@ -118,7 +118,7 @@ def _draft_from_names(
     from understudy.schema import Dialect, Schema
     from understudy.schema.draft import draft_open_schema, read_header, read_parquet_types, schema_type
     from understudy.source.open import read_column_types
-    from understudy.source.place import refuse_password, source_kind
+    from understudy.source.place import source_kind
 
     refuse_password(data)
     refuse_existing(output)

@@ -21,9 +21,10 @@ from understudy.gate import PrivateTable, Selection
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
 from understudy.mechanism.compress import compress
-from understudy.model import GraphicalModel, estimate
+from understudy.model.estimate import estimate
 from understudy.model.fit import Fit, GeneratorName
 from understudy.model.generate import re_express_all
+from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import cliques_within
 from understudy.progress import Progress, Step, silent
 from understudy.workload import Workload

@@ -24,8 +24,8 @@ from understudy.measurement import Measurement
 from understudy.mechanism.base import Footprint, Mechanism, NotNegative, one_way
 from understudy.mechanism.compress import compress, measure_columns_again
 from understudy.mechanism.spanning_tree import Keep, Kept, check_kept, parse_kept, tree_footprint
-from understudy.model import JunctionTree
 from understudy.model.fit import Fit, Generator, GeneratorName
+from understudy.model.junction_tree import JunctionTree
 from understudy.progress import Progress, Step, silent
 from understudy.schema import PrivacyUnit, Recoding, Schema
 from understudy.source import Source, open_source

@@ -3,15 +3,9 @@
 - `generate.py` fits the model of a generator to measurements; `fit.py` and `protocol.py` define its result.
 - `graphical.py` is the graphical model. `estimate.py` fits it (Private-PGM): `problem.py` states the problem,
   `descent.py` minimises the loss. `tree.py` fits tables that form a tree, or nearly, without a long descent.
-- `junction_tree.py`, `propagate.py` and `schedule.py` are exact inference; `projection.py` computes other marginals.
+- `junction_tree.py`, `propagate.py` and `schedule.py` are exact inference; `projection.py` computes other marginals,
+  `elimination.py` single marginals of small models without compiled code.
 - `gum.py` makes rows by gradual updates (PrivSyn) from the tables of `consistency.py`; `product.py` is the model of
   independent columns.
 - `dependencies.py` learns rules that the schema leaves open; `kernels/` holds all compiled loops.
 """
-
-from understudy.model.estimate import estimate
-from understudy.model.graphical import GraphicalModel
-from understudy.model.junction_tree import JunctionTree
-from understudy.model.protocol import FitReport, Model
-
-__all__ = ["FitReport", "GraphicalModel", "JunctionTree", "Model", "estimate"]

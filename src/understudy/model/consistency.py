@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
-from understudy.measurement import Measurement, Scaling
+from understudy.measurement import Measurement, Scaling, weighted_mean
 
 Array = NDArray[np.float64]
+_ROUNDS = 500
 _CLOSE = 1e-6
 """Rounds end when they change no table by more than this share of the rows."""
 _SURE = 1e-9
@@ -73,18 +74,14 @@ def _scale_factors(measurement: Measurement) -> Array:
 
 
 def _average(tables: Sequence[NoisyTable]) -> NoisyTable:
-    if len(tables) == 1:
-        return tables[0]
-    variance = 1 / np.sum([1 / table.variance for table in tables], axis=0)
-    counts = variance * np.sum([table.counts / table.variance for table in tables], axis=0)
-    return NoisyTable(tables[0].clique, counts, variance)
+    counts, precision = weighted_mean((table.counts, 1 / table.variance) for table in tables)
+    return NoisyTable(tables[0].clique, counts, 1 / precision)
 
 
 def make_consistent(
     tables: Sequence[NoisyTable],
     *,
     total: float | None = None,
-    rounds: int = 500,
     forbidden: Mapping[Clique, NDArray[np.bool_]] | None = None,
 ) -> dict[Clique, Array]:
     """Find non-negative tables with one common total that agree on shared columns, near the given ones.
@@ -96,7 +93,6 @@ def make_consistent(
     Args:
         tables: the noisy tables, each set of columns once.
         total: the number of rows if known; else the precision-weighted mean of the tables' sums.
-        rounds: the most rounds.
         forbidden: for a clique, the cells that cannot occur: they are 0 in every table that has the clique's columns.
 
     **Guarantees.** Deterministic; post-processing. Every table sums to the common total, which is at least 1.
@@ -108,7 +104,7 @@ def make_consistent(
     counts = {table.clique: table.counts for table in tables}
     shared = [_SharedColumns(columns, tables) for columns in shared_sets(counts)]
     rows = total
-    for _ in range(rounds):
+    for _ in range(_ROUNDS):
         for part in shared:
             rows = part.agree(counts, rows)
         rows = max(1.0, 0.0 if rows is None else rows)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError, ReleaseError, SettingError, UnderstudyError
+from understudy.model.elimination import eliminate, plan_elimination
 from understudy.model.junction_tree import JunctionTree, ordered_columns
 from understudy.model.projection import Projector
 from understudy.model.propagate import Propagation
@@ -30,7 +31,6 @@ class GraphicalModel:
     Attributes:
         domain: the columns.
         total: the number of rows; the sum of the expected counts.
-        tree: the junction tree used for exact inference.
         report: the report of the fit; None for a model that was not fitted.
 
     >>> model = GraphicalModel(Domain({"a": 2, "b": 3}), {("a",): np.log([1.0, 3.0])}, total=8.0)
@@ -54,7 +54,11 @@ class GraphicalModel:
         self.total = float(total)
         self.report = report
         self._potentials = _merge_contained(domain, _apply_rules(domain, potentials))
-        self.tree = JunctionTree.of(domain, self._potentials)
+
+    @cached_property
+    def tree(self) -> JunctionTree:
+        """The junction tree used for exact inference."""
+        return JunctionTree.of(self.domain, self._potentials)
 
     def __repr__(self) -> str:
         return (
@@ -99,7 +103,12 @@ class GraphicalModel:
 
     def project_many(self, cliques: Iterable[Clique]) -> dict[Clique, NDArray[np.float64]]:
         """Expected counts of many cliques, which share one calibration and common sums."""
-        return self._projector.many([self.domain.check(clique) for clique in cliques])
+        wanted = [self.domain.check(clique) for clique in cliques]
+        if len(wanted) == 1 and "_projector" not in self.__dict__:
+            order = plan_elimination(self.domain, self._potentials, wanted[0])
+            if order is not None:  # one marginal of a small model is not worth a calibration
+                return {wanted[0]: self.total * eliminate(self.domain, self._potentials, order, wanted[0])}
+        return self._projector.many(wanted)
 
     def sample(self, rows: int, rng: np.random.Generator, *, rounding: bool = True) -> dict[str, NDArray[Any]]:
         """Draw synthetic rows as coded columns; the same generator state gives the same rows.

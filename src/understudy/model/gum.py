@@ -42,7 +42,7 @@ class GumModel:
     `project` uses a table that covers the columns if there is one. Columns that no table connects are independent.
     Everything else is counted in one sample of rows with a fixed seed, and has the error of a sample.
 
-    Args:
+    Attributes:
         domain: the columns.
         total: the estimated number of rows.
         tables: consistent tables by clique.
@@ -51,35 +51,20 @@ class GumModel:
     kind: ClassVar[str] = "gum"
 
     def __init__(self, domain: Domain, total: float, tables: Mapping[Clique, Array]) -> None:
-        self._domain = domain
-        self._total = float(total)
-        self._tables = dict(tables)
+        self.domain = domain
+        self.total = float(total)
+        self.tables = dict(tables)
 
     def __repr__(self) -> str:
-        return f"GumModel({len(self._domain)} columns, {len(self._tables)} tables)"
-
-    @property
-    def domain(self) -> Domain:
-        """The columns, coded."""
-        return self._domain
-
-    @property
-    def total(self) -> float:
-        """The estimated number of rows."""
-        return self._total
-
-    @property
-    def tables(self) -> dict[Clique, Array]:
-        """The consistent tables, by clique."""
-        return dict(self._tables)
+        return f"GumModel({len(self.domain)} columns, {len(self.tables)} tables)"
 
     def project(self, clique: Clique) -> Array:
         """Expected counts of a clique's cells, its axes in the clique's order."""
-        clique = self._domain.check(clique)
+        clique = self.domain.check(clique)
         parts: dict[int, list[str]] = {}
         for column in clique:
             parts.setdefault(self._component[column], []).append(column)
-        table = np.array(self._total)
+        table = np.array(self.total)
         for columns in parts.values():
             table = np.multiply.outer(table, self._share(tuple(columns)))
         order = [column for columns in parts.values() for column in columns]
@@ -92,9 +77,9 @@ class GumModel:
     def sample(self, rows: int, rng: np.random.Generator) -> dict[str, NDArray[Any]]:
         """Make synthetic rows as coded columns; the same generator state gives the same rows."""
         if rows == 0:
-            return {column: np.zeros(0, np.min_scalar_type(size - 1)) for column, size in self._domain.items()}
-        made = self._plan.run(self._domain, rows, rng)
-        return repair_rows(self._domain, self._tables, made, rng) if self._domain.rules else made
+            return {column: np.zeros(0, np.min_scalar_type(size - 1)) for column, size in self.domain.items()}
+        made = self._plan.run(self.domain, rows, rng)
+        return repair_rows(self.domain, self.tables, made, rng) if self.domain.rules else made
 
     def condition(self, where: Mapping[str, int | Array]) -> NoReturn:
         """Not supported: the model is no distribution that can be conditioned.
@@ -110,12 +95,12 @@ class GumModel:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return plain arrays: the cliques as column numbers, the tables end to end, and the total."""
-        index = {column: i for i, column in enumerate(self._domain)}
+        index = {column: i for i, column in enumerate(self.domain)}
         return {
-            "lengths": np.array([len(clique) for clique in self._tables], dtype=np.int64),
-            "columns": np.array([index[column] for clique in self._tables for column in clique], dtype=np.int64),
-            "counts": np.concatenate([np.zeros(0), *(table.reshape(-1) for table in self._tables.values())]),
-            "total": np.array(self._total),
+            "lengths": np.array([len(clique) for clique in self.tables], dtype=np.int64),
+            "columns": np.array([index[column] for clique in self.tables for column in clique], dtype=np.int64),
+            "counts": np.concatenate([np.zeros(0), *(table.reshape(-1) for table in self.tables.values())]),
+            "total": np.array(self.total),
         }
 
     @classmethod
@@ -147,7 +132,7 @@ class GumModel:
         return cls(domain, total, shaped)
 
     def _share(self, columns: Clique) -> Array:
-        found = marginal_of(self._tables, columns)
+        found = marginal_of(self.tables, columns)
         if found is None:
             found = self._count_sample(columns)
         share: Array = found / found.sum()
@@ -155,24 +140,24 @@ class GumModel:
 
     def _count_sample(self, columns: Clique) -> Array:
         if len(columns) == 1:
-            return np.ones(self._domain[columns[0]])
-        shape = self._domain.shape(columns)
+            return np.ones(self.domain[columns[0]])
+        shape = self.domain.shape(columns)
         cells = np.ravel_multi_index([self._rows[column] for column in columns], shape)
-        return np.bincount(cells, minlength=self._domain.cells(columns)).reshape(shape).astype(np.float64)
+        return np.bincount(cells, minlength=self.domain.cells(columns)).reshape(shape).astype(np.float64)
 
     @cached_property
     def _plan(self) -> Plan:
-        return Plan(self._domain, self._tables)
+        return Plan(self.domain, self.tables)
 
     @cached_property
     def _rows(self) -> Columns:
-        return self.sample(int(np.clip(round(self._total), _FEWEST_ROWS, _MOST_ROWS)), np.random.default_rng(0))
+        return self.sample(int(np.clip(round(self.total), _FEWEST_ROWS, _MOST_ROWS)), np.random.default_rng(0))
 
     @cached_property
     def _component(self) -> dict[str, int]:
         """For each column, the number of its connected component: the columns that tables connect it to."""
-        number = {column: i for i, column in enumerate(self._domain)}
-        for clique in self._tables:
+        number = {column: i for i, column in enumerate(self.domain)}
+        for clique in self.tables:
             joined = {number[column] for column in clique}
             number = {column: min(joined) if mine in joined else mine for column, mine in number.items()}
         return number

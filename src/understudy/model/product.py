@@ -21,24 +21,14 @@ class ProductModel:
     kind: ClassVar[str] = "product"
 
     def __init__(self, domain: Domain, total: float, shares: Mapping[str, NDArray[np.float64]]) -> None:
-        self._domain = domain
-        self._total = float(total)
+        self.domain = domain
+        self.total = float(total)
         self._shares = {column: shares[column] for column in domain}
-
-    @property
-    def domain(self) -> Domain:
-        """The columns, coded."""
-        return self._domain
-
-    @property
-    def total(self) -> float:
-        """The estimated number of rows."""
-        return self._total
 
     def project(self, clique: Clique) -> NDArray[np.float64]:
         """Expected counts of a clique's cells, its axes in the clique's order."""
-        table = np.array(self._total)
-        for column in self._domain.check(clique):
+        table = np.array(self.total)
+        for column in self.domain.check(clique):
             table = np.multiply.outer(table, self._shares[column])
         return table
 
@@ -57,20 +47,20 @@ class ProductModel:
             SchemaError: if a column is unknown.
             InputError: if a code is outside the column or cannot occur.
         """
-        shares, total = dict(self._shares), self._total
-        for column in self._domain.check(tuple(where)):
+        shares, total = dict(self._shares), self.total
+        for column in self.domain.check(tuple(where)):
             chances = np.asarray(where[column], np.float64)
             if chances.ndim == 0:
-                chances = np.where(np.arange(self._domain[column]) == chances, 1.0, 0.0)
+                chances = np.where(np.arange(self.domain[column]) == chances, 1.0, 0.0)
             if chances.shape != shares[column].shape or not (chances @ shares[column] > 0):
                 raise InputError(f"the combination asked for in {tuple(where)} cannot occur in this model")
             total *= float(chances @ shares[column])
             shares[column] = chances * shares[column] / (chances @ shares[column])
-        return ProductModel(self._domain, total, shares)
+        return ProductModel(self.domain, total, shares)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return plain arrays: all shares end to end, and the total."""
-        return {"shares": np.concatenate(list(self._shares.values())), "total": np.array(self._total)}
+        return {"shares": np.concatenate(list(self._shares.values())), "total": np.array(self.total)}
 
     @classmethod
     def from_arrays(cls, domain: Domain, arrays: Mapping[str, NDArray[Any]]) -> Self:

@@ -112,9 +112,9 @@ def answer(
     )
 
 
-def bound_row_count(evidence: Evidence, confidence: float = 0.999) -> float | None:
-    """Bound the number of rows of the true table from above; None where no bound is known."""
-    high = count_interval(evidence, {}, {}, confidence=confidence).high
+def bound_row_count(evidence: Evidence) -> float | None:
+    """Bound the number of rows of the true table from above, at 99.9 % confidence; None where no bound is known."""
+    high = count_interval(evidence, {}, {}, confidence=0.999).high
     return high if math.isfinite(high) else None
 
 
@@ -257,13 +257,12 @@ def read_conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]
     return found
 
 
-def _normalise(wanted: Any) -> Any:
-    """Convert the empty values of frames (NaN, NaT, NA) to None, and their datetimes to Python's."""
+def _normalise(wanted: Any) -> tuple[Any, ...] | list[Any]:
+    """Return a range as a tuple, values as a list; empty values of frames (NaN, NaT, NA) become None."""
     if isinstance(wanted, tuple):
         return tuple(_to_moment(end) for end in wanted)
     several = isinstance(wanted, Collection) and not isinstance(wanted, str)
-    cells = [None if _is_empty(value) else _to_moment(value) for value in (wanted if several else [wanted])]
-    return cells if several else cells[0]
+    return [None if _is_empty(value) else _to_moment(value) for value in (wanted if several else [wanted])]
 
 
 def _is_empty(value: Any) -> bool:
@@ -274,12 +273,11 @@ def _to_moment(value: Any) -> Any:
     return value.astype("datetime64[us]").item() if isinstance(value, np.datetime64) else value
 
 
-def _find_part(column: Coded, wanted: Any) -> NDArray[np.float64]:
+def _find_part(column: Coded, wanted: tuple[Any, ...] | list[Any]) -> NDArray[np.float64]:
     if isinstance(wanted, tuple):
         return _find_range_part(column, *wanted)
-    several = isinstance(wanted, Collection) and not isinstance(wanted, str)
     part = np.zeros(column.size)
-    for value in wanted if several else [wanted]:
+    for value in wanted:
         part = np.minimum(part + _find_value_part(column, value), 1.0)
     return part
 
@@ -320,17 +318,19 @@ def _suggest_values(known: list[str], wanted: str) -> str:
     return f"{'the nearest' if near and shown is near else 'its values'} are {', '.join(shown or known[:_SHOWN])}{more}"
 
 
-def _find_spans(column: Coded, wanted: Any) -> tuple[tuple[Any, Any], ...]:
+def _find_spans(column: Coded, wanted: tuple[Any, ...] | list[Any]) -> tuple[tuple[Any, Any], ...]:
     if not isinstance(column, AxisColumn):
         return ()
-    several = isinstance(wanted, Collection) and not isinstance(wanted, str | tuple)
-    found = []
-    for one in wanted if several else [wanted]:
-        low, high = one if isinstance(one, tuple) else (one, one)
-        if isinstance(one, tuple) or (one is not None and str(one) not in column.missing and one not in column.reasons):
-            first = column.axis.first if low is None else _to_unit(column, low)
-            found.append((first, column.axis.last if high is None else _to_unit(column, high)))
-    return tuple(found)
+    if isinstance(wanted, tuple):
+        return (_find_ends(column, *wanted),)
+    values = [v for v in wanted if v is not None and str(v) not in column.missing and v not in column.reasons]
+    return tuple(_find_ends(column, value, value) for value in values)
+
+
+def _find_ends(column: AxisColumn, low: Any, high: Any) -> tuple[Any, Any]:
+    """Convert the ends of a range to units of the axis; an open end is the axis' own."""
+    first = column.axis.first if low is None else _to_unit(column, low)
+    return first, column.axis.last if high is None else _to_unit(column, high)
 
 
 def _is_same(declared: Any, given: Any) -> bool:
@@ -350,8 +350,7 @@ def _find_range_part(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
     if not isinstance(column, AxisColumn):
         raise SettingError(f"query: column {column.name!r} has no order; give a value or a list of values")
     axis = column.axis
-    first = axis.first if low is None else _to_unit(column, low)
-    last = axis.last if high is None else _to_unit(column, high)
+    first, last = _find_ends(column, low, high)
     if low is not None and high is not None:
         _check_order(column, first, last)
     _check_inside(column, first, last)

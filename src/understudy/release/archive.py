@@ -30,6 +30,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import OutputError, ReleaseError
 from understudy.files import describe_os_error, write_atomically
 from understudy.measurement import Measurement, Query, Scaling, SparseQuery
+from understudy.model.elimination import plan_elimination
 from understudy.model.graphical import GraphicalModel
 from understudy.model.protocol import Model
 from understudy.model.registry import MODELS
@@ -484,7 +485,8 @@ def _check_measurement(measurement: Measurement, declared: Domain, merged: Domai
 
 def _check_size(model: GraphicalModel) -> None:
     """Refuse a model whose junction tree does not fit in memory: small tables that overlap can have a huge one."""
-    if not _fits_memory(4 * 8 * model.tree.cells):
+    cliques = [clique for clique, _ in model.factors()]
+    if plan_elimination(model.domain, cliques) is None and not _fits_memory(4 * 8 * model.tree.cells):
         raise ValueError("a model that does not fit in memory")
 
 

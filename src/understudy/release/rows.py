@@ -324,15 +324,13 @@ class Members:
 
     def spread(self, counts: NDArray[np.float64]) -> NDArray[np.float64]:
         """Distribute counts of merged codes over the original codes."""
-        group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
-        return np.bincount(self.codes, self.chances * counts[group], minlength=self.size).astype(np.float64)
+        return np.bincount(self.codes, self.chances * counts[self._merged], minlength=self.size).astype(np.float64)
 
     def condition(self, part: NDArray[np.float64]) -> Members:
         """Condition the probabilities on `part`; a merged code that is never inside keeps its probabilities."""
-        inside = self.weights(part)
-        group = np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
-        possible = inside[group] > 0
-        shares = self.chances * part[self.codes] / np.where(possible, inside[group], 1.0)
+        inside = self.weights(part)[self._merged]
+        possible = inside > 0
+        shares = self.chances * part[self.codes] / np.where(possible, inside, 1.0)
         return replace(self, chances=np.where(possible, shares, self.chances))
 
     def draw(self, merged: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
@@ -355,12 +353,17 @@ class Members:
         return out
 
     @cached_property
+    def _merged(self) -> NDArray[np.int64]:
+        """The merged code of each entry of `codes`."""
+        return np.repeat(np.arange(len(self.starts)), np.diff(self.starts, append=len(self.codes)))
+
+    @cached_property
     def _possible(self) -> NDArray[np.int64]:
         return np.flatnonzero(self.chances > 0)
 
     @cached_property
     def _group(self) -> NDArray[np.int64]:
-        return np.searchsorted(self.starts, self._possible, side="right") - 1
+        return self._merged[self._possible]
 
     @cached_property
     def _ends(self) -> NDArray[np.float64]:
@@ -437,7 +440,7 @@ def list_merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any
 def _name_codes(name: str, codes: list[int], schema: Schema) -> list[Any]:
     from understudy.schema.labels import code_labels  # the metrics are not needed to open a release
 
-    column = next((column for column in schema.coded if column.name == name), None)
+    column = _find_coded(schema, name)
     if column is None:
         return list(codes)
     labels = code_labels(column)
@@ -453,6 +456,11 @@ def _describe_entry(entry: Entry, labels: Sequence[str]) -> Any:
     return entry.value if entry.label is None else entry.label
 
 
+def _find_coded(schema: Schema, name: str) -> Coded | None:
+    """The column whose codes these are; None for a further part of a column."""
+    return next((column for column in schema.coded if column.name == name), None)
+
+
 def _choose_rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, str] | None) -> dict[str, str]:
     named = rare is not None and not isinstance(rare, str)
     given = as_mapping("rare", rare, example='{"town": "spread"}, or one rule') if named else {}
@@ -461,7 +469,7 @@ def _choose_rules(recoding: Recoding, schema: Schema, rare: str | Mapping[str, s
             raise SettingError(f"rare: there is no column {name!r}; the columns are {', '.join(schema.domain)}")
     rules = {}
     for name in recoding.columns:
-        column = next((column for column in schema.coded if column.name == name), None)
+        column = _find_coded(schema, name)
         wanted = rare if isinstance(rare, str) else given.get(name)
         rules[name] = _choose_rule(name, column, wanted)
     return rules
@@ -485,7 +493,7 @@ def _find_column_members(
     name: str, rule: str, recoding: Recoding, schema: Schema, measurements: Sequence[Measurement]
 ) -> Members:
     size = len(recoding.maps[name])
-    column = next((column for column in schema.coded if column.name == name), None)
+    column = _find_coded(schema, name)
     counts, sigma = _combine_counts(name, size, measurements)
     places = recoding.intervals(name, schema.code_groups.axis(name))
     codes, chances = [], []

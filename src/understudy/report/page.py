@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 from itertools import combinations
 from typing import Any
 
@@ -52,7 +51,8 @@ def public_report(release: Release) -> str:
     Raises:
         InputError: when jinja2 is not installed.
     """
-    return _render(_collect_content(release, _sample_standin(release), None) | {"custodian": False})
+    content = _collect_content(release, _sample_standin(release), None)
+    return f"{load_template('report.html.j2').render(content, custodian=False)}\n"
 
 
 def custodian_report(
@@ -79,7 +79,7 @@ def custodian_report(
     Raises:
         InputError: when the table cannot be used, or jinja2 is not installed.
     """
-    _make_environment()
+    template = load_template("report.html.j2")
     schema = release.schema
     rows = Rows.of(real, schema, what="real table")
     standin = _sample_standin(release)
@@ -104,7 +104,7 @@ def custodian_report(
             "standin": score.part("total", "synthetic"),
             "columns": [(part.name, part.value) for part in score.parts if part.kind == "marginal"],
         }
-    return _render(facts | extra)
+    return f"{template.render(facts | extra)}\n"
 
 
 def _sample_standin(release: Release) -> Rows:
@@ -246,28 +246,34 @@ def _describe_score(item: ScaledScore) -> dict[str, Any]:
     }
 
 
-def _make_environment() -> Any:
+def load_template(name: str, package: str = "understudy.report") -> Any:
+    """Load a template of a package, which may include the report's; values in HTML templates are escaped.
+
+    Raises:
+        InputError: when jinja2 is not installed.
+    """
     try:
         import jinja2
     except ImportError:
-        raise InputError("reports need jinja2: pip install 'understudy[eval]'") from None
-    folder = resources.files("understudy.report") / "templates"
-    loader = jinja2.FunctionLoader(lambda name: (folder / name).read_text("utf-8"))
-    environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
+        raise InputError("reports and bundles need jinja2: pip install 'understudy[eval]'") from None
+    loader = jinja2.ChoiceLoader([jinja2.PackageLoader(home) for home in (package, "understudy.report")])
+    environment = jinja2.Environment(
+        loader=loader,
+        autoescape=jinja2.select_autoescape(enabled_extensions=("html.j2",)),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["percent"] = svg.percent
     environment.filters["rows"] = lambda value: f"{round(value):,}"
     environment.filters["figure"] = _format_number
     environment.filters["short"] = lambda value: f"{value:g}".replace("e-0", "e-")
-    return environment
+    # viewers of Markdown show HTML: titles and names are somebody's text, and stay text
+    environment.filters["plain"] = lambda value: " ".join(str(value).replace("&", "&amp;").replace("<", "&lt;").split())
+    return environment.get_template(name)
 
 
 def _format_number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def _render(facts: dict[str, Any]) -> str:
-    text: str = _make_environment().get_template("report.html.j2").render(**facts)
-    return text + ("" if text.endswith("\n") else "\n")
 
 
 # -- Numeric columns in a few statistics; what binning changed is shown separately from what privacy changed.
@@ -298,9 +304,9 @@ class Statistic:
     privacy: str = ""
 
 
-def bin_rows(real: Rows, schema: Schema, seed: int = 0) -> Rows:
+def bin_rows(real: Rows, schema: Schema) -> Rows:
     """Code and decode the real rows: a stand-in without any noise or model."""
-    return Rows.of(schema.decode(real.codes, np.random.default_rng(seed)), schema)
+    return Rows.of(schema.decode(real.codes, np.random.default_rng(0)), schema)
 
 
 def summarize_columns(

@@ -81,11 +81,16 @@ def measured_tables(release: Release) -> list[MeasuredTable]:
     return found
 
 
+def count_by_model(release: Release, column: Coded) -> NDArray[np.float64]:
+    """Estimate the rows of each merged code of a column by the model."""
+    return np.maximum(release.model.project((column.name,)), 0.0)
+
+
 def estimate_shares(release: Release, column: Coded, standin: Rows) -> NDArray[np.float64]:
     """Estimate the share of each code of a column by the model; with merged codes, by rows drawn from it."""
     if column.name in release.recoding.columns:
         return np.bincount(standin.codes[column.name], minlength=column.size) / standin.rows
-    counts = np.maximum(np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1), 0.0)
+    counts = count_by_model(release, column)
     return counts / max(float(counts.sum()), 1e-300)
 
 
@@ -97,7 +102,7 @@ def spread_on_axis(release: Release, column: Coded) -> NDArray[np.float64] | Non
     if not release.recoding.intervals(column.name, release.schema.code_groups.axis(column.name)):
         return None
     members = find_members(release.recoding, release.schema, release.measurements)[column.name]
-    return members.spread(np.maximum(np.asarray(release.model.project((column.name,))).reshape(-1), 0.0))
+    return members.spread(count_by_model(release, column))
 
 
 def bound_tables(release: Release) -> tuple[dict[Clique, float | None], int, int]:

@@ -531,13 +531,8 @@ class AxisColumn(Coded):
 
     def _tokens_with_mark(self, dialect: Dialect) -> list[tuple[str, Any]]:
         """Return missing tokens that write a number with the table's decimal mark, with their units."""
-        import pyarrow as pa
-
         tokens = [token for token in self.missing if dialect.decimal != "." and dialect.decimal in token]
-        if not tokens:
-            return []
-        units, valid = self._parse_units(pa.array(tokens, pa.string()), dialect)
-        return [(token, unit) for token, unit, fits in zip(tokens, units.tolist(), valid, strict=True) if fits]
+        return self._parse_tokens(tokens, dialect)
 
     @cached_property
     def _token_units(self) -> list[tuple[str, Any]]:
@@ -546,12 +541,15 @@ class AxisColumn(Coded):
         Of two tokens for one number, "9" and "09", the shorter one wins, because numbers beside an odd cell are written
         that way.
         """
-        import pyarrow as pa
+        return self._parse_tokens(sorted(self.missing, key=lambda token: (-len(token), token)), Dialect())
 
-        tokens = sorted(self.missing, key=lambda token: (-len(token), token))
+    def _parse_tokens(self, tokens: list[str], dialect: Dialect) -> list[tuple[str, Any]]:
+        """Return the tokens that are values of the axis, with their units."""
         if not tokens:
             return []
-        units, valid = self._parse_units(pa.array(tokens, pa.string()), Dialect())
+        import pyarrow as pa
+
+        units, valid = self._parse_units(pa.array(tokens, pa.string()), dialect)
         return [(token, unit) for token, unit, fits in zip(tokens, units.tolist(), valid, strict=True) if fits]
 
     def token_value(self, token: str) -> Any:

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from understudy.arguments import holds_password
 from understudy.errors import InputError, SettingError
 
 CSV = tuple(f"{ending}{gz}" for ending in (".csv", ".tsv", ".txt", ".data") for gz in ("", ".gz"))
@@ -95,19 +94,6 @@ def parse_url(url: str, *, query: bool) -> Database:
     rest = urlencode([pair for pair in settings if pair[0] != "table"])
     address = urlunsplit(parts._replace(query=rest))
     return Database(address, tables[0] if tables else None)
-
-
-def refuse_password(data: Any) -> None:
-    """Refuse a password in a URL on the command line: every user of the machine can see it in the process list.
-
-    Raises:
-        SettingError: naming the places where a password belongs.
-    """
-    if isinstance(data, str) and holds_password(data):
-        raise SettingError(
-            "a password on the command line can be seen by every user of this machine; take it out of the URL and put "
-            "it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME). Consider it known and change it"
-        )
 
 
 def list_files(text: str) -> list[Path]:

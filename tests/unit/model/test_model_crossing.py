@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from understudy.domain import Domain
-from understudy.model import JunctionTree
 from understudy.model import schedule as crossing
+from understudy.model.junction_tree import JunctionTree
 from understudy.model.propagate import Propagation
 from understudy.model.schedule import ScheduleBuilder, find_crossing, make_scratch
 

@@ -6,8 +6,9 @@ import pytest
 
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.model import JunctionTree, estimate
 from understudy.model import problem as precision_module
+from understudy.model.estimate import estimate
+from understudy.model.junction_tree import JunctionTree
 from understudy.model.kernels.arguments import CHUNK, FACTORS, Basis, Weights
 from understudy.model.kernels.descent import (
     change,

@@ -7,7 +7,8 @@ from scipy.sparse.linalg import aslinearoperator
 from understudy.domain import Domain
 from understudy.errors import InputError, SchemaError, SettingError
 from understudy.measurement import Measurement
-from understudy.model import GraphicalModel, estimate
+from understudy.model.estimate import estimate
+from understudy.model.graphical import GraphicalModel
 
 DOMAIN = Domain({"a": 2, "b": 3, "c": 4, "d": 3})
 LOOP = [("a", "b"), ("b", "c"), ("c", "d"), ("d", "a"), ("b",)]

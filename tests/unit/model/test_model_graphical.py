@@ -4,7 +4,8 @@ import pytest
 from understudy.domain import Domain
 from understudy.errors import InputError, ReleaseError, SchemaError, SettingError
 from understudy.measurement import Measurement
-from understudy.model import GraphicalModel, estimate
+from understudy.model.estimate import estimate
+from understudy.model.graphical import GraphicalModel
 
 DOMAIN = Domain({"a": 2, "wide": 300, "b": 3, "one": 1, "c": 4})
 

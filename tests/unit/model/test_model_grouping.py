@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from understudy.domain import Domain
-from understudy.model import GraphicalModel
+from understudy.model.graphical import GraphicalModel
 from understudy.model.schedule import group_tables
 
 DOMAIN = Domain({"a": 3, "b": 4, "c": 7, "d": 8, "e": 9})

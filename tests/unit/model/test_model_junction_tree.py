@@ -6,7 +6,7 @@ import pytest
 
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
-from understudy.model import JunctionTree
+from understudy.model.junction_tree import JunctionTree
 
 DOMAIN = Domain({"a": 2, "b": 3, "c": 4, "d": 5, "e": 1, "f": 7})
 

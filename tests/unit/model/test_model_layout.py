@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from understudy.domain import Domain
-from understudy.model import JunctionTree
+from understudy.model.junction_tree import JunctionTree
 from understudy.model.propagate import Propagation
 from understudy.model.schedule import Layout
 

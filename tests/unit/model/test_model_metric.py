@@ -5,9 +5,9 @@ import pytest
 
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.model import JunctionTree
 from understudy.model import descent as metric_module
 from understudy.model.descent import Stride, make_metric, minimise
+from understudy.model.junction_tree import JunctionTree
 from understudy.model.problem import cold_potentials, make_problem
 
 

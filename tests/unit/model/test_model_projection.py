@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from understudy.domain import Domain
-from understudy.model import GraphicalModel
 from understudy.model import projection as contraction
 from understudy.model import projection as marginals
+from understudy.model.elimination import plan_elimination
+from understudy.model.graphical import GraphicalModel
 from understudy.model.projection import ColumnSets, Contraction, Sums, TablePool
 
 SIZES = (2, 3, 4, 2, 5, 3)
@@ -184,8 +185,11 @@ def chain(length):
     return GraphicalModel(domain, {pair: rng.normal(0, 1, (2, 2)) for pair in pairs}, total=1000.0)
 
 
-def test_the_ends_of_a_long_chain():
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_the_ends_of_a_long_chain(calibrated):
     model = chain(80)
+    if calibrated:
+        model.project_many([(), model.domain.columns[:1]])
     first, *middle, last = model.domain
     step = np.eye(2)
     for one, two in itertools.pairwise(model.domain):
@@ -194,6 +198,21 @@ def test_the_ends_of_a_long_chain():
     want = model.project((first,))[:, None] * step
     np.testing.assert_allclose(model.project((first, last)), want, rtol=1e-10)
     np.testing.assert_allclose(model.project((last, middle[40], first)).sum(axis=1).T, want, rtol=1e-10)
+
+
+def test_single_marginals_are_eliminated_until_that_is_too_large(monkeypatch):
+    from understudy.model import elimination
+
+    names = chain(12).domain.columns
+    pairs = list(itertools.pairwise(names))
+    assert plan_elimination(chain(12).domain, pairs, (names[5],)) == (*names[:5], *names[:5:-1])
+    model = chain(12)
+    plain = model.project((names[5],))
+    assert "tree" not in vars(model)
+    monkeypatch.setattr(elimination, "MOST_CELLS", 40)
+    assert plan_elimination(model.domain, pairs, (names[5],)) is None
+    np.testing.assert_allclose(model.project((names[5],)), plain, rtol=1e-12)
+    assert "tree" in vars(model)
 
 
 def test_tables_belong_to_the_caller():

@@ -3,7 +3,8 @@ import pytest
 
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.model import JunctionTree, estimate
+from understudy.model.estimate import estimate
+from understudy.model.junction_tree import JunctionTree
 from understudy.model.kernels.propagation import exponentials
 from understudy.model.problem import MeasuredClique, consistent_tables
 from understudy.model.propagate import Propagation

@@ -5,7 +5,8 @@ import pytest
 
 from understudy.domain import Domain
 from understudy.measurement import Measurement
-from understudy.model import JunctionTree, estimate
+from understudy.model.estimate import estimate
+from understudy.model.junction_tree import JunctionTree
 from understudy.model.problem import cold_potentials, make_problem, warm_potentials
 
 DOMAIN = Domain({"a": 5, "b": 6, "c": 4})

@@ -7,7 +7,7 @@ import pytest
 
 from understudy.domain import Domain, Forbidden
 from understudy.measurement import Measurement, Scaling
-from understudy.model import estimate
+from understudy.model.estimate import estimate
 from understudy.model.tree import implied_rows, measured_tables, nearest_tables, tree_fit, tree_start
 
 DOMAIN = Domain({"a": 6, "b": 5, "c": 4, "d": 7})

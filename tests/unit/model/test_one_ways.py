@@ -6,7 +6,7 @@ import pytest
 from understudy.domain import Domain
 from understudy.measurement import Measurement
 from understudy.mechanism.compress import compress
-from understudy.model import estimate
+from understudy.model.estimate import estimate
 from understudy.model.generate import re_express_all
 from understudy.model.tree import fit_one_ways, nearest_counts
 

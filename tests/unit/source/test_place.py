@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from understudy.cli.console import refuse_password
 from understudy.domain import Domain
 from understudy.errors import InputError, OutputError, SchemaError, SettingError
 from understudy.schema import Schema
 from understudy.source import MemorySource, open_source, read_table
 from understudy.source.engine import find_covers, sum_cover
 from understudy.source.open import StoredTable, open_table
-from understudy.source.place import list_files, parse_url, read_query, refuse_password, source_kind, table_name
+from understudy.source.place import list_files, parse_url, read_query, source_kind, table_name
 from understudy.source.stream import CodeStore
 from understudy.source.temp import PREFIX, PrivateFolder
 from understudy.tabulate import SparseCounts, marginals
