@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
-import pytest
 
 import understudy as us
 
@@ -28,7 +27,6 @@ def test_all_four_are_here():
 
 
 def test_statistics_office(tmp_path):
-    pytest.importorskip("jinja2")
     told = script("statistics_office").main(tmp_path)
     assert 0.02 < told["refused"] < 0.15
     assert 0 < told["weighted error"] < 0.3

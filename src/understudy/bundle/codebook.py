@@ -101,11 +101,7 @@ def codebook_csv(columns: Sequence[DescribedColumn]) -> str:
 
 
 def codebook_html(release: Release, columns: Sequence[DescribedColumn], rows: int) -> str:
-    """Format the codebook as one HTML page that works offline and on paper.
-
-    Raises:
-        InputError: when jinja2 is not installed.
-    """
+    """Format the codebook as one HTML page that works offline and on paper."""
     template = load_template("codebook.html.j2", "understudy.bundle")
     return f"{template.render(release=release, columns=columns, rows=rows, caution=CAUTION)}\n"
 

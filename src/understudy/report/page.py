@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique
-from understudy.errors import InputError
 from understudy.metric.base import Counted, Metric, Score
 from understudy.metric.registry import choose_metrics, measure, metric_named
 from understudy.metric.tables import Rows, is_ordered
@@ -47,9 +46,6 @@ def public_report(release: Release) -> str:
     """Render the report of a release as one HTML page: public facts only, always the same bytes.
 
     **Privacy.** Made of the release alone: post-processing.
-
-    Raises:
-        InputError: when jinja2 is not installed.
     """
     content = _collect_content(release, _sample_standin(release), None)
     return f"{load_template('report.html.j2').render(content, custodian=False)}\n"
@@ -77,7 +73,7 @@ def custodian_report(
     **Privacy.** Not differentially private: for the custodian only. Every printed page says so.
 
     Raises:
-        InputError: when the table cannot be used, or jinja2 is not installed.
+        InputError: when the table cannot be used.
     """
     template = load_template("report.html.j2")
     schema = release.schema
@@ -247,15 +243,9 @@ def _describe_score(item: ScaledScore) -> dict[str, Any]:
 
 
 def load_template(name: str, package: str = "understudy.report") -> Any:
-    """Load a template of a package, which may include the report's; values in HTML templates are escaped.
+    """Load a template of a package, which may include the report's; values in HTML templates are escaped."""
+    import jinja2
 
-    Raises:
-        InputError: when jinja2 is not installed.
-    """
-    try:
-        import jinja2
-    except ImportError:
-        raise InputError("reports and bundles need jinja2: pip install 'understudy[eval]'") from None
     loader = jinja2.ChoiceLoader([jinja2.PackageLoader(home) for home in (package, "understudy.report")])
     environment = jinja2.Environment(
         loader=loader,

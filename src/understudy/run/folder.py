@@ -8,12 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from understudy.errors import InputError, OutputError, SettingError
+from understudy.errors import OutputError, SettingError
 from understudy.ledger import Ledger, RunHandle
 from understudy.progress import Progress, Step, silent
 from understudy.run.file import RunFile
@@ -200,8 +199,6 @@ class _Folder:
             raise OutputError(
                 f"{self.path} is not empty and holds no run of this file; choose a new folder. Nothing was spent"
             )
-        if self.reports and find_spec("jinja2") is None:
-            raise InputError("reports need jinja2: pip install 'understudy[eval]'. Nothing was spent")
         if "custodian" in self.reports and not self.file.rehearsal:
             from understudy.source.place import source_kind
 
