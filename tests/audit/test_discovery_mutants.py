@@ -29,7 +29,7 @@ from understudy.testing.tables import CodedSource, WordSource
 from understudy.testing.trials import own_value_trial, shared_value_trial
 from understudy.testing.twin import check_twins
 
-BUDGET = Budget.of(rho=1.0, delta=0.1, purchase_delta=0.05)
+BUDGET = Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 VALUES = {"a": 70, "b": 45, "c": 9, "d": 1}
 
 
@@ -159,7 +159,7 @@ def spied(*, max_rows=1, rows_public=None):
         coded = PrivateTable(CodedSource({"a": 3}, [[0], [1]], max_rows=max_rows, rows_public=rows_public), BUDGET)
         coded.tally({"a": Fraction(1, 2)}, what={"a": "bounds"})
     charges = (*table.account.charges, *coded.account.charges)
-    check_spent(spy, Receipt(Budget.of(rho=2.0, delta=0.1, purchase_delta=0.05), charges, table.neighbours))
+    check_spent(spy, Receipt(Budget.of(rho=2.0, delta=0.1, discovery_delta=0.05), charges, table.neighbours))
 
 
 def what_cannot_be_paid_is_refused_unread():

@@ -132,7 +132,7 @@ def test_bounds(after):
     [
         ("mst.md", {"mst.release", "nist.release"}),
         ("privsyn.md", {"privsyn.release", "graphical.release"}),
-        ("discovery.md", {"bought.release"}),
+        ("discovery.md", {"discovered.release"}),
     ],
 )
 def test_mechanisms(after, name, releases):

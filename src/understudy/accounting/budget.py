@@ -32,18 +32,18 @@ class Budget:
         rho: the sum that charges may reach under "zcdp" and "pld".
         epsilon: the guarantee, or None when only rho was given.
         delta: the guarantee's delta, or None when only rho was given.
-        purchase_delta: the part of delta set aside for purchases that have a delta of their own.
+        discovery_delta: the part of delta set aside for the discovery of values.
         rho_stated: whether the custodian stated rho itself; charges then never pass it, whatever else is proved.
 
-    **Guarantees.** Under "zcdp" rho is the largest value whose tightest known conversion, at `delta - purchase_delta`,
-    stays within epsilon: charges that sum to (rho, purchase_delta) of approximate zCDP are (epsilon, delta)-DP.
+    **Guarantees.** Under "zcdp" rho is the largest value whose tightest known conversion, at `delta - discovery_delta`,
+    stays within epsilon: charges that sum to (rho, discovery_delta) of approximate zCDP are (epsilon, delta)-DP.
     """
 
     proof: Proof
     rho: Fraction
     epsilon: Fraction | None
     delta: Fraction | None
-    purchase_delta: Fraction = Fraction(0)
+    discovery_delta: Fraction = Fraction(0)
     rho_stated: bool = field(default=False, compare=False)
 
     @classmethod
@@ -53,7 +53,7 @@ class Budget:
         epsilon: float | None = None,
         delta: float | None = None,
         rho: float | None = None,
-        purchase_delta: float = 0.0,
+        discovery_delta: float = 0.0,
     ) -> Budget:
         """A budget from (epsilon, delta), from epsilon with delta = 0 (pure DP), or from rho.
 
@@ -66,43 +66,43 @@ class Budget:
             SettingError: naming the argument that is missing, contradictory or out of range.
         """
         if rho is not None:
-            return cls._from_rho(rho, epsilon, delta, _number("purchase_delta", purchase_delta))
+            return cls._from_rho(rho, epsilon, delta, _number("discovery_delta", discovery_delta))
         if epsilon is None:
             raise SettingError("no budget was given: state epsilon and delta (or rho)")
         epsilon = _positive("epsilon", epsilon)
         if delta is None:
             raise SettingError("delta: state it beside epsilon; 0 means pure DP, a usual choice is 1e-9")
-        delta, purchase_delta = _number("delta", delta), _number("purchase_delta", purchase_delta)
+        delta, discovery_delta = _number("delta", delta), _number("discovery_delta", discovery_delta)
         if not (0 <= delta < 1):
             raise SettingError("delta must be at least 0 and below 1; a usual choice is 1e-9, and 0 means pure DP")
-        if not (0 <= purchase_delta <= delta) or (purchase_delta and purchase_delta == delta):
-            raise SettingError("the delta set aside for purchases must be smaller than delta")
+        if not (0 <= discovery_delta <= delta) or (discovery_delta and discovery_delta == delta):
+            raise SettingError("the delta set aside for discovery must be smaller than delta")
         exact_epsilon, exact_delta = Fraction(epsilon), Fraction(delta)
         if delta == 0:
             return cls("pure", exact_epsilon**2 / 2, exact_epsilon, exact_delta)
-        rho = rho_of(epsilon, _rest(delta, purchase_delta))
+        rho = rho_of(epsilon, _rest(delta, discovery_delta))
         if not 0 < rho < math.inf:
             raise SettingError("epsilon and delta are so small or large that no noise fits them; a usual epsilon is 1")
-        return cls("zcdp", Fraction(rho), exact_epsilon, exact_delta, Fraction(purchase_delta))
+        return cls("zcdp", Fraction(rho), exact_epsilon, exact_delta, Fraction(discovery_delta))
 
     @classmethod
-    def _from_rho(cls, rho: float, epsilon: float | None, delta: float | None, purchase_delta: float) -> Budget:
+    def _from_rho(cls, rho: float, epsilon: float | None, delta: float | None, discovery_delta: float) -> Budget:
         if epsilon is not None:
             raise SettingError("rho and epsilon were both given; state one of them (delta may accompany rho)")
         rho = _positive("rho", rho)
         if delta is None:
-            if purchase_delta:
-                raise SettingError("delta: state it beside rho; a part of it pays for purchases")
+            if discovery_delta:
+                raise SettingError("delta is missing: give it together with rho; discovering values needs a part of it")
             return cls("zcdp", Fraction(rho), None, None, rho_stated=True)
         delta = _number("delta", delta)
         if not (0 < delta < 1):
             raise SettingError("delta beside rho must be above 0 and below 1: a rho budget is never pure DP")
-        if not 0 <= purchase_delta < delta:
-            raise SettingError("the delta set aside for purchases must be smaller than delta")
-        epsilon = epsilon_of(rho, _rest(delta, purchase_delta))
+        if not 0 <= discovery_delta < delta:
+            raise SettingError("the delta set aside for discovery must be smaller than delta")
+        epsilon = epsilon_of(rho, _rest(delta, discovery_delta))
         if math.isinf(epsilon):
             raise SettingError("rho is so large that it promises nothing; a usual rho is 0.1")
-        exact = Fraction(epsilon), Fraction(delta), Fraction(purchase_delta)
+        exact = Fraction(epsilon), Fraction(delta), Fraction(discovery_delta)
         return cls("zcdp", Fraction(rho), *exact, rho_stated=True)
 
     @property
@@ -129,9 +129,9 @@ class Budget:
         return replace(self, proof="pld", rho=Fraction(float_above(rho)))
 
 
-def _rest(delta: float, purchase_delta: float) -> float:
-    """What purchases leave of delta, rounded down: approximate zCDP adds its delta to the conversion's."""
-    return math.nextafter(delta - purchase_delta, 0.0) if purchase_delta else delta
+def _rest(delta: float, discovery_delta: float) -> float:
+    """The delta that discovery leaves, rounded down: approximate zCDP adds its delta to the conversion's."""
+    return math.nextafter(delta - discovery_delta, 0.0) if discovery_delta else delta
 
 
 def _number(name: str, value: float) -> float:
@@ -215,7 +215,7 @@ class Account:
             raise BudgetExceeded("a pure-DP budget (delta = 0) cannot pay for this noise; give a delta above 0")
         with self._lock:
             if self.budget.cost(charges) > self.remaining:
-                raise BudgetExceeded("these charges would pass the budget; nothing was read")
-            if sum((charge.delta for charge in (*self._charges, *charges)), Fraction(0)) > self.budget.purchase_delta:
-                raise BudgetExceeded("these charges would pass the delta set aside for purchases; nothing was read")
+                raise BudgetExceeded("these charges would exceed the budget; nothing was read")
+            if sum((charge.delta for charge in (*self._charges, *charges)), Fraction(0)) > self.budget.discovery_delta:
+                raise BudgetExceeded("these charges would exceed the delta set aside for discovery; nothing was read")
             self._charges.extend(charges)

@@ -257,7 +257,7 @@ def can_plan(budget: Budget, neighbours: Neighbours) -> bool:
     rho promises rho-zCDP, of which its epsilon is only a consequence: the curve would spend more rho than was given.
     """
     stated = budget.proof == "zcdp" and budget.epsilon is not None and budget.delta is not None
-    return stated and not budget.rho_stated and not budget.purchase_delta and neighbours.max_rows == 1
+    return stated and not budget.rho_stated and not budget.discovery_delta and neighbours.max_rows == 1
 
 
 def certified_plan(

@@ -18,8 +18,8 @@ from understudy.domain import Clique
 from understudy.errors import SettingError
 
 What = Literal["measure", "select", "dependence", "type", "bounds", "bins", "values", "quality"]
-PURCHASES: tuple[What, ...] = ("type", "bounds", "bins", "values")
-"""The charges that bought facts for the schema, before the mechanism began."""
+DISCOVERIES: tuple[What, ...] = ("type", "bounds", "bins", "values")
+"""The charges that discovery makes, before the mechanism begins."""
 
 LARGEST_SCALE = 1 << 50
 """The most noise that fits 64-bit integers; a share so small that it needs more is refused before it is paid."""
@@ -27,7 +27,7 @@ LARGEST_SCALE = 1 << 50
 
 @dataclass(frozen=True)
 class Charge:
-    """One payment: what it bought and what it costs, all of it public.
+    """What one call on the gate asked for and what it costs; every field is public.
 
     Attributes:
         what: the call on the gate.
@@ -37,8 +37,8 @@ class Charge:
         scale: sigma of a Gaussian, scale of a Laplace, epsilon of an exponential mechanism.
         rho: the exact cost in zCDP.
         epsilon: the exact cost in pure DP, or None where the noise has none.
-        delta: the exact cost in delta, of purchases that have one.
-        threshold: for values: the noisy count from which on a value is told.
+        delta: the exact cost in delta; 0 unless values are discovered.
+        threshold: for values: the smallest noisy count with which a value is published.
         candidates: of a selection: how many there were, and the SHA-256 of their list. A spanning tree of 300 columns
             chooses 299 times among up to 44,850 pairs; their names would be most of the release.
     """
@@ -226,7 +226,7 @@ def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int,
         SettingError: when delta is not between 0 and 1.
     """
     if not 0 < delta < 1:
-        raise SettingError("values are bought with a part of delta: give a delta above 0")
+        raise SettingError("discovering values needs a part of delta: give a delta above 0")
     bits = 128 + 2 * (delta.denominator // delta.numerator).bit_length()
 
     def cost(threshold: int) -> Fraction:
@@ -250,7 +250,7 @@ def thresholded(
         SettingError: when delta is no number between 0 and 1.
     """
     if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:
-        raise SettingError("values are bought with a part of delta: give a delta above 0 and below 1")
+        raise SettingError("discovering values needs a part of delta: give a delta above 0 and below 1")
     paid = gaussian("values", about, neighbours.marginal_l2_squared, share=share)
     threshold, cost = threshold_for(Fraction(paid.scale), neighbours.max_rows, exact_of(delta))
     return replace(paid, delta=cost, threshold=threshold)

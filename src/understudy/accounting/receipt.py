@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from understudy.accounting.budget import Account, Budget
-from understudy.accounting.charge import PURCHASES, Charge
+from understudy.accounting.charge import DISCOVERIES, Charge
 from understudy.accounting.exact import float_above, fraction_of, upwards
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import InputError
@@ -35,7 +35,7 @@ class Receipt:
         budget: what the run was allowed, with the guarantee it stands for.
         charges: every payment, exact.
         neighbours: who is protected, and the neighbour relation.
-        facts: for each column, what its declared facts rest on: public, reviewed, bought.
+        facts: the origin of each column's facts: public, reviewed or discovered.
         noise: which sampler drew the noise.
         insecure: True when the run used seeded noise for a test; such a release protects nobody.
         rehearsal: True when the rows were made from the schema alone; such a release is about nobody.
@@ -93,8 +93,8 @@ class Receipt:
             f"Why it holds: {_PROOFS[self.budget.proof]}; the noise is integer and drawn exactly ({self.noise}).",
             f"Spent: {self._spent()}, in {len(self.charges)} charges.",
             *self._for_quality(),
-            *(f"Facts taken as {origin}: {_names(self.facts, origin)}." for origin in facts),
-            *self._bought(),
+            *(f"Facts that are {origin}: {_names(self.facts, origin)}." for origin in facts),
+            *self._list_discoveries(),
             "It covers this run alone. Other releases about the same people add up: their epsilons and deltas add.",
             "Not promised: " + "; ".join(NOT_PROMISED) + ".",
         ]
@@ -108,13 +108,15 @@ class Receipt:
         cost = upwards(float_above(self.budget.cost(paid)))
         return [f"Of this, {cost} in {self._currency} measured how good the result is (workload error)."]
 
-    def _bought(self) -> list[str]:
-        """A line for each purchase that made the schema complete."""
+    def _list_discoveries(self) -> list[str]:
+        """One line for each fact that was discovered."""
         lines: dict[tuple[str, str], list[Charge]] = {}
         for charge in self.charges:
-            if charge.what in PURCHASES:
+            if charge.what in DISCOVERIES:
                 lines.setdefault((charge.what, charge.about[0][0]), []).append(charge)
-        return [f"Bought: the {what} of {column} for {self._price(paid)}." for (what, column), paid in lines.items()]
+        return [
+            f"Discovered: the {what} of {column} for {self._price(paid)}." for (what, column), paid in lines.items()
+        ]
 
     def _price(self, charges: Sequence[Charge]) -> str:
         price = f"{self._currency} {upwards(float_above(self.budget.cost(charges)))}"
@@ -141,7 +143,7 @@ class Receipt:
                 "rho": str(budget.rho),
                 "epsilon": None if budget.epsilon is None else str(budget.epsilon),
                 "delta": None if budget.delta is None else str(budget.delta),
-                "purchase_delta": str(budget.purchase_delta),
+                "discovery_delta": str(budget.discovery_delta),
             },
             "neighbours": {
                 "unit": neighbours.unit,
@@ -178,7 +180,7 @@ class Receipt:
             rho=fraction_of(stated["rho"]),
             epsilon=None if stated["epsilon"] is None else fraction_of(stated["epsilon"]),
             delta=None if stated["delta"] is None else fraction_of(stated["delta"]),
-            purchase_delta=fraction_of(stated["purchase_delta"]),
+            discovery_delta=fraction_of(stated["discovery_delta"]),
         )
         charges = tuple(Charge.from_dict(charge) for charge in data["charges"])
         Account(budget).pay(charges)

@@ -38,8 +38,8 @@ def plan(
 
     The mechanisms themselves are run on made-up rows of this schema. Errors are in people: the mean absolute error of
     the cells of measured columns and pairs. With --accuracy 200:10% the plan says which epsilon is needed so that
-    groups of 200 people and more are right within 10 %, 95 times in 100. Facts that the schema leaves to be bought are
-    assumed, and the assumptions printed. Example:
+    groups of 200 people and more are right within 10 %, 95 times in 100. Facts that the schema leaves to discovery
+    are assumed, and the assumptions are printed. Example:
 
     understudy plan people.schema.yaml --people ~20000 --epsilon 0.5,1,2
     """

@@ -143,7 +143,7 @@ def rehearse(
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
     rows: Annotated[
         int | None,
-        typer.Option(help="Rows to make up. Default: as declared, or 1000 (20000 where facts are bought)."),
+        typer.Option(help="Rows to make up. Default: as declared, or 1000 (20000 with discovery)."),
     ] = None,
     seed: Annotated[int, typer.Option(help="For the made-up rows.")] = 0,
     quiet: Quiet = False,

@@ -62,7 +62,7 @@ def draft(
     `other`, columns that are different in almost every row are proposed as `drop` or `id`. Nothing in a draft may be
     released: `understudy schema review` comes next.
 
-    With --discover no row is read and nothing is spent: types, bounds, bins and values are bought by `synthesize`.
+    With --discover no row is read and nothing is spent: `synthesize` discovers types, bounds, bins and values.
     """
     if discover:
         if header is not None:
@@ -145,10 +145,10 @@ def _draft_from_names(
     content = draft_open_schema(names, dialect, parse_unit(unit, list(names)))
     opened = Schema.from_dict(content).open
     write_text(format_page(content, output.suffix), output)
-    lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
+    lines = [f"Schema of {len(names)} columns: {output}", f"To be discovered: {len(opened)} of them. No row was read."]
     lines += notes
-    lines += ["Next: understudy synthesize, whose --discovery-share says what part of the budget buys them."]
-    result = {"schema": str(output), "columns": len(names), "to_be_bought": [column.name for column in opened]}
+    lines += ["Next: understudy synthesize; its --discovery-share is the share of the budget for discovery."]
+    result = {"schema": str(output), "columns": len(names), "to_discover": [column.name for column in opened]}
     print_result("\n".join(lines), result, quiet=quiet, as_json=as_json)
 
 

@@ -477,8 +477,8 @@ class PrivateTable:
     def weight_power(self) -> int:
         """A clique's share of the budget of `measure` grows with this power of its weight.
 
-        Noise is inversely proportional to the weight, and a share buys less noise by its square root (Gaussian noise:
-        2) or in proportion (Laplace: 1). So noise falls to half when a share grows 2^power times.
+        `measure` makes noise inversely proportional to the weight. Gaussian noise falls with the square root of the
+        share (power 2), Laplace noise in proportion to it (power 1).
         """
         return 1 if self.__account.budget.pure else 2
 
@@ -607,7 +607,7 @@ class PrivateTable:
 
     @one_at_a_time
     def tally(self, columns: Mapping[str, Fraction], *, what: Mapping[str, What]) -> dict[str, Measurement]:
-        """Noisy counts of the codes of single columns, each for its own share: purchases of facts for the schema.
+        """Count the codes of single columns with noise, each for its own share of the budget; `discovery` calls this.
 
         **Privacy.** As `measure`: a column's counts move by at most `marginal_l2_squared` (`marginal_l1` in pure DP).
 
@@ -619,7 +619,7 @@ class PrivateTable:
         wanted = self._check_cliques([(column,) for column in columns])
         self._refuse_if_planned()
         if missing := [column for column in columns if column not in what]:
-            raise SettingError(f"what: say what is bought about {missing[0]!r}, such as 'bounds'")
+            raise SettingError(f"what: name the fact to discover about {missing[0]!r}, such as 'bounds'")
         shares = map(self.__account.share, columns.values())
         charges = [
             self._count_charge(what[clique[0]], clique, share) for clique, share in zip(wanted, shares, strict=True)
@@ -647,9 +647,9 @@ class PrivateTable:
             remedy = "is not supported for this kind of table yet; declare its values under `categories`"
             raise SettingError(f"column {column!r}: `values: discover` {remedy}")
         if not isinstance(column, str) or column not in source.words:
-            raise SettingError(f"column {column!r} is not one whose values are being bought; nothing was spent")
+            raise SettingError(f"column {column!r} is not declared `values: discover`; nothing was spent")
         if self.__account.budget.pure:
-            raise BudgetExceeded("values cannot be bought under pure DP (delta = 0): declare them, or give a delta")
+            raise BudgetExceeded("values cannot be discovered under pure DP (delta = 0): declare them, or give a delta")
         charge = thresholded(((column,),), self.neighbours, share=self.__account.share(rho), delta=delta)
 
         def count() -> dict[str, int]:

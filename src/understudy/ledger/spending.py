@@ -93,7 +93,7 @@ def add_up(reservations: Iterable[Reservation]) -> Total:
     rho = float_above(sum((one.budget.rho for one in counted), Fraction(0)))
     stated = [one.budget for one in counted if one.budget.epsilon is not None]
     delta = sum((budget.delta or Fraction(0) for budget in stated), Fraction(0))
-    aside = sum((one.budget.purchase_delta for one in counted), Fraction(0))
+    aside = sum((one.budget.discovery_delta for one in counted), Fraction(0))
     rest = float_below(delta - aside)
     bounds = [epsilon_of(rho, rest)] if rest > 0 and delta < 1 else []
     if counted and len(stated) == len(counted):
@@ -181,7 +181,7 @@ class Grant:
         rho = sum((one.budget.rho for one in counted), Fraction(0))
         if self.rho is not None:
             return float_above(rho)
-        rest = float_below(Fraction(self.delta) - sum((one.budget.purchase_delta for one in counted), Fraction(0)))
+        rest = float_below(Fraction(self.delta) - sum((one.budget.discovery_delta for one in counted), Fraction(0)))
         bounds = [epsilon_of(float_above(rho), rest)] if rest > 0 else []
         delta = sum((one.budget.delta or Fraction(0) for one in counted), Fraction(0))
         if all(one.budget.epsilon is not None for one in counted) and delta <= Fraction(self.delta):
@@ -196,7 +196,7 @@ def budget_to_dict(budget: Budget) -> dict[str, Any]:
         "rho": str(budget.rho),
         "epsilon": None if budget.epsilon is None else str(budget.epsilon),
         "delta": None if budget.delta is None else str(budget.delta),
-        "purchase_delta": str(budget.purchase_delta),
+        "discovery_delta": str(budget.discovery_delta),
     }
 
 
@@ -206,13 +206,14 @@ def budget_from_dict(data: Mapping[str, Any]) -> Budget:
     Raises:
         ValueError: for numbers that no run reserves.
     """
-    numbers = {name: data.get(name) for name in ("rho", "epsilon", "delta", "purchase_delta")}
+    numbers = {name: data.get(name) for name in ("rho", "epsilon", "delta", "discovery_delta")}
+    numbers["discovery_delta"] = data.get("discovery_delta", data.get("purchase_delta"))  # the name in older ledgers
     exact = {name: None if text is None else fraction_of(text) for name, text in numbers.items()}
     if exact["rho"] is None or any(number is not None and number < 0 for number in exact.values()):
         raise ValueError("a reservation is never negative")
     if (exact["epsilon"] is None) != (exact["delta"] is None):
         raise ValueError("epsilon and delta go together")
-    aside = exact["purchase_delta"] or Fraction(0)
+    aside = exact["discovery_delta"] or Fraction(0)
     return Budget(data.get("proof", "zcdp"), exact["rho"], exact["epsilon"], exact["delta"], aside)
 
 

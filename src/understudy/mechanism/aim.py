@@ -30,7 +30,7 @@ from understudy.workload import Workload
 
 _ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models: a choice needs no more
 _PRECISE, _SMALL_MIB = (1e-3, 1e-4), 1.0  # at the end; more precisely where that takes no time
-_FEW = 8  # columns of fewer codes have little to merge: their second look buys less, and pairs will measure them too
+_FEW = 8  # columns of fewer codes have little to merge: their second look gains less, and pairs will measure them too
 _ROOM = 1 << 25  # cells of candidates that merging may let in, where the declared ones have fewer: a gigabyte
 _WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
 

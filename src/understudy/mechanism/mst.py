@@ -1,7 +1,7 @@
 """`mst`: a spanning tree of dependent pairs, chosen privately (Algorithm 2 of "Winning the NIST Contest", in general).
 
 What differs from the paper lowers the error at no cost; `paper_settings` undoes it, and docs/decisions/mst.md says what
-each change bought.
+each change gains.
 """
 
 from __future__ import annotations

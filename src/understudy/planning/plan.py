@@ -11,7 +11,7 @@ from typing import Any
 from understudy.discovery.discover import discovery_budget
 from understudy.errors import SettingError
 from understudy.mechanism import mechanism_named
-from understudy.planning.made_up import PURCHASE_SHARE, assume_facts
+from understudy.planning.made_up import DISCOVERY_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
 from understudy.planning.predict import Expected, PlannedRelease, Prediction, needs_public, predict
 from understudy.schema import Schema
@@ -155,7 +155,7 @@ def plan(
     further; where the schema declares `rows`, that is the default.
 
     Args:
-        schema: what is public about the columns; it may still be a draft, and have facts to buy: see `assume_facts`.
+        schema: what is public about the columns; a draft is allowed, and facts left to discovery are assumed.
         people: about how many people (privacy units) the table has.
         epsilons: the budgets to compare; by default 0.5, 1 and 2, or those that the accuracy needs.
         delta: as `default_delta` by default; 0 is pure DP.
@@ -180,10 +180,10 @@ def plan(
         return PlannedRelease(
             sizes=tuple(filled.domain.items()),
             rows=about * unit.max_rows,
-            budget=discovery_budget(schema, PURCHASE_SHARE, epsilon=epsilon, delta=delta, rho=None),
+            budget=discovery_budget(schema, DISCOVERY_SHARE, epsilon=epsilon, delta=delta, rho=None),
             unit=unit,
             rows_public=schema.rows is not None,
-            kept=1 - PURCHASE_SHARE if assumed else 1.0,
+            kept=1 - DISCOVERY_SHARE if assumed else 1.0,
         )
 
     needed: dict[str, tuple[float | None, float | None]] = {}

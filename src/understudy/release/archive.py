@@ -331,7 +331,7 @@ class _Budget(_Part):
     rho: _Fraction
     epsilon: _Fraction | None
     delta: _Fraction | None
-    purchase_delta: _Fraction
+    discovery_delta: _Fraction
 
 
 class _Neighbours(_Part):

@@ -89,7 +89,7 @@ def rehearse(
         epsilon: the budget that the real run would have, and so its noise.
         delta: beside epsilon.
         mechanism: a mechanism's name.
-        rows: how many rows to make up; by default the declared number, else 1000 (20,000 where facts are bought).
+        rows: how many rows to make up; by default the declared number, else 1000 (20,000 with discovery).
         seed: for the made-up rows and those sampled.
         progress: called with each `Step`.
 

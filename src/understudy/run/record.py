@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.accounting.charge import PURCHASES, Charge, laplace_sd
+from understudy.accounting.charge import DISCOVERIES, Charge, laplace_sd
 from understudy.errors import InputError, LedgerError, SettingError, UnderstudyError
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
@@ -92,7 +92,7 @@ class Recorder:
         paid: list[Charge] = []
         while self._next < len(self._answers):
             charges = _charges(self._answers[self._next][0])
-            if charges[0].what not in PURCHASES:
+            if charges[0].what not in DISCOVERIES:
                 break
             paid += charges
             self._next += 1
@@ -189,7 +189,7 @@ def _answer(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes |
     if what == "dependence":
         return dict(zip(charges[0].about, tables[0].tolist(), strict=True))
     found = [_measurement(charge, table) for charge, table in zip(charges, tables, strict=True)]
-    return {one.clique[0]: one for one in found} if what in PURCHASES else found
+    return {one.clique[0]: one for one in found} if what in DISCOVERIES else found
 
 
 def _measurement(charge: Charge, values: Any) -> Measurement:

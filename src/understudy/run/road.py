@@ -172,8 +172,8 @@ def synthesize(
         output: where to save the release; checked before anything is spent.
         dataset: the name under which the ledger adds up what was spent about the same people.
         noise: "exact" (ours) or "opendp".
-        discovery_share: the part of the budget that buys what the schema wants discovered; nothing is spent on
-            discovery where the schema declares everything. A tenth of delta is set aside where values are bought.
+        discovery_share: the share of the budget for discovery; nothing is spent on
+            discovery where the schema declares everything. A tenth of delta is set aside where values are discovered.
         quality: the part of the budget, such as "5%", that measures the workload error of the result; it is stated in
             `release.quality` and the report.
         query: a SELECT statement to read instead of a database's table; with files, they are its table ``data``.
@@ -322,7 +322,9 @@ def resolve(spec: RunSpec) -> Run:
     for public in (table for table in mechanism.public_tables().values() if table is not None):
         if schema.open:
             name = schema.open[0].name
-            raise SettingError(f"public: a public table needs a declared schema; column {name!r} is still to be bought")
+            raise SettingError(
+                f"public: a public table needs a declared schema; column {name!r} is still to be discovered"
+            )
         refuse_same_table(public, spec.data)
     mechanism = mechanism.prepare(schema)  # what it learns from public sources; it keeps no rows of them
     _settings(mechanism)
@@ -453,7 +455,7 @@ def _open(
     if data is None:
         raise CannotContinue("the table is not there, and discovery was not finished")
     reopen = make_opener(data, run.schema)
-    reopen(narrowest_schema(run.schema))  # a column that is missing is refused before anything is bought
+    reopen(narrowest_schema(run.schema))  # a missing column is refused before anything is discovered
     table = PrivateTable(NoRows(run.schema), run.budget, **rest)
     share = Fraction(run.spec.discovery_share) * table.account.remaining
     run.schema = Discovery(table, reopen, run.schema, share, progress).discover(run.fits)

@@ -107,7 +107,7 @@ def fill_field(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
         field: a field that asks for discovery.
         facts: `type`, `minimum`, `maximum`, `bins`, `spikes` or `categories`.
     """
-    ours = {key: value for key, value in field.get(OURS, {}).items() if value != "discover"} | {"origin": "bought"}
+    ours = {key: value for key, value in field.get(OURS, {}).items() if value != "discover"} | {"origin": "discovered"}
     ours |= {key: facts[key] for key in ("bounds", "bins", "values", "spikes") if key in facts}
     limits = field.get("constraints", {}) | {key: facts[key] for key in ("minimum", "maximum") if key in facts}
     outer = {key: facts[key] for key in ("type", "categories") if key in facts}

@@ -76,7 +76,7 @@ def dependence_trial() -> Trial:
 
 def shared_value_trial() -> Trial:
     """A value that others have too, units of three rows: sigma 3 / sqrt(2), its noisy count moves by 3."""
-    others, budget = 60, Budget.of(rho=1.0, delta=0.1, purchase_delta=0.05)
+    others, budget = 60, Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 
     def happened(source: WordSource) -> bool:
         table = PrivateTable(source, budget)
@@ -88,7 +88,7 @@ def shared_value_trial() -> Trial:
 
 def own_value_trial() -> Trial:
     """A value that one unit alone has, in all of its three rows: it may be told with probability delta."""
-    budget = Budget.of(rho=1.0, delta=0.1, purchase_delta=0.05)
+    budget = Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 
     def happened(source: WordSource) -> bool:
         return "own" in PrivateTable(source, budget).values("w", rho=Fraction(1), delta=Fraction(1, 20))

@@ -34,8 +34,8 @@ def test_rho_alone_promises_no_epsilon_and_with_delta_the_converted_one():
     assert Budget.of(rho=0.1, delta=1e-6).epsilon == Fraction(epsilon_of(0.1, 1e-6))
 
 
-def test_purchases_leave_less_for_the_rest():
-    whole, rest = Budget.of(epsilon=1.0, delta=1e-6), Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=5e-7)
+def test_discovery_leaves_less_for_the_rest():
+    whole, rest = Budget.of(epsilon=1.0, delta=1e-6), Budget.of(epsilon=1.0, delta=1e-6, discovery_delta=5e-7)
     assert rest.rho < whole.rho
     assert epsilon_of(rest.rho, 5e-7) <= 1.0 + 1e-12
 
@@ -59,10 +59,10 @@ def test_purchases_leave_less_for_the_rest():
         ({"rho": 1.0, "delta": 0.0}, "never pure"),
         ({"rho": 1e308, "delta": 1e-9}, "promises nothing"),
         ({"epsilon": 5e-324, "delta": 5e-324}, "no noise fits"),
-        ({"epsilon": 1.0, "delta": 1e-6, "purchase_delta": 1e-6}, "smaller than delta"),
-        ({"rho": 1.0, "delta": 1e-6, "purchase_delta": 1e-6}, "smaller than delta"),
-        ({"rho": 1.0, "delta": 1e-6, "purchase_delta": -1e-7}, "smaller than delta"),
-        ({"rho": 1.0, "purchase_delta": 1e-7}, "a part of it pays for purchases"),
+        ({"epsilon": 1.0, "delta": 1e-6, "discovery_delta": 1e-6}, "smaller than delta"),
+        ({"rho": 1.0, "delta": 1e-6, "discovery_delta": 1e-6}, "smaller than delta"),
+        ({"rho": 1.0, "delta": 1e-6, "discovery_delta": -1e-7}, "smaller than delta"),
+        ({"rho": 1.0, "discovery_delta": 1e-7}, "discovering values needs a part of it"),
     ],
 )
 def test_what_cannot_be_a_budget_is_refused_with_the_remedy(given, words):
@@ -70,7 +70,7 @@ def test_what_cannot_be_a_budget_is_refused_with_the_remedy(given, words):
         Budget.of(**given)
 
 
-def test_what_purchases_leave_of_delta_is_never_rounded_up():
+def test_the_delta_that_discovery_leaves_is_never_rounded_up():
     for delta in np.random.default_rng(1).uniform(1e-9, 1e-6, 200).tolist():
         assert Fraction(_rest(delta, delta / 10)) <= Fraction(delta) - Fraction(delta / 10)
 
@@ -91,7 +91,7 @@ def test_the_exact_curve_never_spends_more_than_a_stated_rho():
     stated, epsilon = Budget.of(rho=0.1, delta=1e-9), epsilon_of(0.1, 1e-9)
     assert not can_plan(stated, neighbours)
     assert can_plan(Budget.of(epsilon=epsilon, delta=1e-9), neighbours)
-    assert not can_plan(Budget.of(epsilon=epsilon, delta=1e-9, purchase_delta=1e-10), neighbours)
+    assert not can_plan(Budget.of(epsilon=epsilon, delta=1e-9, discovery_delta=1e-10), neighbours)
     _, certified = certified_plan({("a",): 1.0}, Budget.of(epsilon=epsilon, delta=1e-9), neighbours)
     assert certified.rho > stated.rho  # what the curve would have spent of a rho that was not given
 
@@ -137,7 +137,7 @@ def test_the_budget_of_an_account_cannot_be_exchanged():
 
 
 def test_delta_is_filtered_too():
-    account = Account(Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=1e-7))
+    account = Account(Budget.of(epsilon=1.0, delta=1e-6, discovery_delta=1e-7))
     account.pay([_charge(0, delta=Fraction(1e-7) / 2)])
     with pytest.raises(BudgetExceeded, match="delta"):
         account.pay([_charge(0, delta=Fraction(1e-7))])
@@ -169,7 +169,7 @@ def test_a_share_too_large_is_refused_and_one_too_large_by_rounding_is_cut():
 
 @pytest.mark.parametrize("charge", [_charge(-1), _charge(0, delta=Fraction(-1)), _charge(0, epsilon=Fraction(-1))])
 def test_no_charge_gives_anything_back(charge):
-    account = Account(Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=1e-7))
+    account = Account(Budget.of(epsilon=1.0, delta=1e-6, discovery_delta=1e-7))
     with pytest.raises(BudgetExceeded, match="no refund"):
         account.pay([charge])
     assert account.remaining == account.budget.capacity

@@ -15,7 +15,9 @@ THIRD = gaussian("measure", (("a",),), 1, share=Fraction(1, 3))
 
 
 def receipt(**changes):
-    base = Receipt(Budget.of(rho=1.0, delta=1e-6), (THIRD, THIRD, THIRD), Neighbours(), {"a": "public", "b": "bought"})
+    base = Receipt(
+        Budget.of(rho=1.0, delta=1e-6), (THIRD, THIRD, THIRD), Neighbours(), {"a": "public", "b": "discovered"}
+    )
     return replace(base, **changes)
 
 
@@ -74,8 +76,8 @@ def test_the_text_says_all_that_a_lawyer_asks():
         "Who is protected: everything that shares one value of column 'person' (at most 3 rows of each used)",
         "Why it holds: ",
         "Spent: 1 of 1 in rho, in 3 charges",
-        "Facts taken as public: a",
-        "Facts taken as bought: b",
+        "Facts that are public: a",
+        "Facts that are discovered: b",
         "covers this run alone",
         "add up",
         "Not promised: ",

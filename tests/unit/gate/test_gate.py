@@ -169,7 +169,7 @@ AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
         (lambda t: t.error(AGAINST, weights=[("a",)], rho=0.1), SettingError, "give a mapping"),
         (lambda t: t.error(AGAINST, weights={("a",): 0.5}, rho=0.1), SettingError, "whole number of at least 1"),
         (lambda t: t.tally(["a"], what={"a": "bounds"}), SettingError, "give a mapping"),
-        (lambda t: t.tally({"a": 0.1}, what={}), SettingError, "say what is bought about 'a'"),
+        (lambda t: t.tally({"a": 0.1}, what={}), SettingError, "name the fact to discover about 'a'"),
         (lambda t: t.recoded(None), SettingError, "give a `Recoding`"),
         (lambda t: t.over(None), SettingError, "the same units"),
     ],
@@ -214,11 +214,11 @@ def test_a_whole_number_of_numpy_is_the_whole_budget():
     assert private.account.spent <= 1
 
 
-WORDS = Budget.of(rho=1.0, delta=1e-6, purchase_delta=1e-7)
+WORDS = Budget.of(rho=1.0, delta=1e-6, discovery_delta=1e-7)
 
 
 @pytest.mark.parametrize("delta", [1e-8, np.float64(1e-8), Fraction(1, 10**8), np.longdouble(1e-8)])
-def test_values_are_bought_for_a_delta_of_any_kind_of_number(delta):
+def test_values_are_discovered_for_a_delta_of_any_kind_of_number(delta):
     private = PrivateTable(WordSource({"a": 10_000}), WORDS)
     assert list(private.values("w", rho=0.5, delta=delta)) == ["a"]
     assert 0 < private.account.charges[0].delta <= Fraction(float(delta))
@@ -233,7 +233,7 @@ def test_values_for_no_delta_are_refused_unread_and_unpaid(delta):
 
 
 @pytest.mark.parametrize("column", ["other", None, 3, ["w"]])
-def test_values_of_a_column_that_has_none_to_buy_are_refused_unread_and_unpaid(column):
+def test_values_of_a_column_without_values_to_discover_are_refused_unread_and_unpaid(column):
     private = PrivateTable(WordSource({"a": 10_000}), WORDS)
     with pytest.raises(SettingError, match="nothing was spent"):
         private.values(column, rho=0.5, delta=1e-8)

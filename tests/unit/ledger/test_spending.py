@@ -75,8 +75,8 @@ def test_a_run_that_stated_rho_alone_is_counted_by_rho():
     assert add_up([alone, reservation(Budget.of(epsilon=1.0, delta=1e-6))]).epsilon > epsilon_of(0.5, 1e-6)
 
 
-def test_sums_convert_at_what_purchases_leave_of_delta():
-    plain, aside = Budget.of(epsilon=1.0, delta=1e-6), Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=9e-7)
+def test_sums_convert_at_the_delta_that_discovery_leaves():
+    plain, aside = Budget.of(epsilon=1.0, delta=1e-6), Budget.of(epsilon=1.0, delta=1e-6, discovery_delta=9e-7)
     first, second = (add_up([reservation(budget)] * 10) for budget in (plain, aside))
     assert second.epsilon == pytest.approx(epsilon_of(second.rho, 1e-6), rel=1e-6)
     assert first.epsilon == pytest.approx(epsilon_of(first.rho, 1e-5), rel=1e-6)
@@ -137,11 +137,11 @@ def test_the_last_bits_of_a_sum_do_not_refuse_a_run():
     assert grant.refusal([tenth] * 5, tenth) is not None
 
 
-def test_delta_set_aside_for_purchases_is_not_used_twice():
-    bought = reservation(Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=9e-7))
-    assert Grant("people", epsilon=9.0, delta=1e-6).used([bought] * 2, NOW) == math.inf
-    assert Grant("people", epsilon=9.0, delta=1e-5).used([bought] * 2, NOW) <= 2.0
-    assert "too much" in (Grant("people", epsilon=9.0, delta=1e-6).refusal([bought], bought) or "")
+def test_delta_set_aside_for_discovery_is_not_used_twice():
+    discovered = reservation(Budget.of(epsilon=1.0, delta=1e-6, discovery_delta=9e-7))
+    assert Grant("people", epsilon=9.0, delta=1e-6).used([discovered] * 2, NOW) == math.inf
+    assert Grant("people", epsilon=9.0, delta=1e-5).used([discovered] * 2, NOW) <= 2.0
+    assert "too much" in (Grant("people", epsilon=9.0, delta=1e-6).refusal([discovered], discovered) or "")
 
 
 def test_a_yearly_grant_counts_the_last_365_days_and_a_total_everything():
@@ -203,13 +203,21 @@ def test_how_many_rows_of_a_unit_are_used_is_no_other_unit():
         ONE,
         Budget.of(epsilon=1.0, delta=0),
         Budget.of(rho=0.1),
-        Budget.of(rho=0.1, delta=1e-6, purchase_delta=5e-7),
+        Budget.of(rho=0.1, delta=1e-6, discovery_delta=5e-7),
         ONE.certified(Fraction(1, 3)),
     ],
 )
 def test_a_budget_survives_being_written_exactly(budget):
     again = budget_from_dict(json.loads(json.dumps(budget_to_dict(budget))))
     assert replace(again, rho_stated=budget.rho_stated) == budget
+
+
+def test_delta_set_aside_is_read_from_older_ledgers():
+    budget = Budget.of(rho=0.1, delta=1e-6, discovery_delta=5e-7)
+    older = budget_to_dict(budget)
+    older["purchase_delta"] = older.pop("discovery_delta")
+    assert budget_from_dict(older) == budget_from_dict(budget_to_dict(budget))
+    assert budget_from_dict(older).discovery_delta == budget.discovery_delta > 0
 
 
 @pytest.mark.parametrize(
@@ -222,7 +230,7 @@ def test_a_budget_survives_being_written_exactly(budget):
         {"rho": "many"},
         {"rho": "1", "epsilon": "1"},
         {"rho": "1", "epsilon": "1", "delta": "-1"},
-        {"rho": "1", "epsilon": "1", "delta": "0", "purchase_delta": "-1/9"},
+        {"rho": "1", "epsilon": "1", "delta": "0", "discovery_delta": "-1/9"},
     ],
 )
 def test_numbers_that_no_run_reserves_are_refused(data):

@@ -367,7 +367,7 @@ fields:
 """
 
 
-class TestFactsToBuy:
+class TestFactsToDiscover:
     @pytest.fixture
     def schema(self, tmp_path):
         (tmp_path / "open.yaml").write_text(OPEN)
@@ -378,14 +378,14 @@ class TestFactsToBuy:
         assert made.columns == 8
         assert made.to_dict()["assumed"] == [
             "age, born: 100 bins", "income, visits: 32 bins", "city, remark: 16 values", "pay: 12 bins",
-            "a tenth of the budget buys these facts, and a tenth of delta is set aside",
+            "a tenth of the budget is spent on discovering these facts, and a tenth of delta is set aside",
         ]  # fmt: skip
 
     def test_cost_a_tenth_of_the_budget(self, schema):
         filled, _ = assume_facts(schema)
-        [bought] = plan(schema, people=20_000, epsilons=[1], mechanisms=["mst"]).lines
+        [discovered] = plan(schema, people=20_000, epsilons=[1], mechanisms=["mst"]).lines
         [declared] = plan(filled, people=20_000, epsilons=[1], mechanisms=["mst"]).lines
-        assert bought.expected.group / declared.expected.group == pytest.approx((0.9 * 0.985) ** -0.5, rel=0.02)
+        assert discovered.expected.group / declared.expected.group == pytest.approx((0.9 * 0.985) ** -0.5, rel=0.02)
 
     def test_need_a_delta_where_values_are_told(self, schema):
         with pytest.raises(SettingError, match="city"):

@@ -366,8 +366,8 @@ def test_an_interrupt_beside_a_release_that_is_made_says_what_to_do(folder, monk
 
 
 @pytest.fixture
-def bought(folder):
-    """A run that was stopped when it had bought its schema."""
+def discovered(folder):
+    """A run that was stopped after it had discovered its schema."""
     (folder / "t.csv").write_text("a,b\n" + "".join(f"{'xyz'[i % 3]},{i % 50}\n" for i in range(600)))
     (folder / "s.yaml").write_text(
         "fields:\n- {name: a, type: string, understudy: {values: discover}}\n"
@@ -377,14 +377,14 @@ def bought(folder):
     return interrupted(folder, Independent, "fit")
 
 
-def test_what_was_bought_before_a_crash_is_not_bought_again(bought):
+def test_what_was_discovered_before_a_crash_is_not_discovered_again(discovered):
     before = recorded(only().run)
     schemas = [entry.body["schema"] for entry in Ledger().entries() if entry.kind == "schema"]
     assert len(schemas) == 1
     with drawing() as drawn:
-        assert start(bought).status == "resumed"
+        assert start(discovered).status == "resumed"
     assert len(drawn) == 2
-    release = us.Release.load(bought / "out" / "stand-in.release")
+    release = us.Release.load(discovered / "out" / "stand-in.release")
     assert recorded(only().run)[: len(before)] == before
     assert release.schema == us.Schema.from_dict(schemas[0])
     what = [charge.what for charge in release.receipt.charges]
@@ -393,32 +393,32 @@ def test_what_was_bought_before_a_crash_is_not_bought_again(bought):
     assert us.Ledger().total("t").runs == 1
 
 
-def test_a_completed_schema_is_reused_although_the_shop_would_complete_it_otherwise(bought, monkeypatch):
-    monkeypatch.setattr(road, "Discovery", lambda *_: pytest.fail("facts were bought again"))
-    assert start(bought).status == "resumed"
+def test_a_completed_schema_is_reused_although_discovery_would_complete_it_otherwise(discovered, monkeypatch):
+    monkeypatch.setattr(road, "Discovery", lambda *_: pytest.fail("facts were discovered again"))
+    assert start(discovered).status == "resumed"
 
 
 @pytest.mark.parametrize("answers", [1, 2, "all"])
-def test_discovery_that_was_killed_half_way_goes_on_and_buys_nothing_twice(bought, answers):
+def test_discovery_that_was_killed_half_way_continues_and_pays_for_nothing_twice(discovered, answers):
     """In a second folder, so that it begins anew; killed after so many answers, or when the schema is complete."""
-    place, first = bought / "second", only()
+    place, first = discovered / "second", only()
     whole = len(recorded(first.run))
     assert whole > 2
     if answers == "all":
-        interrupted(bought, Ledger, "complete", output=place)
+        interrupted(discovered, Ledger, "complete", output=place)
     else:
-        interrupted(bought, Ledger, "record", answers, output=place)
+        interrupted(discovered, Ledger, "record", answers, output=place)
     (one,) = (one for one in Ledger().reservations("t") if one.run != first.run)
     paid = recorded(one.run)
     assert len(paid) == (whole if answers == "all" else answers)
     with drawing() as drawn:
-        assert runs.run(bought / "run.yaml", place).status == "resumed"
+        assert runs.run(discovered / "run.yaml", place).status == "resumed"
     charges = [charge for body, _ in recorded(one.run) for charge in body["charges"]]
     assert recorded(one.run)[: len(paid)] == paid
     assert len(drawn) == len(charges) - sum(len(body["charges"]) for body, _ in paid)
     receipt = us.Release.load(place / "stand-in.release").receipt
     assert [charge.to_dict() for charge in receipt.charges] == charges
-    assert sum(charge.delta for charge in receipt.charges) <= receipt.budget.purchase_delta
+    assert sum(charge.delta for charge in receipt.charges) <= receipt.budget.discovery_delta
     assert us.Ledger().total("t").runs == 2
 
 

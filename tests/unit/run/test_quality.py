@@ -1,4 +1,4 @@
-"""Quality: a share of the budget buys the workload error; it is told in the release, the receipt and the report."""
+"""Quality: a share of the budget measures the workload error; release, receipt and report state it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ ROWS = [[0, 0, 0], [1, 1, 0], [2, 1, 1], [2, 0, 1], [0, 1, 1]] * 40
 PAIRS = [("a", "b"), ("b", "c"), ("a", "c")]
 MERGED = Recoding({"a": np.array([0, 1, 1])})
 BUDGETS = {
-    "gaussian": Budget.of(rho=2.0, delta=1e-6, purchase_delta=1e-7),
+    "gaussian": Budget.of(rho=2.0, delta=1e-6, discovery_delta=1e-7),
     "laplace": Budget.of(epsilon=2.0, delta=0),
 }
 
@@ -97,7 +97,7 @@ def test_values_come_back_exactly_and_no_row_is_read_for_them(ledger):
     assert "rare" not in found
     again = PrivateTable(Sealed(frame, schema), budget, recorder=Recorder(ledger, ledger.take(handle.run)))
     told = again.values("w", rho=1.0, delta=1e-8)
-    assert list(told.items()) == list(found.items())  # in the same order: it decides what is bought next
+    assert list(told.items()) == list(found.items())  # in the same order: it decides what is discovered next
     assert {type(count) for count in told.values()} == {int}
 
 

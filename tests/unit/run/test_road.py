@@ -391,7 +391,7 @@ def open_schema():
     return us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
 
 
-BOUGHT = {"epsilon": 1, "delta": 1e-6, "mechanism": "mst", "dataset": "d"}
+DISCOVERED = {"epsilon": 1, "delta": 1e-6, "mechanism": "mst", "dataset": "d"}
 NUMBERS = pl.DataFrame({"b": [*range(64)] * 50})
 
 
@@ -403,9 +403,9 @@ def stop_at(stage):
     return stop
 
 
-def test_a_run_that_stops_after_buying_its_schema_goes_on_with_it_and_not_without_rows(tmp_path):
+def test_a_run_that_stops_after_discovery_continues_with_its_schema_and_needs_rows(tmp_path):
     with pytest.raises(errors.RunInterrupted, match="The charges stand"):
-        us.synthesize(NUMBERS, open_schema(), output=tmp_path / "r.release", progress=stop_at("measure"), **BOUGHT)
+        us.synthesize(NUMBERS, open_schema(), output=tmp_path / "r.release", progress=stop_at("measure"), **DISCOVERED)
     (one,) = Ledger().reservations("d")
     with pytest.raises(errors.RunInterrupted, match=r"the table is not there.*nothing was measured yet"):
         us.resume(one.run)
@@ -431,7 +431,7 @@ def test_discovery_that_stopped_half_way_goes_on_with_its_answers_and_not_withou
     with monkeypatch.context() as patch:
         patch.setattr(PrivateTable, "tally", tally)
         with pytest.raises(errors.RunInterrupted, match="The charges stand"):
-            us.synthesize(NUMBERS, BOTH, output=tmp_path / "r.release", **BOUGHT)
+            us.synthesize(NUMBERS, BOTH, output=tmp_path / "r.release", **DISCOVERED)
     (one,) = Ledger().reservations("d")
     with pytest.raises(errors.RunInterrupted, match="discovery was not finished"):
         us.resume(one.run)
@@ -711,7 +711,7 @@ def test_test_mode_that_begins_in_a_run_is_refused_before_a_row_is_read(tmp_path
 
 
 @pytest.mark.parametrize("before", [1 << 40, 1 << 12])
-def test_the_schema_that_is_bought_does_not_depend_on_the_memory_that_rows_take(monkeypatch, before):
+def test_the_discovered_schema_does_not_depend_on_the_memory_that_rows_take(monkeypatch, before):
     """Rows fill memory: what is left tells how many there are, of a frame before the run begins."""
     memory = namedtuple("memory", "total available")
     monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 40, before))
@@ -727,7 +727,7 @@ def test_the_schema_that_is_bought_does_not_depend_on_the_memory_that_rows_take(
     assert release.schema.domain["b"] > 64
 
 
-def test_bins_of_a_single_value_leave_nothing_to_buy(tmp_path):
+def test_bins_of_a_single_value_leave_nothing_to_discover(tmp_path):
     field = {"name": "b", "type": "integer", "constraints": {"minimum": 3, "maximum": 3}}
     fields = [field | {"understudy": {"bins": "discover"}}, {"name": "a", "type": "string", "categories": ["x", "y"]}]
     schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
@@ -737,7 +737,7 @@ def test_bins_of_a_single_value_leave_nothing_to_buy(tmp_path):
     assert release.schema.domain["b"] >= 1
 
 
-def test_a_bought_schema_fits_into_the_machine(monkeypatch):
+def test_a_discovered_schema_fits_into_the_machine(monkeypatch):
     memory = namedtuple("memory", "total available")
     monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 13, 1 << 40))
     field = {"name": "b", "type": "integer", "understudy": {"bounds": "discover", "bins": "discover"}}
@@ -749,16 +749,18 @@ def test_a_bought_schema_fits_into_the_machine(monkeypatch):
 
 @pytest.mark.parametrize("step", [("select", "pairs of columns"), ("discover", "the values of a")])
 def test_test_mode_around_one_step_is_refused_too(step):
-    """Choices and purchases as well: their noise could be recomputed as easily as that of measurements."""
+    """Selections and discovery as well: their noise could be recomputed as easily as that of measurements."""
     mode = us.testing.insecure(seed=7)
 
     def sneak(now):
         if (now.stage, now.detail) == step and not is_insecure():
             mode.__enter__()
 
-    def field(name, kind, bought):
+    def field(name, kind, discovered):
         return {"name": name, "type": kind} | (
-            {"understudy": dict.fromkeys(bought, "discover")} if step[0] == "discover" else {"categories": known[kind]}
+            {"understudy": dict.fromkeys(discovered, "discover")}
+            if step[0] == "discover"
+            else {"categories": known[kind]}
         )
 
     known = {"string": ["x", "y"], "integer": [0, 1]}

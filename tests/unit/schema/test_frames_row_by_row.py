@@ -79,7 +79,7 @@ def test_an_odd_cell_changes_no_other_of_arrow_types(field, cells):
     assert schema.encode(beside).codes["x"].tolist() == [*code, other]
 
 
-BOUGHT = {
+DISCOVERED = {
     "numbers": [1.5, 22.0, float("inf")],
     "decimals": [Decimal("1.50"), Decimal("22.00")],
     "lengths": [datetime.timedelta(seconds=90.5), datetime.timedelta(seconds=5000)],
@@ -91,9 +91,9 @@ BOUGHT = {
 }
 
 
-@pytest.mark.parametrize("cells", BOUGHT.values(), ids=BOUGHT)
+@pytest.mark.parametrize("cells", DISCOVERED.values(), ids=DISCOVERED)
 @pytest.mark.parametrize("mark", [".", ","])
-def test_an_odd_cell_changes_no_value_or_shape_that_is_bought(cells, mark):
+def test_an_odd_cell_changes_no_discovered_value_or_shape(cells, mark):
     """Else one odd cell would show in every value that is told."""
     dialect = Dialect(decimal=mark)
     alone, beside = pd.DataFrame({"x": cells}), pd.DataFrame({"x": pd.Series([*cells, "?"], dtype=object)})

@@ -49,7 +49,7 @@ def test_one_person_does_not_move_the_total_of_units_with_two_spellings() -> Non
 
 
 @pytest.mark.parametrize("cells", [["True", "False"], ["10115", "01234", "04711"], ["1.50", "2.0"]])
-def test_bought_values_are_spelled_the_same_beside_an_odd_cell(cells: list[str]) -> None:
+def test_discovered_values_are_spelled_the_same_beside_an_odd_cell(cells: list[str]) -> None:
     assert values(read(cells)) == values(read([*cells, "?"])) - {"?"}
 
 
