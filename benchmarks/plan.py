@@ -8,7 +8,7 @@ by its values, or by 32 equal bins where it has more than 100 of them. The error
 of columns) that some measured table holds, the mean absolute difference between the model's cells and the true ones,
 codes merged as in the release; then the mean over columns (pairs). The prediction knows the domain and the number of
 rows to two figures. `nist-mst` is given the table itself as its public table: the best one there could be. With --log
-each run is written down as it ends, and what is there already is not run again. With --real the real errors are taken
+each run is written down as it ends, and what already exists is not run again. With --real the real errors are taken
 from the tables of an earlier page instead. The numbers are in plan.md.
 """
 

@@ -204,7 +204,7 @@ BROKEN = {
     "spends more than it was given": ({"fit": _greedy}, "check_share"),
     "is refused and goes on": ({"fit": lambda *a, **k: None}, "check_refusal"),
     "peeks at the number of rows": ({"fit": _peeking}, "check_twin"),
-    "tells the number of rows": ({"fit": _telling}, "check_twin"),
+    "gives the number of rows": ({"fit": _telling}, "check_twin"),
     "prints": ({"fit": _printing}, "check_manners"),
     "uses global random state": ({"fit": _global_state}, "check_manners"),
     "ignores the declared rows": ({"finish": _ignoring_total}, "check_public_rows"),

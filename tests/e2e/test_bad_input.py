@@ -56,7 +56,7 @@ def parquet(path, damage=None):
 
 TABLES = {
     "missing": (None, 3, "no such file"),
-    "folder.csv": ("folder", 3, "this directory or pattern has no .parquet or .csv file"),
+    "folder.csv": ("folder", 3, "this folder or pattern has no .parquet or .csv file"),
     "empty.csv": (b"", 3, "the file is empty"),
     "t.xlsx": (b"x", 3, "damaged, or not an Excel workbook; save it again"),
     "t.ods": (b"x", 3, "give .csv, .tsv, .txt or .data (also with .gz), .parquet, .sav, .dta or .xlsx"),

@@ -263,7 +263,7 @@ def test_a_run_killed_during_discovery_needs_its_rows(killed, tmp_path):
     run = killed("record", 1)
     held = recorded(run)
     (tmp_path / "t.csv").unlink()
-    with pytest.raises(us.errors.RunInterrupted, match="the table is not there"):
+    with pytest.raises(us.errors.RunInterrupted, match="the table is not available"):
         us.resume(run)
     assert recorded(run) == held
     (tmp_path / "moved.csv").write_text(FIRST)
@@ -329,7 +329,7 @@ def test_a_first_line_that_may_be_a_row_is_not_taken_for_names(tmp_path, call, f
     [
         (["--discover", "--unit", "row", "--type", "age=money"], "use one of integer"),
         (["--discover", "--type", "nobody=integer"], "one of the columns who"),
-        (["--type", "age=integer"], "--type goes with --discover"),
+        (["--type", "age=integer"], "--type needs --discover"),
     ],
 )
 def test_types_that_cannot_be_meant_are_refused(tmp_path, call, options, remedy):

@@ -47,7 +47,7 @@ def test_only_who_entered_a_dataset_grants_and_revokes(office, tmp_path):
     for person in (CLERK, STRANGER):
         code, said = office(person, "ledger", "grant", "people", "--rho", "9", "--to", holder(person))
         assert code == us.errors.SettingError.exit_code
-        assert "who alone grants budget for it" in said
+        assert "only they can grant budget for it" in said
         assert office(person, "ledger", "revoke", number)[0] == us.errors.SettingError.exit_code
     assert [grant.number for grant in us.Ledger().grants()] == [number]
 

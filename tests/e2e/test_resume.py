@@ -110,7 +110,7 @@ def test_a_killed_run_is_finished_and_counted_once(folder, stage, there):
     again = resume(folder, run.run[:8])
     if not there and not held:
         assert again.returncode == us.errors.InputError.exit_code
-        assert "the table is not there" in again.stderr
+        assert "the table is not available" in again.stderr
         assert us.Ledger().total("t").runs == 0
         return
     assert again.returncode == 0, again.stderr

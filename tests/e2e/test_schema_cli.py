@@ -213,7 +213,7 @@ def test_import_says_what_is_left_to_add_and_export_needs_a_review(tmp_path):
     for form, name in (("sdv", "sdv.json"), ("smartnoise", "smartnoise.yaml")):
         run("schema", "export", tmp_path / "s.yaml", "--format", form, "-o", tmp_path / name)
         again = run("schema", "export", tmp_path / "s.yaml", "--format", form, "-o", tmp_path / name, code=8)
-        assert f"{name} is there already" in again
+        assert f"{name} already exists" in again
         told = run("schema", "import", tmp_path / name, "-o", tmp_path / f"back-{form}.yaml")
         assert "sex" in told
     content["fields"][0]["understudy"] = {"status": "draft"}
@@ -339,7 +339,7 @@ def test_a_draft_is_not_overwritten(tmp_path):
     draft, reviewed = tmp_path / "s.custodian-only.yaml", tmp_path / "s.yaml"
     for present in (draft, reviewed):
         present.write_text("mine")
-        assert f"{present} is there already" in run(
+        assert f"{present} already exists" in run(
             "schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml", code=8
         )
         assert present.read_text() == "mine"
@@ -352,7 +352,7 @@ def test_a_schema_that_is_there_is_not_replaced_by_one_made_of_names(tmp_path, w
     (tmp_path / "s.yaml").write_text("mine")
     command, table, *rest = words
     told = run("schema", command, tmp_path / table, *rest, "-o", tmp_path / "s.yaml", code=8)
-    assert "is there already" in told
+    assert "already exists" in told
     assert (tmp_path / "s.yaml").read_text() == "mine"
 
 
@@ -361,7 +361,7 @@ def test_a_review_replaces_nothing_but_its_own_draft(unsaid, tmp_path):
     answers = ["--accept", "zip", "--accept", "age", "--unit", "row"]
     for output, present in ((), "s.yaml"), (("-o", tmp_path / "o.yaml"), "o.custodian-only.yaml"):
         (tmp_path / present).write_text("mine")
-        assert f"{present} is there already" in run("schema", "review", draft, *answers, *output, code=8)
+        assert f"{present} already exists" in run("schema", "review", draft, *answers, *output, code=8)
         assert (tmp_path / present).read_text() == "mine"
         (tmp_path / present).unlink()
     run("schema", "review", draft, *answers[:2], *answers[4:])
@@ -374,14 +374,12 @@ def test_a_cover_sheet_is_said_to_be_the_only_one_read(tmp_path):
     book.create_sheet("Data").append(["a"])
     book.save(tmp_path / "t.xlsx")
     told = run("schema", "draft", tmp_path / "t.xlsx", "-o", tmp_path / "s.yaml", code=3)
-    assert "no rows to propose anything from in its first sheet, and others are not read" in told
+    assert "no rows to draft from in its first sheet, and others are not read" in told
 
 
 def test_a_table_without_rows_proposes_nothing(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n")
-    assert "no rows to propose anything from" in run(
-        "schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml", code=3
-    )
+    assert "no rows to draft from" in run("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml", code=3)
 
 
 ODD = ["select", " lead", "trail ", "line\nbreak", "😀", "x" * 300, "a=b, c", 'a "q"', "123", "<b>", "=cmd()"]

@@ -68,10 +68,12 @@ class Budget:
         if rho is not None:
             return cls._from_rho(rho, epsilon, delta, _number("discovery_delta", discovery_delta))
         if epsilon is None:
-            raise SettingError("no budget was given: state epsilon and delta (or rho)")
+            raise SettingError("no budget was given: give epsilon and delta (or rho)")
         epsilon = _positive("epsilon", epsilon)
         if delta is None:
-            raise SettingError("delta: state it beside epsilon; 0 means pure DP, a usual choice is 1e-9")
+            raise SettingError(
+                "delta is missing: give it together with epsilon; 0 means pure DP, a usual choice is 1e-9"
+            )
         delta, discovery_delta = _number("delta", delta), _number("discovery_delta", discovery_delta)
         if not (0 <= delta < 1):
             raise SettingError("delta must be at least 0 and below 1; a usual choice is 1e-9, and 0 means pure DP")
@@ -82,13 +84,13 @@ class Budget:
             return cls("pure", exact_epsilon**2 / 2, exact_epsilon, exact_delta)
         rho = rho_of(epsilon, _rest(delta, discovery_delta))
         if not 0 < rho < math.inf:
-            raise SettingError("epsilon and delta are so small or large that no noise fits them; a usual epsilon is 1")
+            raise SettingError("epsilon or delta is too small or too large to calibrate noise; a usual epsilon is 1")
         return cls("zcdp", Fraction(rho), exact_epsilon, exact_delta, Fraction(discovery_delta))
 
     @classmethod
     def _from_rho(cls, rho: float, epsilon: float | None, delta: float | None, discovery_delta: float) -> Budget:
         if epsilon is not None:
-            raise SettingError("rho and epsilon were both given; state one of them (delta may accompany rho)")
+            raise SettingError("rho and epsilon were both given; give one of them (delta may be given with rho)")
         rho = _positive("rho", rho)
         if delta is None:
             if discovery_delta:
@@ -96,12 +98,12 @@ class Budget:
             return cls("zcdp", Fraction(rho), None, None, rho_stated=True)
         delta = _number("delta", delta)
         if not (0 < delta < 1):
-            raise SettingError("delta beside rho must be above 0 and below 1: a rho budget is never pure DP")
+            raise SettingError("delta given with rho must be above 0 and below 1: a rho budget is never pure DP")
         if not 0 <= discovery_delta < delta:
             raise SettingError("the delta set aside for discovery must be smaller than delta")
         epsilon = epsilon_of(rho, _rest(delta, discovery_delta))
         if math.isinf(epsilon):
-            raise SettingError("rho is so large that it promises nothing; a usual rho is 0.1")
+            raise SettingError("rho is so large that it protects nothing; a usual rho is 0.1")
         exact = Fraction(epsilon), Fraction(delta), Fraction(discovery_delta)
         return cls("zcdp", Fraction(rho), *exact, rho_stated=True)
 
@@ -198,7 +200,7 @@ class Account:
         if exact > left + self.budget.capacity * _SLACK or left <= 0:
             raise BudgetExceeded(
                 f"this step asks for {float_above(exact):.6g} of a budget of {float_above(self.budget.capacity):.6g}, "
-                f"of which {float_above(max(left, Fraction(0))):.6g} is left; nothing was read"
+                f"and {float_above(max(left, Fraction(0))):.6g} is left; nothing was read"
             )
         return min(exact, left)
 
@@ -210,7 +212,7 @@ class Account:
         """
         charges = tuple(charges)
         if any(min(charge.rho, charge.delta, charge.epsilon or 0) < 0 for charge in charges):  # of a forged file
-            raise BudgetExceeded("a charge below zero would make room for others: there is no refund; nothing was read")
+            raise BudgetExceeded("a charge must not be negative: budget is never refunded; nothing was read")
         if self.budget.pure and any(charge.epsilon is None or charge.delta for charge in charges):
             raise BudgetExceeded("a pure-DP budget (delta = 0) cannot pay for this noise; give a delta above 0")
         with self._lock:

@@ -139,7 +139,7 @@ def _listed(number: int, digest: str) -> tuple[int, str]:
 
 def _fitting(scale: float) -> float:
     if not scale <= LARGEST_SCALE:
-        raise SettingError("this share of the budget is so small that its noise would drown everything; give more")
+        raise SettingError("this share of the budget is too small: its noise would not fit 64-bit integers; give more")
     return scale
 
 

@@ -44,7 +44,7 @@ class Neighbours:
 
     def __post_init__(self) -> None:
         if self.max_rows < 1:
-            raise SettingError("max_rows must be at least 1: a unit with no rows would not be in the table")
+            raise SettingError("max_rows must be at least 1: every unit in the table has a row")
 
     @property
     def marginal_l2_squared(self) -> int:

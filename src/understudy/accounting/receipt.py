@@ -20,10 +20,10 @@ _PROOFS = {
 }
 
 NOT_PROMISED = (
-    "how long the run took, and anything else learned by watching the machine while it ran",
-    "protection against a custodian who means harm, or who declares private facts as public in the schema",
-    "protection of more than the unit stated above, such as a household or a class, beyond what composition gives",
-    "that statistics true of the population, and of no one in particular, stay unknown",
+    "secrecy of the run's duration, or of anything else observed on the machine while it ran",
+    "protection against a malicious custodian, or one who declares private facts as public in the schema",
+    "protection of groups larger than the unit stated above, such as a household, beyond group privacy",
+    "secrecy of statistics about the population as a whole",
 )
 
 
@@ -168,7 +168,7 @@ class Receipt:
         try:
             return cls._from(data)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
-            raise InputError("this is no receipt; give what `receipt.to_dict()` gave, unaltered") from None
+            raise InputError("this is not a receipt; give the unaltered result of `receipt.to_dict()`") from None
 
     @classmethod
     def _from(cls, data: Mapping[str, Any]) -> Receipt:

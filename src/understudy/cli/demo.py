@@ -1,4 +1,4 @@
-"""`demo`: a stand-in for a real table, from start to finish."""
+"""`demo`: make a stand-in for a real table, from start to finish."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _load_real_table() -> Any:
     try:
         from statsmodels.datasets import randhie
     except ImportError:
-        raise InputError("the demo's table comes with statsmodels: pip install 'understudy[demo]'") from None
+        raise InputError("the demo's table needs statsmodels: pip install 'understudy[demo]'") from None
     return randhie.load_pandas().data
 
 
@@ -107,4 +107,4 @@ def _make_folder(folder: Path) -> Path:
             except OSError:
                 raise OutputError(f"the folder {candidate} cannot be made; choose another with --output") from None
             return candidate
-    raise OutputError(f"{folder} and its neighbours are taken; choose another folder with --output")
+    raise OutputError(f"{folder} and 998 numbered folders like it already exist; choose another with --output")

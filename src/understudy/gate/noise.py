@@ -266,7 +266,7 @@ def _proposals(scale: Fraction, size: int, stream: Stream, margin: float) -> NDA
     low = uniform[trials(uniform / float(scale), lambda i: int(uniform[i]) / scale, stream, margin)]
     high = table(Geometric(unit / scale)).draw(len(low), stream)
     if high.size and int(high.max()) >= _LARGEST_PROPOSAL // unit:
-        raise SettingError("sigma or scale: a draw of the noise does not fit a 64-bit integer; choose a smaller one")
+        raise SettingError("sigma or scale: the noise does not fit 64-bit integers; choose a smaller one")
     magnitude: NDArray[np.int64] = low + unit * high
     negative = (stream.words(len(low)) & np.uint64(1)).astype(np.bool_)
     kept: NDArray[np.bool_] = ~(negative & (magnitude == 0))  # or zero would count twice

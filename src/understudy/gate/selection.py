@@ -41,9 +41,9 @@ def dyadic(marginals: Sequence[tuple[Clique, int, ArrayLike]]) -> list[NDArray[n
         try:
             flat.append(np.asarray(marginal, dtype=np.float64).reshape(-1))
         except (TypeError, ValueError, OverflowError):
-            raise SettingError(f"the given marginal of {clique} holds something that is no number of rows") from None
+            raise SettingError(f"the given marginal of {clique} holds a value that is not a number") from None
         if len(flat[-1]) != cells:
-            raise SettingError(f"the given marginal of {clique} has {len(flat[-1])} cells, its table {cells}")
+            raise SettingError(f"the given marginal of {clique} has {len(flat[-1])} cells; its clique has {cells}")
     whole, starts = np.concatenate(flat), _starts(flat)
     for (clique, _, _), reasonable in zip(marginals, np.add.reduceat(np.abs(whole), starts) < _LARGEST, strict=True):
         if not reasonable:

@@ -97,7 +97,7 @@ def check_cliques(
     except (KeyError, TypeError):
         found = [(clique, frozenset(clique)) for clique in map(domain.check, given)]
     if len({columns for _, columns in found}) != len(found):
-        raise SettingError("the same set of columns is named twice in one call; name it once")
+        raise SettingError("a clique is given twice in one call; give it once")
     for clique, columns in found:
         if clique not in known:
             if too_large := _find_excess(clique, domain, counted):
@@ -132,7 +132,7 @@ def check_marginals(
     """
     for clique in cliques:
         if not isinstance(against, Mapping) or clique not in against:
-            raise SettingError(f"against: there is no marginal of {clique} to compare with; give one per candidate")
+            raise SettingError(f"against: the marginal of {clique} is missing; give one for every candidate")
 
     def made(several: Sequence[Clique]) -> list[NDArray[np.int64]]:
         return dyadic([(clique, domain.cells(clique), against[clique]) for clique in several])
@@ -339,7 +339,7 @@ class PrivateTable:
         plan: Mapping[Clique, float] | None = None,
     ) -> None:
         if not isinstance(source, Source):
-            raise SettingError("source: give private rows ready to be counted, `understudy.source.open_source(...)`")
+            raise SettingError("source: give private rows that can be counted, `understudy.source.open_source(...)`")
         self.__source = source
         self.__account = Account(budget)
         self.__noise = noise_named(noise)
@@ -428,7 +428,7 @@ class PrivateTable:
             self.__source.unit,
             self.__source.rows_public,
         ):
-            raise SettingError("another coding of the same rows must protect the same units")
+            raise SettingError("the other coding of the rows must protect the same units")
         view = self.recoded(Recoding.identity())
         view.__source, view.__domain = source, source.domain
         return view
@@ -483,7 +483,7 @@ class PrivateTable:
         return 1 if self.__account.budget.pure else 2
 
     def allocation(self, rho: float) -> Allocation:
-        """Division of this share of the budget over marginals that gives the least expected L1 error in all."""
+        """Division of this share of the budget over marginals that minimises the total expected L1 error."""
         return Allocation(self.expected_noise(rho), self.weight_power)
 
     def dependence_noise(self, pairs: int, rho: float) -> float:
@@ -502,7 +502,7 @@ class PrivateTable:
     def measure(
         self, cliques: Iterable[Clique], *, rho: float, weights: Mapping[Clique, float] | None = None
     ) -> list[Measurement]:
-        """Noisy marginals of these cliques, for `rho` in all.
+        """Measure the marginals of these cliques with noise, for a total of `rho`.
 
         Args:
             cliques: the cliques, each measured once.
@@ -590,7 +590,7 @@ class PrivateTable:
         if not wanted:
             return {}
         if any(len(pair) != 2 for pair in wanted):
-            raise SettingError("dependence is about pairs of columns: give cliques of two")
+            raise SettingError("dependence: every clique must have two columns")
         self._refuse_if_planned()
         share, m = self.__account.share(rho), len(wanted)
         if self.__account.budget.pure:
@@ -718,7 +718,7 @@ class PrivateTable:
 
     def _refuse_if_planned(self) -> None:
         if self.__plan is not None:
-            raise BudgetExceeded("this run fixed its measurements in advance: nothing is left for other questions")
+            raise BudgetExceeded("this run fixed its measurements in advance; it cannot ask for anything else")
 
     def _counts(
         self, cliques: Sequence[Clique], *, keep: bool = False

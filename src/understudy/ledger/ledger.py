@@ -214,7 +214,7 @@ class Ledger:
         with self._database.write() as connection:
             log = _Log(connection)
             if log.last_of(handle.run) != handle.last:
-                raise OutputError(f"another process goes on with run {handle.run}")
+                raise OutputError(f"another process is continuing run {handle.run}")
             self._cancel(log, handle.run)
 
     def cancel(self, run: str) -> None:
@@ -243,21 +243,23 @@ class Ledger:
             log = _Log(connection)
             if log.last_of(handle.run) != handle.last:
                 raise OutputError(
-                    f"another process goes on with run {handle.run}; this one stops. Nothing was answered twice"
+                    f"another process is continuing run {handle.run}; this one stops. Nothing was answered twice"
                 )
             number = log.add(kind, body, dataset=handle.dataset, run=handle.run, payload=payload)
         handle.last = number
 
     def _cancel(self, log: _Log, run: str) -> None:
         if log.first(run, "answer") is not None:
-            raise LedgerError(f"run {run} was answered and its charges stand; go on with `understudy resume {run}`")
+            raise LedgerError(
+                f"run {run} was answered and its charges stand; continue it with `understudy resume {run}`"
+            )
         if log.first(run, "cancel") is None:
             log.add("cancel", {}, dataset=log.find(run=run, kind="reserve")[0].dataset, run=run)
 
     def _named(self, log: _Log, run: str) -> str:
         named = [entry.run for entry in log.find(kind="reserve") if str(entry.run).startswith(run)]
         if len(named) != 1 or not run:
-            raise LedgerError(f"there is no run {run!r}, or several begin like this; `understudy runs` lists them")
+            raise LedgerError(f"no run, or more than one, begins with {run!r}; `understudy runs` lists them")
         return str(named[0])
 
     def _find(self, log: _Log, key: str) -> str | None:
@@ -308,7 +310,7 @@ class Ledger:
             log = _Log(connection)
             known = {entry.dataset for entry in log.find(kind="dataset")}
             if name in known:
-                raise SettingError(f"dataset {name!r} is in the ledger already")
+                raise SettingError(f"dataset {name!r} is already in the ledger")
             for parent in parents:
                 if parent not in known:
                     raise SettingError(f"dataset {parent!r} is not in the ledger; add it first")
@@ -375,15 +377,15 @@ class Ledger:
             log.add("dataset", {"parents": []}, dataset=dataset)
         elif found[0].who != who() and not any(_may_draw(g) for g in log.grants() if g.dataset == dataset):
             raise BudgetExceeded(
-                f"dataset {dataset!r} was entered by {found[0].who}, and no grant names you ({who()}). If you mean the "
-                f"same table, ask for a grant (`understudy ledger grant {dataset} --to {who()}`); else choose another "
+                f"dataset {dataset!r} was entered by {found[0].who}, and no grant is for you ({who()}). If you mean "
+                f"the same table, ask for a grant (`understudy ledger grant {dataset} --to {who()}`); else choose another "
                 "name (--dataset). Nothing was read"
             )
 
     def _check_grantor(self, log: _Log, dataset: str) -> None:
         found = log.find(kind="dataset", dataset=dataset)
         if found and found[0].who != who():
-            raise SettingError(f"dataset {dataset!r} was entered by {found[0].who}, who alone grants budget for it")
+            raise SettingError(f"dataset {dataset!r} was entered by {found[0].who}; only they can grant budget for it")
 
     def _draw(self, log: _Log, new: Reservation) -> list[int]:
         """The grants that a reservation draws on: one of its dataset and one of each dataset it is derived from."""
@@ -618,8 +620,8 @@ def check_name(dataset: Any) -> str:
     """
     if not isinstance(dataset, str) or not _NAME.fullmatch(dataset):
         raise SettingError(
-            "dataset: use a name of letters, digits, blanks and . _ + - (at most 100). Where none is given "
-            "(--dataset) it is the table's own, which may have others"
+            "dataset: use a name of letters, digits, blanks and . _ + - (at most 100). If no name is given "
+            "(--dataset), the table's own name is used"
         )
     return dataset
 
@@ -727,5 +729,5 @@ def _import_book(connection: sa.Connection) -> None:
                 log.add("finish", {"release": None, "imported": True}, dataset=page.stem, run=run)
         except (OSError, ValueError, KeyError, TypeError, SettingError):
             raise LedgerError(
-                f"{page} cannot be read; repair it, or move it away if nothing in it counts any more. Nothing was read"
+                f"{page} cannot be read; repair it, or move it away if it is no longer needed. Nothing was read"
             ) from None

@@ -74,11 +74,11 @@ class Total:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         note = "; the runs protect different units, so this total is a guarantee for none of them" if self.mixed else ""
         if self.epsilon is None:
-            return f"{runs}, rho {upwards(self.rho)} in all{note}"
+            return f"{runs}, rho {upwards(self.rho)} in total{note}"
         if self.runs > 1:
             note += "; for budgets fixed in advance (if later budgets were chosen after seeing earlier results, the "
             note += "delta doubles)"
-        return f"{runs}, epsilon {upwards(self.epsilon)} in all at delta {upwards(self.delta or 0.0)}{note}"
+        return f"{runs}, epsilon {upwards(self.epsilon)} in total at delta {upwards(self.delta or 0.0)}{note}"
 
 
 def add_up(reservations: Iterable[Reservation]) -> Total:
@@ -129,18 +129,18 @@ class Grant:
     def __post_init__(self) -> None:
         given = [value for value in (self.epsilon, self.rho) if value is not None]
         if len(given) != 1 or not (isinstance(given[0], int | float) and 0 < given[0] < math.inf):
-            raise SettingError("grant: give a positive epsilon (at a delta) or a positive rho, one of them")
+            raise SettingError("grant: give either a positive epsilon (with a delta) or a positive rho")
         if not (isinstance(self.delta, int | float) and 0 < self.delta < 1):
             raise SettingError("grant: delta must lie between 0 and 1, such as 1e-6")
         if self.per not in ("all", "year"):
-            raise SettingError("grant: per is 'all' or 'year'")
+            raise SettingError("grant: per must be 'all' or 'year'")
         if self.to != "anyone" and not re.fullmatch(r"(user|group|token):\S(.{0,98}\S)?", self.to):
-            raise SettingError("grant: to is 'anyone', 'user:NAME', 'group:NAME' or a token")
+            raise SettingError("grant: to must be 'anyone', 'user:NAME', 'group:NAME' or a token")
 
     def __str__(self) -> str:
         amount = f"rho {self.rho:g}" if self.rho is not None else f"epsilon {self.epsilon:g} at delta {self.delta:g}"
         to = "a token" if self.to.startswith("token:") else self.to
-        return f"{amount} {'in any 365 days' if self.per == 'year' else 'in all'} to {to}"
+        return f"{amount} {'in any 365 days' if self.per == 'year' else 'in total'} to {to}"
 
     @property
     def amount(self) -> float:
@@ -164,10 +164,10 @@ class Grant:
         if len(_units(together)) > 1:
             return (
                 f"the runs about {self.dataset!r} would protect different units, and their sum would be a guarantee "
-                f"for none of them (grant {self.number}: {self}); protect the same unit in all"
+                f"for none of them (grant {self.number}: {self}); protect the same unit in every run"
             )
         unit, shown = "rho" if self.rho is not None else "epsilon", upwards(total) if total < math.inf else "too much"
-        return f"{self.dataset!r} would come to {unit} {shown}; grant {self.number} allows {self}"
+        return f"{self.dataset!r} would reach {unit} {shown}; grant {self.number} allows {self}"
 
     def _current(self, drawn: Iterable[Reservation], now: datetime) -> list[Reservation]:
         counted = [one for one in drawn if one.state != "cancelled"]

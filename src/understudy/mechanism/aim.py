@@ -82,7 +82,7 @@ class AIM(Mechanism):
 
     def __post_init__(self) -> None:
         if not self.first + self.look <= 0.9 or (self.look and not self.first):
-            raise SettingError("aim: first and look together may take at most 0.9 of the budget, and look needs first")
+            raise SettingError("aim: first and look must not exceed 0.9 of the budget together, and look needs first")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Algorithm 2: initialise, then select, measure and estimate until the budget is spent."""

@@ -60,7 +60,7 @@ class PrivSyn(Mechanism):
     def __post_init__(self) -> None:
         if not self.one_way_share + self.dependence_share < 1:
             raise SettingError(
-                "privsyn: one_way_share and dependence_share must leave something for the cliques; give less to one"
+                "privsyn: one_way_share and dependence_share must add up to less than 1; lower one of them"
             )
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:

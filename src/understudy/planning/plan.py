@@ -236,14 +236,17 @@ def recommend(lines: Sequence[Line], columns: int) -> tuple[str, str]:
     best = next(iter(quick), None)
     if best is None or (alone is not None and _misplaced(best) > _BETTER * _misplaced(alone)):
         if alone is not None:
-            return alone.mechanism, "noise drowns tables of two columns: they would tell nothing about relations"
+            return alone.mechanism, "tables of two columns would be mostly noise and show nothing about relations"
         best = (quick or related or list(lines))[0]
     passed = f"with {columns} columns {slow[0].mechanism} would take hours; " if slow else ""
     if best.expected.misplaced > _DROWNED:
-        return best.mechanism, f"{passed}noise drowns tables of two columns in all of them: take a larger budget"
+        return (
+            best.mechanism,
+            f"{passed}with every mechanism tables of two columns are mostly noise: use a larger budget",
+        )
     others = [f"{100 * _misplaced(line):.2g} % with {line.mechanism}" for line in lines if line is not best]
     return best.mechanism, (
-        f"{passed}of made-up tables like this it misplaces {100 * _misplaced(best):.2g} % of the rows in a pair of "
+        f"{passed}on made-up tables of this shape it misplaces {100 * _misplaced(best):.2g} % of the rows in a pair of "
         f"columns ({', '.join(others)}); it measures about {best.expected.pairs} of {comb(columns, 2)} pairs"
     )
 
@@ -277,9 +280,9 @@ def _round_up(number: float) -> float:
 def _round(people: int | None) -> int:
     """To two figures."""
     if people is None:
-        raise SettingError("say about how many people the table has with --people, for example --people ~20000")
+        raise SettingError("--people is missing: give about how many people the table has, for example --people ~20000")
     if people < 10:
-        raise SettingError("--people must be at least 10: fewer cannot be hidden among each other")
+        raise SettingError("--people must be at least 10: fewer people cannot hide among each other")
     digits = math.floor(math.log10(people)) - 1
     return int(round(people / 10**digits) * 10**digits)
 

@@ -41,7 +41,7 @@ def check_output(path: Path) -> None:
     """
     if path.suffix.lower() in _TABLES:
         raise OutputError(
-            f"{path}: a release is no table of rows; call it {path.stem}.release, and make rows of it with "
+            f"{path}: a release is not a table of rows; name it {path.stem}.release, and make rows from it with "
             f"`understudy sample {path.stem}.release -o {path.name}`"
         )
     try:
@@ -49,9 +49,9 @@ def check_output(path: Path) -> None:
     except (OSError, ValueError):
         raise OutputError(f"{path} cannot be written; choose another output") from None
     if taken:
-        raise OutputError(f"{path} is there already and a release is never overwritten; choose another output")
+        raise OutputError(f"{path} already exists, and a release is never overwritten; choose another output")
     if not folder:
-        raise OutputError(f"the folder {path.parent} does not exist; make it first")
+        raise OutputError(f"the folder {path.parent} does not exist; create it first")
     remove_stale_drafts(path)
     probe = draft_path(path)
     try:
@@ -175,7 +175,7 @@ def warn_of_weak_budget(budget: Budget) -> None:
         )
         warnings.warn(words, WeakBudget, stacklevel=5)
     if budget.epsilon is not None and budget.epsilon > _WEAK_EPSILON:
-        words = f"epsilon {float(budget.epsilon):g} promises hardly anything to anybody; a usual epsilon is about 1"
+        words = f"epsilon {float(budget.epsilon):g} protects almost nothing; a usual epsilon is about 1"
         warnings.warn(words, WeakBudget, stacklevel=5)
 
 

@@ -64,10 +64,10 @@ class RunFile:
         try:
             content = read_yaml(file.read_bytes(), _OnceEach, most=_MOST_VALUES)
         except OSError:
-            raise SettingError(f"{file}: there is no such run file, or it cannot be read") from None
+            raise SettingError(f"{file}: the run file does not exist or cannot be read; check the path") from None
         except (yaml.YAMLError, UnicodeError):
             raise SettingError(
-                f"{file} is not valid YAML, or says a key twice; check quotes, colons and indentation"
+                f"{file} is not valid YAML, or repeats a key; check quotes, colons and indentation"
             ) from None
         return cls(file, _checked(content, file))
 
@@ -199,7 +199,7 @@ def _checked(content: Any, file: Path) -> dict[str, Any]:
     _known(content, KEYS, f"{file}: ")
     for key in ("data", "schema", "budget"):
         if content.get(key) is None or not str(content[key]).strip():
-            raise SettingError(f"{file}: `{key}` is missing; a run needs data, schema and budget")
+            raise SettingError(f"{file}: `{key}` is missing; a run file needs data, schema and budget")
     for key in ("data", "query", "schema", "dataset", "public", "noise"):
         if not isinstance(content.get(key, ""), str):
             raise SettingError(f"{file}: `{key}` must be text; put it in quotes")

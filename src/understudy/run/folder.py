@@ -154,7 +154,7 @@ class _Folder:
             self._write_outputs(release, progress)
         except KeyboardInterrupt as interrupt:
             if self.release.exists():
-                interrupt.add_note(f"{self.release} is made; run the same again for what is missing, at no cost.")
+                interrupt.add_note(f"{self.release} was made; run the same command again to make the rest, at no cost.")
             raise
         from understudy.release.release import summarize
 
@@ -279,7 +279,9 @@ def publish(staged: Path, output: Path) -> None:
             raise FileExistsError
         staged.rename(output)
     except OSError:
-        raise OutputError(f"{output} is there by now; the release is kept as {staged}, rename it") from None
+        raise OutputError(
+            f"{output} was created in the meantime; the release was kept as {staged}: rename it"
+        ) from None
 
 
 def file_digest(path: Path) -> str:

@@ -65,11 +65,11 @@ class Recorder:
         if self._next < len(self._answers):
             body, payload = self._answers[self._next]
             if _charges(body) != list(charges):
-                raise CannotContinue("this version of understudy asks other questions than the run did before")
+                raise CannotContinue("this version of understudy asks other questions than the run recorded")
             self._next += 1
             return self._keep(charges, *_decode(charges, body, payload))
         if not self._has_rows:
-            raise CannotContinue("the table is not there to answer further questions")
+            raise CannotContinue("the table is not available to answer further questions")
         return None
 
     def record(self, charges: Sequence[Charge], answer: Any, recoding: Recoding) -> None:

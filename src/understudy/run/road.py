@@ -196,7 +196,9 @@ def synthesize(
     if data is None:
         raise InputError("the table must be a pandas, polars or pyarrow frame, or a path; nothing was given")
     if "seed" in settings:
-        raise SettingError("seed: noise that protects people cannot be seeded; seed the rows, `release.sample(seed=1)`")
+        raise SettingError(
+            "seed: private noise cannot be seeded; seed the synthetic rows instead, `release.sample(seed=1)`"
+        )
     spec = RunSpec(
         data=data,
         schema=schema if isinstance(schema, Schema) else Schema.load(schema),
@@ -247,7 +249,9 @@ def resume(
     book = Ledger(ledger)
     stored = book.find(run)
     if not stored.spec:
-        raise LedgerError(f"run {stored.run} was imported from the book of an earlier version, without its answers")
+        raise LedgerError(
+            f"run {stored.run} was imported from an earlier version without its answers and cannot be continued"
+        )
     spec = RunSpec.from_dict(stored.spec, stored.dataset)
     spec = spec if data is None else replace(spec, data=data)
     target = spec.place.get("release") if output is None else output
@@ -312,7 +316,7 @@ def resolve(spec: RunSpec) -> Run:
     schema = spec.schema
     schema.require_reviewed()
     if not narrowest_schema(schema).domain:
-        raise SettingError("the schema has no column to synthesise; declare at least one")
+        raise SettingError("the schema has no columns to synthesise; declare at least one")
     budget = discovery_budget(schema, spec.discovery_share, epsilon=spec.epsilon, delta=spec.delta, rho=spec.rho)
     if spec.rows is not None:
         as_whole("rows", spec.rows, least=1)
@@ -453,7 +457,7 @@ def _open(
     if not run.schema.open:
         return PrivateTable(_source(data, run.schema), run.budget, plan=run.plan, **rest)
     if data is None:
-        raise CannotContinue("the table is not there, and discovery was not finished")
+        raise CannotContinue("the table is not available, and discovery was not finished")
     reopen = make_opener(data, run.schema)
     reopen(narrowest_schema(run.schema))  # a missing column is refused before anything is discovered
     table = PrivateTable(NoRows(run.schema), run.budget, **rest)
@@ -511,13 +515,13 @@ def _explain(
     after = "Nothing was spent."
     if handle is not None and answered:
         again = f"`understudy resume {handle.run}`"
-        again = f"run the same again, or {again}" if spec.key is not None else f"go on with {again}"
-        after = f"The charges stand and every answer is recorded as run {handle.run}: {again}, at no more cost"
+        again = f"run the same command again, or {again}" if spec.key is not None else f"continue with {again}"
+        after = f"The charges stand and every answer is recorded as run {handle.run}: {again}, at no further cost"
     elif handle is not None:
         try:
             ledger.abandon(handle)
         except OutputError:
-            after = f"Another process goes on with run {handle.run}."
+            after = f"Another process is continuing run {handle.run}."
         except UnderstudyError:
             after = f"The budget of run {handle.run} stays reserved until `understudy ledger cancel {handle.run}`."
     if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -531,7 +535,7 @@ def _explain(
     if isinstance(error, UnderstudyError):
         error.__context__ = error.__cause__ = None
         return error.with_traceback(None)
-    return InternalError(f"something went wrong that we did not foresee ({words}); nothing was spent")
+    return InternalError(f"unexpected error ({words}); nothing was spent")
 
 
 def dataset_name(data: Any) -> str:
@@ -551,7 +555,7 @@ def _settings(mechanism: Mechanism) -> dict[str, Any]:
         return dict(json.loads(json.dumps(settings, allow_nan=False)))
     except (TypeError, ValueError, RecursionError):
         raise SettingError(
-            f"the settings of {mechanism.name} must be plain values: numbers, words, lists of them"
+            f"the settings of {mechanism.name} must be plain values: numbers, text or lists of these"
         ) from None
 
 

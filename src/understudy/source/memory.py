@@ -151,7 +151,7 @@ def check_names(names: Iterable[str], schema: Schema) -> None:
         raise SchemaError(f"{_list_columns(twice)} named more than once in the table; rename all but one")
     if len(found) < found.total():
         places = [place + 1 for place, name in enumerate(listed) if found[name] > 1]
-        raise SchemaError(f"columns number {places[0]} and others of the table share a name; rename all but one")
+        raise SchemaError(f"column {places[0]} and others of the table share a name; rename all but one")
 
 
 def _describe_near(missing: list[str], listed: list[str]) -> str:

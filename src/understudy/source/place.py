@@ -71,8 +71,7 @@ def refuse_url(text: str) -> None:
     scheme = _SCHEME.match(text)
     if scheme and not Path(text).exists():
         raise InputError(
-            f"a URL that begins with {scheme[1]}: cannot be read here; `synthesize` reads postgresql://… and "
-            "duckdb://…, given as text"
+            f"a URL that begins with {scheme[1]}: cannot be read here; `synthesize` reads postgresql://… and duckdb://…"
         )
 
 
@@ -89,7 +88,9 @@ def parse_url(url: str, *, query: bool) -> Database:
         raise SettingError("the database's URL cannot be read; write postgresql://HOST/DATABASE?table=NAME") from None
     tables = [value for name, value in settings if name == "table" and value]
     if len(tables) + query != 1:
-        raise SettingError("say what to read: either ?table=NAME at the end of the URL, or a query (--query FILE.sql)")
+        raise SettingError(
+            "the table's name is missing: add ?table=NAME at the end of the URL, or give a query (--query FILE.sql)"
+        )
     if parts.path.startswith("//"):  # duckdb:////data/shop.duckdb, as other tools write it; Python would read a host
         parts = parts._replace(path="/" + parts.path.lstrip("/"))
     rest = urlencode([pair for pair in settings if pair[0] != "table"])
@@ -105,8 +106,8 @@ def refuse_password(data: Any) -> None:
     """
     if isinstance(data, str) and holds_password(data):
         raise SettingError(
-            "a password on the command line can be seen by every user of this machine; take it out of the URL and put "
-            "it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME). Consider it known and change it"
+            "a password on the command line can be seen by every user of this machine; remove it from the URL and put "
+            "it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME). Treat it as leaked and change it"
         )
 
 
@@ -126,7 +127,7 @@ def list_files(text: str) -> list[Path]:
         names = [path]
     kinds = {file.name.lower().endswith(PARQUET) for file in names}
     if not names:
-        raise InputError(f"{text}: no such table: this directory or pattern has no .parquet or .csv file; check it")
+        raise InputError(f"{text}: this folder or pattern has no .parquet or .csv file; check the path")
     if len(kinds) > 1:
         raise InputError(f"{text}: it contains both Parquet and CSV files; give a pattern that matches one kind")
     return names

@@ -46,7 +46,7 @@ def test_charges_that_pass_the_budget_are_no_receipt(break_):
 def test_an_unknown_proof_is_no_receipt():
     data = receipt().to_dict()
     data["budget"]["proof"] = "trust me"
-    with pytest.raises(InputError, match="this is no receipt"):
+    with pytest.raises(InputError, match="this is not a receipt"):
         Receipt.from_dict(data)
 
 
@@ -81,9 +81,9 @@ def test_the_text_says_all_that_a_lawyer_asks():
         "covers this run alone",
         "add up",
         "Not promised: ",
-        "how long the run took",
-        "custodian who means harm",
-        "more than the unit",
+        "the run's duration",
+        "malicious custodian",
+        "larger than the unit",
     ):
         assert part in words
 

@@ -252,7 +252,7 @@ class TestRefusals:
         assert (tmp_path / "a" / "README.md").exists()
 
     def test_no_parent(self, survey, tmp_path):
-        with pytest.raises(OutputError, match="make it first"):
+        with pytest.raises(OutputError, match="create it first"):
             make_bundle(survey, tmp_path / "no" / "a")
 
     @pytest.mark.parametrize(

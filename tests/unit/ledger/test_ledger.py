@@ -70,7 +70,7 @@ def test_a_key_names_one_run_however_often_it_is_started(ledger):
 def test_whoever_goes_on_last_is_the_only_one_who_records(ledger):
     first = reserve(ledger, key="k")
     second = reserve(Ledger(ledger.address), key="k")
-    with pytest.raises(OutputError, match="another process goes on with run"):
+    with pytest.raises(OutputError, match="another process is continuing run"):
         ledger.record(first, {"charges": []}, None)
     ledger.record(second, {"charges": []}, None)
     with pytest.raises(OutputError, match="another process"):
@@ -141,7 +141,7 @@ def test_what_a_run_learned_is_given_back_to_it(ledger):
 def test_an_unknown_run_is_refused(ledger, run):
     reserve(ledger)
     for call in (ledger.take, ledger.find, ledger.cancel):
-        with pytest.raises(LedgerError, match="there is no run"):
+        with pytest.raises(LedgerError, match="no run, or more than one, begins with"):
             call(run)
 
 
@@ -237,7 +237,7 @@ def test_somebody_elses_dataset_takes_a_grant(ledger, monkeypatch):
     reserve(ledger)
     owner = module.who()
     monkeypatch.setattr(module, "who", lambda: "user:ben")
-    with pytest.raises(BudgetExceeded, match=f"was entered by {owner}, and no grant names you"):
+    with pytest.raises(BudgetExceeded, match=f"was entered by {owner}, and no grant is for you"):
         reserve(ledger)
     monkeypatch.setattr(module, "who", lambda: owner)
     ledger.grant(Grant("people", epsilon=9.0, to="user:ben"))
@@ -253,7 +253,7 @@ def test_datasets_that_share_people_share_their_budget(ledger):
     reserve(ledger, dataset="panel")
     reserve(ledger, dataset="sample")
     for dataset in ("panel", "sample", "census"):
-        with pytest.raises(BudgetExceeded, match="'census' would come to"):
+        with pytest.raises(BudgetExceeded, match="'census' would reach"):
             reserve(ledger, dataset=dataset)
     assert ledger.total("census").runs == 2
     assert ledger.total("panel").runs == 1

@@ -35,7 +35,7 @@ def reservation(budget=ONE, unit=UNIT, time=NOW, last=None, **rest):
 def test_a_single_run_costs_what_it_says():
     total = add_up([reservation()])
     assert (total.runs, total.epsilon, total.delta) == (1, 1.0, 1e-9)
-    assert str(total) == "1 run, epsilon 1 in all at delta 1e-09"
+    assert str(total) == "1 run, epsilon 1 in total at delta 1e-09"
 
 
 def test_two_runs_add_epsilons_and_deltas_where_that_is_smaller():
@@ -55,10 +55,10 @@ def test_the_sum_of_several_runs_says_under_which_assumption_it_holds():
         "; for budgets fixed in advance (if later budgets were chosen after seeing earlier results, the delta doubles)"
     )
     pure = reservation(Budget.of(epsilon=1.0, delta=0))
-    assert str(add_up([pure] * 2)) == f"2 runs, epsilon 2 in all at delta 0{words}"
+    assert str(add_up([pure] * 2)) == f"2 runs, epsilon 2 in total at delta 0{words}"
     assert words not in str(add_up([pure]))
     rho = reservation(Budget.of(rho=0.25))
-    assert str(add_up([rho] * 2)) == "2 runs, rho 0.5 in all"  # a sum of rhos holds for later choices as well
+    assert str(add_up([rho] * 2)) == "2 runs, rho 0.5 in total"  # a sum of rhos holds for later choices as well
 
 
 def test_pure_runs_stay_pure_and_mixed_ones_take_the_stated_delta():
@@ -71,7 +71,7 @@ def test_pure_runs_stay_pure_and_mixed_ones_take_the_stated_delta():
 def test_a_run_that_stated_rho_alone_is_counted_by_rho():
     alone = reservation(Budget.of(rho=0.5))
     assert (add_up([alone]).epsilon, add_up([alone]).rho) == (None, 0.5)
-    assert str(add_up([alone])) == "1 run, rho 0.5 in all"
+    assert str(add_up([alone])) == "1 run, rho 0.5 in total"
     assert add_up([alone, reservation(Budget.of(epsilon=1.0, delta=1e-6))]).epsilon > epsilon_of(0.5, 1e-6)
 
 
@@ -93,7 +93,7 @@ def test_cancelled_runs_do_not_count_and_unfinished_ones_do():
     runs_made = [reservation(state=state) for state in ("cancelled", "unfinished", "finished")]
     assert add_up(runs_made).runs == 2
     assert Grant("people", epsilon=9.0).used(runs_made, NOW) == Grant("people", epsilon=9.0).used(runs_made[1:], NOW)
-    assert str(add_up(runs_made[:1])) == "0 runs, rho 0 in all"
+    assert str(add_up(runs_made[:1])) == "0 runs, rho 0 in total"
 
 
 def test_runs_that_protect_different_units_are_told_apart():
@@ -293,7 +293,7 @@ def test_the_commands_grant_show_and_revoke(call):
     assert code == 0
     assert out.endswith("for people: epsilon 4 at delta 1e-06 in all to anyone\n")
     out = call("ledger", "show", "people")[1]
-    assert "people: 1 run, rho 0.2 in all" in out
+    assert "people: 1 run, rho 0.2 in total" in out
     assert "epsilon 4 at delta 1e-06 in all to anyone; 3." in out
     told = json.loads(call("ledger", "show", "people", "--json")[1])
     assert (told["runs"], told["grants"][0]["amount"], told["grants"][0]["unit"]) == (1, 4.0, "epsilon")

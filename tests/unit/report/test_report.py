@@ -145,7 +145,7 @@ def test_the_public_report_knows_nothing_of_the_rows(release: us.Release, privat
 
 def test_the_custodian_is_told_on_every_page(private: str) -> None:
     assert "For the custodian only." in private
-    assert "may not be published, or used to choose among releases, without paying for it" in private
+    assert "Do not publish its scores, or choose among releases by them: the guarantee does not cover it" in private
     assert ".mark { display: table-header-group;" in private  # a header group is printed on every page
 
 

@@ -54,7 +54,7 @@ def test_a_budget_that_promises_hardly_anything_is_told(given, words):
 
 
 def test_a_missing_folder_is_told(tmp_path):
-    with pytest.raises(OutputError, match="does not exist; make it first"):
+    with pytest.raises(OutputError, match="does not exist; create it first"):
         check_output(tmp_path / "no" / "r")
 
 

@@ -157,7 +157,7 @@ def test_a_file_that_is_no_mapping_is_explained(folder, text):
     (folder / "run.yaml").write_text(text)
     with pytest.raises(errors.SettingError, match=r"run.yaml"):
         start(folder)
-    with pytest.raises(errors.SettingError, match="no such run file"):
+    with pytest.raises(errors.SettingError, match="the run file does not exist"):
         runs.run(folder / "none.yaml", folder / "out")
 
 
@@ -256,7 +256,7 @@ def test_of_two_starts_that_do_not_see_each_other_one_is_answered(folder):
             told.append(None)
             told.append(start(folder).status)
 
-    with pytest.raises(errors.OutputError, match="another process goes on with run"):
+    with pytest.raises(errors.OutputError, match="another process is continuing run"):
         start(folder, progress=meanwhile)
     assert told[1] == "made"
     assert us.Ledger().total("t").runs == 1

@@ -146,7 +146,7 @@ def test_without_rows_only_what_is_on_record_is_answered(ledger):
     first = measuring(ledger, handle).measure([("a",)], rho=0.5)
     table = measuring(ledger, ledger.take(handle.run), SealedSource, has_rows=False)
     assert list(map(plain, table.measure([("a",)], rho=0.5))) == list(map(plain, first))
-    with pytest.raises(CannotContinue, match="the table is not there"):
+    with pytest.raises(CannotContinue, match="the table is not available"):
         table.measure([("b",)], rho=0.5)
 
 
@@ -155,7 +155,7 @@ def test_nobody_sees_an_answer_that_could_not_be_recorded(ledger):
     recorder = Recorder(ledger, handle)
     table = PrivateTable(CodedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
     ledger.take(handle.run)  # from now on somebody else goes on with the run
-    with pytest.raises(OutputError, match="another process goes on with run"):
+    with pytest.raises(OutputError, match="another process is continuing run"):
         table.measure([("a",)], rho=0.5)
     assert not recorder.answered
     assert not recorder.measurements
@@ -304,7 +304,7 @@ def test_a_charge_that_gives_back_does_not_make_room(ledger):
     forge(ledger, body=lambda body: body | {"charges": [body["charges"][0] | {"rho": "-100"}]})
     recorder = Recorder(ledger, ledger.take(handle.run))
     again = PrivateTable(SealedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
-    with pytest.raises(Exception, match="there is no refund"):
+    with pytest.raises(Exception, match="never refunded"):
         again.account.pay(recorder.skip_discovery())
 
 

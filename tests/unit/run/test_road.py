@@ -179,7 +179,7 @@ class Picky(Independent):
 
 
 DOOMED = {
-    "no budget": ({"epsilon": None, "delta": None}, errors.SettingError, "state epsilon and delta"),
+    "no budget": ({"epsilon": None, "delta": None}, errors.SettingError, "give epsilon and delta"),
     "epsilon 0": ({"epsilon": 0}, errors.SettingError, "epsilon must be a positive"),
     "delta 1": ({"delta": 1}, errors.SettingError, "below 1"),
     "rows 0": ({"rows": 0}, errors.SettingError, "rows must be a whole number of at least 1"),
@@ -234,7 +234,7 @@ def test_outputs_are_checked_before_reading_or_spending(tmp_path, monkeypatch):
     (tmp_path / "r.release").write_text("kept")
     with pytest.raises(errors.OutputError, match="never overwritten"):
         run(tmp_path)
-    with pytest.raises(errors.OutputError, match="make it first"):
+    with pytest.raises(errors.OutputError, match="create it first"):
         run(tmp_path / "no")
     assert us.Ledger().total("d").runs == 0
 
@@ -407,7 +407,7 @@ def test_a_run_that_stops_after_discovery_continues_with_its_schema_and_needs_ro
     with pytest.raises(errors.RunInterrupted, match="The charges stand"):
         us.synthesize(NUMBERS, open_schema(), output=tmp_path / "r.release", progress=stop_at("measure"), **DISCOVERED)
     (one,) = Ledger().reservations("d")
-    with pytest.raises(errors.RunInterrupted, match=r"the table is not there.*nothing was measured yet"):
+    with pytest.raises(errors.RunInterrupted, match=r"the table is not available.*nothing was measured yet"):
         us.resume(one.run)
     assert states() == ["unfinished"]
     paid = recorded(one.run)
@@ -565,7 +565,7 @@ def test_a_process_that_was_overtaken_does_not_cancel_the_run_of_the_other(tmp_p
         if step.stage == "measure":
             taken.append(Ledger().take(Ledger().reservations("d")[0].run))
 
-    with pytest.raises(errors.OutputError, match="another process goes on with run"):
+    with pytest.raises(errors.OutputError, match="another process is continuing run"):
         run(tmp_path, progress=meanwhile)
     assert states() == ["unfinished"]
     Ledger().record(taken[0], {"charges": []}, None)  # the other one can still record
@@ -607,7 +607,7 @@ def test_a_run_without_its_table_that_was_answered_nothing_says_so(tmp_path, mon
         with pytest.raises(Killed):
             run(tmp_path)
     (one,) = Ledger().reservations("d")
-    with pytest.raises(errors.UnderstudyError, match=r"the table is not there.*nothing was measured yet"):
+    with pytest.raises(errors.UnderstudyError, match=r"the table is not available.*nothing was measured yet"):
         us.resume(one.run)
     assert us.Ledger().total("d").runs == 0
 
@@ -673,7 +673,7 @@ def test_a_release_that_appears_meanwhile_is_not_overwritten(tmp_path):
         if step.stage == "write":
             (tmp_path / "r.release").write_text("kept")
 
-    with pytest.raises(errors.RunInterrupted, match="is there by now; the release is kept as"):
+    with pytest.raises(errors.RunInterrupted, match="was created in the meantime; the release was kept as"):
         run(tmp_path, progress=meanwhile)
     assert (tmp_path / "r.release").read_text() == "kept"
     (staged,) = tmp_path.glob(".r.release.*")

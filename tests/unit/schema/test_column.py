@@ -334,7 +334,7 @@ def test_codes_are_compact(size, dtype):
         ([1, 2], "give a pandas or polars frame"),
         (np.zeros((2, 2)), "give a pandas or polars frame"),
         (type("Odd", (), {"columns": [pa.array(["secret"]), pa.array(["secret"])]})(), "give a pandas or polars frame"),
-        (pl.LazyFrame({"x": ["a"]}), "collect it first"),
+        (pl.LazyFrame({"x": ["a"]}), "call collect"),
     ],
 )
 def test_structure_is_an_error_that_names_the_remedy(frame, remedy):

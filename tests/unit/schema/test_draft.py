@@ -169,7 +169,7 @@ def test_nines_far_above_all_other_values_are_taken_for_missing_codes(values, co
 @pytest.mark.parametrize(("values", "told"), [(["ja", "JA", "nein"], True), (["ja", "nein", "egal"], False)])
 def test_values_that_differ_in_capitals_alone_are_told(values, told):
     notes = draft(pd.DataFrame({"smokes": values * 50}), ["smokes"], Dialect()).notes
-    assert ("differ in capitals alone" in str(notes)) == told
+    assert ("differ only in capitals" in str(notes)) == told
 
 
 def test_a_single_nine_is_a_value():
@@ -328,7 +328,7 @@ def test_times_of_day_are_lengths_since_midnight():
     assert (field["type"], field["constraints"]) == ("duration", {"minimum": 0, "maximum": 86399})
     assert field["understudy"]["bins"] == {"width": "1 hour"}
     assert field["understudy"]["resolution"] == "minute"
-    assert note.startswith("times of day, as seconds since midnight")
+    assert note.startswith("times of day, coded and synthesised as seconds since midnight")
     assert drafted(["25:00", "03:99"] * 50)[0]["type"] == "string"
 
 
