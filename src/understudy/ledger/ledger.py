@@ -378,8 +378,8 @@ class Ledger:
         elif found[0].who != who() and not any(_may_draw(g) for g in log.grants() if g.dataset == dataset):
             raise BudgetExceeded(
                 f"dataset {dataset!r} was entered by {found[0].who}, and no grant is for you ({who()}). If you mean "
-                f"the same table, ask for a grant (`understudy ledger grant {dataset} --to {who()}`); else choose another "
-                "name (--dataset). Nothing was read"
+                f"the same table, ask for a grant (`understudy ledger grant {dataset} --to {who()}`); else choose "
+                "another name (--dataset). Nothing was read"
             )
 
     def _check_grantor(self, log: _Log, dataset: str) -> None:

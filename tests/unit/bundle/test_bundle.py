@@ -226,7 +226,7 @@ class TestReadme:
         safe, unsafe = page.split("## Not safe")
         assert "measured together: a x b" in safe
         assert "c x d" not in safe
-        assert re.search(r"measured together, but with noise that .*c x d.* look more related than they are", unsafe)
+        assert re.search(r"measured tables whose noise alone .*c x d.* look more related than they are", unsafe)
         assert "Any relation between columns" not in page
 
     def test_columns_alone_are_said_to_be_unrelated(self, tmp_path):
