@@ -74,7 +74,7 @@ def test_datasets_that_share_people_share_their_grants(office, tmp_path):
     assert spend(office, tmp_path, OWNER, "one")[0] == 0
     code, said = spend(office, tmp_path, OWNER, "two")
     assert code == us.errors.BudgetExceeded.exit_code
-    assert "'register' would come to rho 0.2" in said
+    assert "'register' would reach rho 0.2" in said
 
 
 CHANGES = {

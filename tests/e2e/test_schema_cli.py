@@ -439,7 +439,7 @@ def test_a_first_line_that_is_taken_for_a_row_is_told(tmp_path):
 def test_columns_that_share_a_name_are_told_by_their_places(tmp_path):
     (tmp_path / "t.csv").write_text("when;cost;;when;cost;sex\n" + "2024-01-01;1;;2024-01-02;2;f\n" * 30)
     said = run("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "x.yaml", code=4)
-    assert "columns number 1, 2, 4, 5 share a name with another" in " ".join(said.split())
+    assert "columns 1, 2, 4, 5 share a name with another column" in " ".join(said.split())
 
 
 def test_a_schema_that_is_still_a_draft_says_so(tmp_path):

@@ -288,7 +288,7 @@ def test_resume_of_a_run_file_fills_its_folder(folder, call, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(us.Release, "save", fail)
         code, _, err = call("run", folder / "run.yaml", "-o", folder / "out")
-    assert (code, "run the same again, or `understudy resume" in err) == (7, True)
+    assert (code, "run the same command again, or `understudy resume" in err) == (7, True)
     (one,) = us.Ledger().reservations("t")
     code, out, _ = call("resume", one.run)
     assert code == 0

@@ -37,5 +37,5 @@ def test_marginals_whose_distances_could_wrap_around_are_refused(bad):
 
 
 def test_marginal_of_another_size_is_refused():
-    with pytest.raises(SettingError, match="has 3 cells, its table 2"):
+    with pytest.raises(SettingError, match="has 3 cells; its clique has 2"):
         dyadic([(("a",), 2, [1, 2, 3])])

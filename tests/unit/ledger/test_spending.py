@@ -127,8 +127,8 @@ def test_a_grant_in_rho_is_a_sum():
     assert grant.used([small] * 2, NOW) == pytest.approx(0.4)
     assert grant.refusal([small] * 2, reservation(Budget.of(rho=0.1))) is None
     words = grant.refusal([small] * 2, small) or ""
-    assert words.startswith("'people' would come to rho 0.6")
-    assert words.endswith("; grant 7 allows rho 0.5 in all to anyone")
+    assert words.startswith("'people' would reach rho 0.6")
+    assert words.endswith("; grant 7 allows rho 0.5 in total to anyone")
 
 
 def test_the_last_bits_of_a_sum_do_not_refuse_a_run():
@@ -261,7 +261,7 @@ def test_run_and_synthesize_are_refused_beyond_a_grant_and_a_paid_run_is_not_ask
     Ledger().grant(Grant("people", rho=0.3))
     assert runs.run(folder / "run.yaml", folder / "one").status == "made"
     for attempt in (lambda: runs.run(folder / "run.yaml", folder / "two"), synthesis):
-        with pytest.raises(errors.BudgetExceeded, match=r"would come to rho 0\.4.*Nothing was read"):
+        with pytest.raises(errors.BudgetExceeded, match=r"would reach rho 0\.4.*Nothing was read"):
             attempt()
     assert Ledger().total("people").runs == 1
     assert runs.run(folder / "run.yaml", folder / "one").status == "unchanged"
@@ -291,10 +291,10 @@ def test_the_commands_grant_show_and_revoke(call):
     synthesis()
     code, out, _ = call("ledger", "grant", "people", "--epsilon", 4)
     assert code == 0
-    assert out.endswith("for people: epsilon 4 at delta 1e-06 in all to anyone\n")
+    assert out.endswith("for people: epsilon 4 at delta 1e-06 in total to anyone\n")
     out = call("ledger", "show", "people")[1]
     assert "people: 1 run, rho 0.2 in total" in out
-    assert "epsilon 4 at delta 1e-06 in all to anyone; 3." in out
+    assert "epsilon 4 at delta 1e-06 in total to anyone; 3." in out
     told = json.loads(call("ledger", "show", "people", "--json")[1])
     assert (told["runs"], told["grants"][0]["amount"], told["grants"][0]["unit"]) == (1, 4.0, "epsilon")
     assert told["grants"][0]["used"] == pytest.approx(epsilon_of(0.2, 1e-6))
@@ -320,6 +320,6 @@ def test_the_command_line_refuses_beyond_a_grant_in_one_line(call, folder):
     Ledger().grant(Grant("people", rho=0.3))
     code, out, err = call(*words, "-o", folder / "r.release")
     assert (code, out) == (6, "")
-    assert err.startswith("error: 'people' would come to rho 0.4; grant")
+    assert err.startswith("error: 'people' would reach rho 0.4; grant")
     assert len(err.splitlines()) == 1
     assert not (folder / "r.release").exists()

@@ -36,7 +36,7 @@ def test_what_is_there_is_never_overwritten(tmp_path):
 
 @pytest.mark.parametrize("name", ["people.csv", "people.PARQUET", "people.xlsx"])
 def test_a_release_is_not_called_a_table(tmp_path, name):
-    with pytest.raises(OutputError, match=r"no table of rows; call it people.release, and .* -o people"):
+    with pytest.raises(OutputError, match=r"not a table of rows; name it people.release, and .* -o people"):
         check_output(tmp_path / name)
 
 

@@ -359,7 +359,7 @@ def test_an_interrupt_beside_a_release_that_is_made_says_what_to_do(folder, monk
         patch.setattr(writing, "write_rows", stops)
         with pytest.raises(KeyboardInterrupt) as caught:
             start(folder)
-    told = "stand-in.release is made; run the same again for what is missing, at no cost."
+    told = "stand-in.release was made; run the same command again to make the rest, at no cost."
     assert caught.value.__notes__[0].endswith(told)
     assert start(folder).status == "completed"
     assert us.Ledger().total("t").runs == 1
@@ -434,7 +434,9 @@ def drawing():
 def test_a_failure_after_spending_says_to_run_again(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Independent, "finish", lambda *args, **kwargs: 1 / 0)
-        with pytest.raises(errors.RunInterrupted, match=r"run the same again, or `understudy resume .*at no more cost"):
+        with pytest.raises(
+            errors.RunInterrupted, match=r"run the same command again, or `understudy resume .*at no further cost"
+        ):
             start(folder)
     assert start(folder).status == "resumed"
     assert us.Ledger().total("t").runs == 1

@@ -108,7 +108,7 @@ def test_new_questions_follow_the_recalled_ones_out_of_the_same_budget(ledger):
     handle = ledger.take(handle.run)
     table = PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle))
     table.measure([("a",)], rho=0.6)
-    with pytest.raises(Exception, match=r"of which 0\.4 is left"):
+    with pytest.raises(Exception, match=r"and 0\.4 is left"):
         table.measure([("b",)], rho=0.6)
     table.measure([("b",)], rho=0.4)
     assert len(ledger.take(handle.run).answers) == 2

@@ -276,7 +276,7 @@ def test_a_run_beyond_its_grant_is_refused_unread(tmp_path, monkeypatch):
     Ledger().grant(us.ledger.Grant("d", rho=0.3))
     run(tmp_path, output=None, rho=0.2, epsilon=None, delta=None)
     monkeypatch.setattr(road, "open_source", lambda *_: pytest.fail("the table was read"))
-    with pytest.raises(errors.BudgetExceeded, match=r"'d' would come to rho 0\.4.*Nothing was read"):
+    with pytest.raises(errors.BudgetExceeded, match=r"'d' would reach rho 0\.4.*Nothing was read"):
         run(tmp_path, rho=0.2, epsilon=None, delta=None)
     assert us.Ledger().total("d").runs == 1
     assert list(tmp_path.iterdir()) == []

@@ -99,5 +99,5 @@ def test_what_bins_do_to_dates_is_measured_by_their_bounds_and_told_as_dates(kin
     mean = fit.columns[0].losses[0]
     assert mean.relative > 0.3
     told = format_fit(fit)
-    assert "d: the bins alone move the mean from 2022-01-05 to 202" in told
+    assert "d: binning alone changes the mean from 2022-01-05 to 202" in told
     assert re.search(r"the standard deviation from 2\.58199 days to [12]\d\d\.?\d* days", told)
