@@ -136,7 +136,7 @@ def test_a_unit_that_is_no_column_is_refused(people, tmp_path, discover):
 
 @pytest.fixture
 def unsaid(people, tmp_path):
-    """A draft of a table without a key: it does not say who is protected."""
+    """A draft of a table without a key: it does not --unit is missing."""
     pd.read_csv(people, sep=";", dtype=str)[["zip", "age"]].to_csv(tmp_path / "t.csv", index=False)
     assert "review` asks who is protected" in run("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml")
     return tmp_path / "s.yaml"
@@ -153,7 +153,7 @@ def test_nobody_is_protected_by_default(unsaid, tmp_path):
     assert marked.read_text() == before
     run("schema", "review", unsaid, "--accept", "zip", "--accept", "age", "--unit", "row")
     assert Schema.load(unsaid).privacy_unit.column is None
-    assert "say who is protected" in run(
+    assert "--unit is missing" in run(
         "schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "d.yaml", "--discover", code=3
     )
 

@@ -195,7 +195,7 @@ def _float(value: object) -> float:
 # rho. Values that a unit alone has, at most k of them with at most k rows each, must not be told: each passes the
 # threshold T with probability at most P(X >= T - k), so any of them does with probability at most delta = k P(X >= T -
 # k). Given that none does, the answer is distributed exactly as that of a mechanism which looks only at values that
-# both neighbouring tables have. So the answer is delta-approximate rho-zCDP; `docs/decisions/discovery.md` has the
+# both neighbouring tables have. So the answer is delta-approximate rho-zCDP; `docs/proofs/discovery.md` has the
 # proof in full.
 
 

@@ -4,7 +4,7 @@ A `Law` encloses its distribution function F at any precision asked for. A `Tabl
 T[x] with T[x] <= 2^64 F(x) <= T[x] + 1. A uniform number U is drawn bit by bit, 64 bits u first; the sample is the x
 with F(x - 1) <= U < F(x). If u < T[x] then U < F(x), and if u > T[x] then U >= F(x): only u = T[x] leaves it open, and
 then `settle` draws more bits of U and encloses F more closely until it is decided. Nothing is ever rounded,
-so the law of the sample is exactly the law asked for, tails included. The proof is in docs/decisions/exact-noise.md.
+so the law of the sample is exactly the law asked for, tails included. The proof is in docs/proofs/exact-noise.md.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def table(law: Law) -> Table:
 # of weight exp(-U / scale), which are independent for any M.
 #
 # A trial accepts if U < exp(-gamma), for a uniform U of which 64 bits are drawn. Floating point settles only what it
-# can prove: the computed probability errs by less than 2^-45 (docs/decisions/exact-noise.md), and a U within `margin`
+# can prove: the computed probability errs by less than 2^-45 (docs/proofs/exact-noise.md), and a U within `margin`
 # = 2^-40 of it goes to `below_exp_neg`, which decides with the exact rational gamma, integers and further bits.
 
 
