@@ -40,7 +40,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
 from understudy.gate import PrivateTable
 from understudy.gate.selection import merged
-from understudy.mechanism import mechanism_named
+from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import MECHANISMS
 from understudy.model.fit import Fit
 from understudy.planning import default_delta, plan
@@ -54,7 +54,7 @@ Case = tuple[str, str, float]
 
 
 def fitted(source: MemorySource, name: str, budget: Budget) -> Fit:
-    mechanism: Any = mechanism_named(name, **({"public": source} if name == "nist-mst" else {}))
+    mechanism: Any = make_mechanism(name, **({"public": source} if name == "nist-mst" else {}))
     planned = None
     if hasattr(mechanism, "plan"):
         planned, budget = certified_plan(mechanism.plan(source.domain), budget, Neighbours())

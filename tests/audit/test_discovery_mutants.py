@@ -41,15 +41,15 @@ def threshold_without_delta(patch):
 
 
 def delta_not_charged(patch):
-    original = gate.thresholded
-    patch.setattr(gate, "thresholded", lambda *given, **rest: replace(original(*given, **rest), delta=Fraction(0)))
+    original = gate.threshold_charge
+    patch.setattr(gate, "threshold_charge", lambda *given, **rest: replace(original(*given, **rest), delta=Fraction(0)))
 
 
 def one_row_per_unit_assumed(patch):
-    original = gate.thresholded
+    original = gate.threshold_charge
     patch.setattr(
         gate,
-        "thresholded",
+        "threshold_charge",
         lambda about, neighbours, **rest: original(about, replace(neighbours, max_rows=1), **rest),
     )
 
@@ -60,10 +60,10 @@ def rows_of_a_unit_forgotten_in_the_threshold(patch):
 
 
 def replacing_charged_as_adding(patch):
-    original = gate.thresholded
+    original = gate.threshold_charge
     patch.setattr(
         gate,
-        "thresholded",
+        "threshold_charge",
         lambda about, neighbours, **rest: original(about, replace(neighbours, replace_one=False), **rest),
     )
 

@@ -84,10 +84,10 @@ def composition_forgotten(patch):
 
 
 def dependence_composed_as_one(patch):
-    original = gate.gaussian
+    original = gate.gaussian_charge
     patch.setattr(
         gate,
-        "gaussian",
+        "gaussian_charge",
         lambda what, about, squared, *, share: original(
             what, about, squared // (len(about) if what == "dependence" else 1), share=share
         ),

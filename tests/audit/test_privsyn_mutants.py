@@ -36,7 +36,7 @@ def indif_of_sensitivity_one(patch):
 
 
 def root_of_the_number_of_pairs_forgotten(patch):
-    gaussian, laplace = gate.gaussian, gate.laplace
+    gaussian, laplace = gate.gaussian_charge, gate.laplace_charge
 
     def one_gaussian(what, about, squared, *, share):
         return gaussian(what, about, squared // len(about), share=share)
@@ -44,8 +44,8 @@ def root_of_the_number_of_pairs_forgotten(patch):
     def one_laplace(what, about, l1, *, share):
         return laplace(what, about, l1 // len(about), share=share)
 
-    patch.setattr(gate, "gaussian", one_gaussian)
-    patch.setattr(gate, "laplace", one_laplace)
+    patch.setattr(gate, "gaussian_charge", one_gaussian)
+    patch.setattr(gate, "laplace_charge", one_laplace)
 
 
 def scores_normalised_by_the_exact_number_of_rows(patch):

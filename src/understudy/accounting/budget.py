@@ -123,8 +123,8 @@ class Budget:
             return sum((charge.epsilon or Fraction(0) for charge in charges), Fraction(0))
         return sum((charge.rho for charge in charges), Fraction(0))
 
-    def certified(self, rho: Fraction) -> Budget:
-        """The same guarantee for a batch fixed in advance whose exact curve was computed; its charges sum to `rho`.
+    def certify(self, rho: Fraction) -> Budget:
+        """Return the same guarantee for measurements fixed in advance, calibrated by the exact curve; they cost `rho`.
 
         The sum of many different sigmas is a fraction of thousands of digits; it is rounded up to a float.
         """

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.accounting.budget import Budget
-from understudy.accounting.charge import planned
+from understudy.accounting.charge import planned_charge
 from understudy.accounting.convert import epsilon_of, rho_of
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
@@ -278,5 +278,5 @@ def certified_plan(
     common = planned_sigma(relative, epsilon, delta, replace_one=neighbours.replace_one)
     sigmas = dict(zip(weights, spread(common, relative), strict=True))
     squared = neighbours.marginal_l2_squared
-    charges = [planned("measure", (clique,), squared, sigma=sigma) for clique, sigma in sigmas.items()]
-    return sigmas, budget.certified(sum((charge.rho for charge in charges), Fraction(0)))
+    charges = [planned_charge("measure", (clique,), squared, sigma=sigma) for clique, sigma in sigmas.items()]
+    return sigmas, budget.certify(sum((charge.rho for charge in charges), Fraction(0)))

@@ -85,31 +85,31 @@ class Charge:
             epsilon=None if data["epsilon"] is None else fraction_of(data["epsilon"]),
             delta=fraction_of(data["delta"]),
             threshold=None if data.get("threshold") is None else int(data["threshold"]),
-            candidates=None if data.get("candidates") is None else _listed(*data["candidates"]),
+            candidates=None if data.get("candidates") is None else _read_candidates(*data["candidates"]),
         )
 
 
-def gaussian(what: What, about: tuple[Clique, ...], squared: int, *, share: Fraction) -> Charge:
+def gaussian_charge(what: What, about: tuple[Clique, ...], squared: int, *, share: Fraction) -> Charge:
     """Discrete Gaussian noise for at most `share` of rho, on an answer of L2 sensitivity sqrt(`squared`).
 
     **Privacy.** The discrete Gaussian of parameter sigma on integers is D^2 / (2 sigma^2)-zCDP, like the continuous one
     (Canonne, Kamath and Steinke 2020, Theorem 4).
     """
-    return planned(what, about, squared, sigma=sqrt_above(squared / (2 * share)))
+    return planned_charge(what, about, squared, sigma=sqrt_above(squared / (2 * share)))
 
 
-def planned(what: What, about: tuple[Clique, ...], squared: int, *, sigma: float) -> Charge:
+def planned_charge(what: What, about: tuple[Clique, ...], squared: int, *, sigma: float) -> Charge:
     """Discrete Gaussian noise whose sigma was fixed in advance."""
-    rho = squared / (2 * Fraction(_fitting(sigma)) ** 2)
+    rho = squared / (2 * Fraction(_check_scale(sigma)) ** 2)
     return Charge(what, about, "gaussian", math.sqrt(squared), sigma, rho)
 
 
-def laplace(what: What, about: tuple[Clique, ...], sensitivity: int, *, share: Fraction) -> Charge:
+def laplace_charge(what: What, about: tuple[Clique, ...], sensitivity: int, *, share: Fraction) -> Charge:
     """Discrete Laplace noise for at most `share` of epsilon, on an answer of this L1 sensitivity.
 
     **Privacy.** sensitivity / scale in pure DP; epsilon-DP implies epsilon^2 / 2-zCDP.
     """
-    scale = _fitting(float_above(sensitivity / share))
+    scale = _check_scale(float_above(sensitivity / share))
     epsilon = sensitivity / Fraction(scale)
     return Charge(what, about, "laplace", float(sensitivity), scale, epsilon**2 / 2, epsilon)
 
@@ -122,7 +122,7 @@ def laplace_sd(scale: float) -> float:
     return max(math.sqrt(2 * q) / -math.expm1(-1 / scale), 1e-9)
 
 
-def exponential(candidates: Sequence[Clique], sensitivity: Fraction, *, share: Fraction, pure: bool) -> Charge:
+def exponential_charge(candidates: Sequence[Clique], sensitivity: Fraction, *, share: Fraction, pure: bool) -> Charge:
     """A choice by an exponential mechanism with weights exp(epsilon q / (2 sensitivity)), for at most `share`.
 
     **Privacy.** epsilon-DP, and by its bounded range epsilon^2 / 8-zCDP (Cesar and Rogers 2021).
@@ -133,11 +133,11 @@ def exponential(candidates: Sequence[Clique], sensitivity: Fraction, *, share: F
     return Charge("select", (), "exponential", float(sensitivity), epsilon, exact**2 / 8, exact, candidates=listed)
 
 
-def _listed(number: int, digest: str) -> tuple[int, str]:
+def _read_candidates(number: int, digest: str) -> tuple[int, str]:
     return int(number), str(digest)
 
 
-def _fitting(scale: float) -> float:
+def _check_scale(scale: float) -> float:
     if not scale <= LARGEST_SCALE:
         raise SettingError("this share of the budget is too small: its noise would not fit 64-bit integers; give more")
     return scale
@@ -241,7 +241,7 @@ def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int,
     return high, min(delta, Fraction(float_above(cost(high))))
 
 
-def thresholded(
+def threshold_charge(
     about: tuple[Clique, ...], neighbours: Neighbours, *, share: Fraction, delta: float | Fraction
 ) -> Charge:
     """Telling the values of a column whose noisy count reaches a threshold, for at most `share` of rho and `delta`.
@@ -251,6 +251,6 @@ def thresholded(
     """
     if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:
         raise SettingError("discovering values needs a part of delta: give a delta above 0 and below 1")
-    paid = gaussian("values", about, neighbours.marginal_l2_squared, share=share)
+    paid = gaussian_charge("values", about, neighbours.marginal_l2_squared, share=share)
     threshold, cost = threshold_for(Fraction(paid.scale), neighbours.max_rows, exact_of(delta))
     return replace(paid, delta=cost, threshold=threshold)

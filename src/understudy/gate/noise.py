@@ -229,7 +229,7 @@ _BATCH = 1 << 15  # proposals handled at a time, so that all intermediate arrays
 _LARGEST_PROPOSAL = 1 << 62
 
 
-def trials(
+def run_trials(
     gamma: NDArray[np.float64], exact: Callable[[int], Fraction], stream: Stream, margin: float = MARGIN
 ) -> NDArray[np.bool_]:
     """One trial for each gamma: True with probability exactly exp(-exact(i)).
@@ -263,7 +263,7 @@ def _proposals(scale: Fraction, size: int, stream: Stream, margin: float) -> NDA
     """About 0.6 x `size` draws of the discrete Laplace law."""
     unit = -(-scale.numerator // scale.denominator)
     uniform = _below(unit, size, stream)
-    low = uniform[trials(uniform / float(scale), lambda i: int(uniform[i]) / scale, stream, margin)]
+    low = uniform[run_trials(uniform / float(scale), lambda i: int(uniform[i]) / scale, stream, margin)]
     high = table(Geometric(unit / scale)).draw(len(low), stream)
     if high.size and int(high.max()) >= _LARGEST_PROPOSAL // unit:
         raise SettingError("sigma or scale: the noise does not fit 64-bit integers; choose a smaller one")
@@ -299,7 +299,7 @@ def gaussian_by_rejection(sigma: Fraction, size: int, stream: Stream, margin: fl
     def accepted(proposals: int) -> NDArray[np.int64]:
         y = _proposals(Fraction(scale), proposals, stream, margin)
         gamma = (np.abs(y) - centre_float) ** 2 / twice_float
-        return y[trials(gamma, lambda i: (abs(int(y[i])) - centre) ** 2 / twice, stream, margin)]
+        return y[run_trials(gamma, lambda i: (abs(int(y[i])) - centre) ** 2 / twice, stream, margin)]
 
     return _collect(size, accepted, 0.45)
 
@@ -454,7 +454,7 @@ def _count(size: Shape) -> int:
     return math.prod(shape)
 
 
-def noise_named(noise: str | Noise) -> Noise:
+def get_noise(noise: str | Noise) -> Noise:
     """A sampler by its name, or the given one.
 
     Raises:

@@ -17,31 +17,31 @@ from understudy.accounting.charge import (
     Charge,
     What,
     divide,
-    exponential,
-    gaussian,
-    laplace,
+    exponential_charge,
+    gaussian_charge,
+    laplace_charge,
     laplace_sd,
     numbers,
-    planned,
-    thresholded,
+    planned_charge,
+    threshold_charge,
 )
 from understudy.accounting.exact import float_above, float_below, sqrt_above
 from understudy.accounting.neighbours import Neighbours
 from understudy.arguments import as_mapping, as_whole
 from understudy.domain import Clique, CodeGroups, Domain
 from understudy.errors import BudgetExceeded, SettingError
-from understudy.gate.noise import Noise, noise_named
+from understudy.gate.noise import Noise, get_noise
 from understudy.gate.selection import (
     BITS,
     Distances,
     FixedMarginals,
     batches,
-    distances_of,
-    dyadic,
+    compute_distances,
     exponential_mechanism,
     indif,
     merged,
-    whole_scores,
+    round_to_units,
+    scale_scores,
 )
 from understudy.measurement import Measurement
 from understudy.quality import NoisyError
@@ -135,7 +135,7 @@ def check_marginals(
             raise SettingError(f"against: the marginal of {clique} is missing; give one for every candidate")
 
     def made(several: Sequence[Clique]) -> list[NDArray[np.int64]]:
-        return dyadic([(clique, domain.cells(clique), against[clique]) for clique in several])
+        return round_to_units([(clique, domain.cells(clique), against[clique]) for clique in several])
 
     given: dict[Clique, Callable[[], NDArray[np.int64]]] = {}
     for batch in batches(cliques, domain.cells):
@@ -228,8 +228,8 @@ def error_charge(weights: Mapping[Clique, int], marginal_l1: int, share: Fractio
         raise SettingError("error: give every clique a weight that is a whole number of at least 1")
     reach = marginal_l1 * sum(weights.values()) << BITS
     if pure:
-        return laplace("quality", tuple(weights), reach, share=share)
-    return gaussian("quality", tuple(weights), reach**2, share=share)
+        return laplace_charge("quality", tuple(weights), reach, share=share)
+    return gaussian_charge("quality", tuple(weights), reach**2, share=share)
 
 
 def noisy_error(
@@ -342,7 +342,7 @@ class PrivateTable:
             raise SettingError("source: give private rows that can be counted, `understudy.source.open_source(...)`")
         self.__source = source
         self.__account = Account(budget)
-        self.__noise = noise_named(noise)
+        self.__noise = get_noise(noise)
         self.__recorder = recorder
         self.__recoding = Recoding.identity()
         self.__distances = Distances()
@@ -398,8 +398,8 @@ class PrivateTable:
         """What is left of the budget, rounded down."""
         return float_below(self.__account.remaining)
 
-    def recoded(self, recoding: Recoding) -> PrivateTable:
-        """The same rows with codes merged: one budget, one account; the merging happens inside the gate.
+    def recode(self, recoding: Recoding) -> PrivateTable:
+        """Return the same rows with merged codes and the same account; the merging happens inside the gate.
 
         **Privacy.** Merging codes acts row by row, so sensitivities stay as they are. In a run whose measurements were
         fixed in advance the plan is shared: each is still made once, over whichever codes, with its own sigma.
@@ -429,7 +429,7 @@ class PrivateTable:
             self.__source.rows_public,
         ):
             raise SettingError("the other coding of the rows must protect the same units")
-        view = self.recoded(Recoding.identity())
+        view = self.recode(Recoding.identity())
         view.__source, view.__domain = source, source.domain
         return view
 
@@ -564,12 +564,12 @@ class PrivateTable:
         sensitivity = self.neighbours.score(Fraction(1 if weight is None else max(weight)))
         self._refuse_if_planned()
         pure = self.__account.budget.pure
-        charge = exponential(wanted, sensitivity, share=self.__account.share(rho), pure=pure)
+        charge = exponential_charge(wanted, sensitivity, share=self.__account.share(rho), pure=pure)
 
         def choose() -> Clique:
             keep = not isinstance(against, FixedMarginals)
-            distances.update(distances_of(self._counts(list(given), keep=keep), given))
-            scores, scale = whole_scores([distances[clique] for clique in wanted], weight, offset)
+            distances.update(compute_distances(self._counts(list(given), keep=keep), given))
+            scores, scale = scale_scores([distances[clique] for clique in wanted], weight, offset)
             rate = Fraction(charge.scale) / (2 * sensitivity * scale)
             return wanted[getattr(self.__noise, "choose", exponential_mechanism)(scores, rate)]
 
@@ -594,9 +594,9 @@ class PrivateTable:
         self._refuse_if_planned()
         share, m = self.__account.share(rho), len(wanted)
         if self.__account.budget.pure:
-            charge = laplace("dependence", tuple(wanted), self.neighbours.indif * m, share=share)
+            charge = laplace_charge("dependence", tuple(wanted), self.neighbours.indif * m, share=share)
         else:
-            charge = gaussian("dependence", tuple(wanted), self.neighbours.indif**2 * m, share=share)
+            charge = gaussian_charge("dependence", tuple(wanted), self.neighbours.indif**2 * m, share=share)
 
         def score() -> dict[Clique, int]:
             noise = self._draw(charge, len(wanted))
@@ -650,7 +650,7 @@ class PrivateTable:
             raise SettingError(f"column {column!r} is not declared `values: discover`; nothing was spent")
         if self.__account.budget.pure:
             raise BudgetExceeded("values cannot be discovered under pure DP (delta = 0): declare them, or give a delta")
-        charge = thresholded(((column,),), self.neighbours, share=self.__account.share(rho), delta=delta)
+        charge = threshold_charge(((column,),), self.neighbours, share=self.__account.share(rho), delta=delta)
 
         def count() -> dict[str, int]:
             counted = sorted(source.values(column).items())
@@ -679,7 +679,7 @@ class PrivateTable:
         charge = error_charge(weights, self.neighbours.marginal_l1, share, pure=self.__account.budget.pure)
 
         def compare() -> NoisyError:
-            distances = dict(distances_of(self._counts(wanted), given))
+            distances = dict(compute_distances(self._counts(wanted), given))
             return noisy_error(distances, weights, int(self._draw(charge, 1)[0]), charge)
 
         return self._answer([charge], compare)
@@ -706,15 +706,15 @@ class PrivateTable:
                 if clique not in self.__plan:
                     raise BudgetExceeded(f"{clique} is not among the measurements fixed in advance; nothing was read")
             squared = self.neighbours.marginal_l2_squared
-            return [planned("measure", (clique,), squared, sigma=self.__plan[clique]) for clique in cliques]
+            return [planned_charge("measure", (clique,), squared, sigma=self.__plan[clique]) for clique in cliques]
         shares = divide(cliques, weights, self.__account.share(rho), squared=not self.__account.budget.pure)
         return [self._count_charge("measure", clique, share) for clique, share in shares.items()]
 
     def _count_charge(self, what: What, clique: Clique, share: Fraction) -> Charge:
         """The charge for the noisy counts of one clique's cells."""
         if self.__account.budget.pure:
-            return laplace(what, (clique,), self.neighbours.marginal_l1, share=share)
-        return gaussian(what, (clique,), self.neighbours.marginal_l2_squared, share=share)
+            return laplace_charge(what, (clique,), self.neighbours.marginal_l1, share=share)
+        return gaussian_charge(what, (clique,), self.neighbours.marginal_l2_squared, share=share)
 
     def _refuse_if_planned(self) -> None:
         if self.__plan is not None:

@@ -139,7 +139,7 @@ class Ledger:
             if key is not None and (known := self._find(log, key)) is not None:
                 return self._attempt(log, known)
             self._check_owner(log, dataset)
-            new = Reservation(run or secrets.token_hex(8), dataset, budget, unit, log.now, log.now, who())
+            new = Reservation(run or secrets.token_hex(8), dataset, budget, unit, log.now, log.now, current_user())
             drawn = self._draw(log, new)
             body = {"budget": budget_to_dict(budget), "unit": unit, "key": key, "grants": drawn, "spec": dict(spec)}
             log.add("reserve", body, dataset=dataset, run=new.run)
@@ -156,7 +156,7 @@ class Ledger:
         _refuse_test_mode()
         with self._database.write() as connection:
             log = _Log(connection)
-            return self._attempt(log, self._named(log, run))
+            return self._attempt(log, self._resolve_run(log, run))
 
     def find(self, run: str) -> RunHandle:
         """A run without its answers, given its identifier or the beginning of it; nothing is written.
@@ -166,7 +166,7 @@ class Ledger:
         """
         with self._database.read() as connection:
             log = _Log(connection)
-            return self._handle(log, self._named(log, run), answers=False)
+            return self._handle(log, self._resolve_run(log, run), answers=False)
 
     def peek(self, key: str) -> RunHandle | None:
         """The run of this key without its answers, or None; takes nothing and writes nothing."""
@@ -228,7 +228,7 @@ class Ledger:
         """
         with self._database.write() as connection:
             log = _Log(connection)
-            self._cancel(log, self._named(log, run))
+            self._cancel(log, self._resolve_run(log, run))
 
     def reservations(self, dataset: str | None = None) -> list[Reservation]:
         """Every run about a dataset or a dataset derived from it, or about any; oldest first."""
@@ -256,7 +256,7 @@ class Ledger:
         if log.first(run, "cancel") is None:
             log.add("cancel", {}, dataset=log.find(run=run, kind="reserve")[0].dataset, run=run)
 
-    def _named(self, log: _Log, run: str) -> str:
+    def _resolve_run(self, log: _Log, run: str) -> str:
         named = [entry.run for entry in log.find(kind="reserve") if str(entry.run).startswith(run)]
         if len(named) != 1 or not run:
             raise LedgerError(f"no run, or more than one, begins with {run!r}; `understudy runs` lists them")
@@ -375,16 +375,17 @@ class Ledger:
         found = log.find(kind="dataset", dataset=dataset)
         if not found:
             log.add("dataset", {"parents": []}, dataset=dataset)
-        elif found[0].who != who() and not any(_may_draw(g) for g in log.grants() if g.dataset == dataset):
+        elif found[0].who != current_user() and not any(_may_draw(g) for g in log.grants() if g.dataset == dataset):
             raise BudgetExceeded(
-                f"dataset {dataset!r} was entered by {found[0].who}, and no grant is for you ({who()}). If you mean "
-                f"the same table, ask for a grant (`understudy ledger grant {dataset} --to {who()}`); else choose "
-                "another name (--dataset). Nothing was read"
+                f"dataset {dataset!r} was entered by {found[0].who}, and no grant is for you ({current_user()}). "
+                "If you mean the same table, ask for a grant "
+                f"(`understudy ledger grant {dataset} --to {current_user()}`); else choose another name (--dataset). "
+                "Nothing was read"
             )
 
     def _check_grantor(self, log: _Log, dataset: str) -> None:
         found = log.find(kind="dataset", dataset=dataset)
-        if found and found[0].who != who():
+        if found and found[0].who != current_user():
             raise SettingError(f"dataset {dataset!r} was entered by {found[0].who}; only they can grant budget for it")
 
     def _draw(self, log: _Log, new: Reservation) -> list[int]:
@@ -510,7 +511,7 @@ class _Log:
             "kind": kind,
             "dataset": dataset,
             "run": run,
-            "who": who(),
+            "who": current_user(),
             "body": json.dumps(body, separators=(",", ":"), allow_nan=False),
             "payload": payload,
         }
@@ -593,7 +594,7 @@ class _Log:
         return found
 
 
-def who() -> str:
+def current_user() -> str:
     """The person who runs this: the holder of the token in `UNDERSTUDY_TOKEN`, else the operating system's user."""
     if token := os.environ.get("UNDERSTUDY_TOKEN"):
         return token_holder(token)
@@ -635,7 +636,7 @@ def _refuse_test_mode() -> None:
 
 def _may_draw(grant: Grant) -> bool:
     kind, _, name = grant.to.partition(":")
-    if grant.to == "anyone" or grant.to == who():
+    if grant.to == "anyone" or grant.to == current_user():
         return True
     return kind == "group" and name in _groups()
 

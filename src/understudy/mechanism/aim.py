@@ -181,7 +181,7 @@ class AIM(Mechanism):
         if not self.threshold:
             return raw, stages, table
         recoding = compress(table.domain, raw, table.code_groups, threshold=self.threshold)
-        return raw, stages, table.recoded(recoding)
+        return raw, stages, table.recode(recoding)
 
     def _candidates(
         self,

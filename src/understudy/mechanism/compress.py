@@ -99,7 +99,7 @@ def measure_columns_again(
         The table with codes merged by both looks, and the second measurements.
     """
     later = table.measure([one.clique for one in ones], rho=rho, weights=weights) if rho else []
-    return table.recoded(merge([*ones, *later])), later
+    return table.recode(merge([*ones, *later])), later
 
 
 def _combine_columns(domain: Domain, one_ways: Sequence[Measurement]) -> dict[str, tuple[NDArray[np.float64], float]]:

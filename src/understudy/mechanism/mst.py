@@ -82,7 +82,7 @@ class MST(Mechanism):
         progress(Step("measure", 0.0, "one-way marginals"))
         columns = weights_by_size(table.domain, one_way(table.domain), self.size_power)
         ones = table.measure(columns, rho=for_ones, weights=columns)
-        merged = table.recoded(merge(ones))  # Algorithm 4
+        merged = table.recode(merge(ones))  # Algorithm 4
         tree = self._choose_tree(merged, ones, kept, for_tree, for_pairs, progress)  # Algorithm 6
         cliques = weights_by_size(merged.domain, tree, self.size_power) | kept
         left = for_pairs if tree else for_pairs + for_tree

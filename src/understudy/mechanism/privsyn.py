@@ -68,7 +68,7 @@ class PrivSyn(Mechanism):
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(one_way(table.domain), rho=self.one_way_share * rho)
         recoding = compress(table.domain, ones, table.code_groups, threshold=self.threshold)
-        view = table.recoded(recoding)
+        view = table.recode(recoding)
         progress(Step("select", None, "dependence of all pairs"))
         candidates = self._candidates(view.domain)
         asked = self.dependence_share * rho if candidates else 0.0
@@ -76,7 +76,7 @@ class PrivSyn(Mechanism):
         left = rho - self.one_way_share * rho - asked
         pairs = self._choose(view, scores, left)
         named = {column for pair in pairs for column in pair}  # merged codes are of no use to the others
-        view = table.recoded(Recoding({column: array for column, array in recoding.maps.items() if column in named}))
+        view = table.recode(Recoding({column: array for column, array in recoding.maps.items() if column in named}))
         cliques, weights = self._cliques(view, pairs, left)
         progress(Step("measure", 0.5, f"{len(cliques)} marginals"))
         tables = view.measure(cliques, rho=left, weights=weights)

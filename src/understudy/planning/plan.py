@@ -10,7 +10,7 @@ from typing import Any
 
 from understudy.discovery.discover import discovery_budget
 from understudy.errors import SettingError
-from understudy.mechanism import mechanism_named
+from understudy.mechanism import make_mechanism
 from understudy.planning.made_up import DISCOVERY_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
 from understudy.planning.predict import Expected, PlannedRelease, Prediction, needs_public, predict
@@ -171,7 +171,7 @@ def plan(
     check_delta(delta, about)
     names = list(dict.fromkeys(mechanisms))
     for name in names:
-        if delta == 0 and not mechanism_named(name).pure:
+        if delta == 0 and not make_mechanism(name).pure:
             raise SettingError(f"{name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)")
     filled, assumed = assume_facts(schema)
     unit = schema.privacy_unit

@@ -36,7 +36,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.gate.selection import merged
-from understudy.mechanism import mechanism_named
+from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import mechanism_classes, setting_names
 from understudy.model.fit import Fit
 from understudy.planning.made_up import MadeUpSource, made_up_codes
@@ -228,7 +228,7 @@ def _run(name: str, release: PlannedRelease, most: int, number: int) -> _Trial:
     source = _made_up(
         tuple(release.choose_columns(most).items()), release.rows, release.unit, release.rows_public, number
     )
-    mechanism = mechanism_named(name, **_settings(name, source))
+    mechanism = make_mechanism(name, **_settings(name, source))
     capacity = _capacity(mechanism, release, source.domain, chosen=not needs_public(name))
     pure = release.budget.pure
     budget = Budget.of(epsilon=capacity, delta=0) if pure else Budget.of(rho=capacity)
@@ -438,6 +438,6 @@ def _memory(mechanism: str, release: PlannedRelease, trial: _Trial) -> int | Non
 @lru_cache(maxsize=64)
 def _footprint(mechanism: str, sizes: tuple[tuple[str, int], ...]) -> int | None:
     try:
-        return mechanism_named(mechanism).footprint(Domain(dict(sizes))).memory_bytes
+        return make_mechanism(mechanism).footprint(Domain(dict(sizes))).memory_bytes
     except SettingError:
         return None

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique
 from understudy.errors import InputError
 from understudy.metric.base import Counted, Metric, Score
-from understudy.metric.registry import choose_metrics, measure, metric_named
+from understudy.metric.registry import choose_metrics, get_metric, measure
 from understudy.metric.tables import Rows, is_ordered
 from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload
@@ -475,7 +475,7 @@ def score_on_scale(
             progress(replace(step, fraction=(place + (step.fraction or 0)) / 3, detail=f"{step.detail} ({word})"))
 
         columns.append(measure(left, right, schema, names, given, seed=seed, progress=report_step))
-    return [ScaledScore(metric_named(name), *row) for name, *row in zip(names, *columns, strict=True)]
+    return [ScaledScore(get_metric(name), *row) for name, *row in zip(names, *columns, strict=True)]
 
 
 def shuffle_columns(real: Rows, rng: np.random.Generator) -> Rows:

@@ -69,10 +69,10 @@ class RunFile:
             raise SettingError(
                 f"{file} is not valid YAML, or repeats a key; check quotes, colons and indentation"
             ) from None
-        return cls(file, _checked(content, file))
+        return cls(file, _check_content(content, file))
 
-    def but(self, *, quality: Any = None, rehearsal: bool = False) -> RunFile:
-        """The same run with what the command line says on top."""
+    def override(self, *, quality: Any = None, rehearsal: bool = False) -> RunFile:
+        """Return the same run with the options of the command line, which take precedence."""
         content = dict(self.content) | ({} if quality is None else {"quality": quality})
         return replace(self, content=content, rehearsal=rehearsal or self.rehearsal)
 
@@ -90,7 +90,7 @@ class RunFile:
         """Which rows and reports to make, and the seed of the rows."""
         given = self.content.get("outputs") or {}
         rows, reports = given.get("rows", ["csv"]), given.get("report", ["public"])
-        return {"rows": _listed(rows), "report": _listed(reports), "seed": given.get("seed")}
+        return {"rows": _to_list(rows), "report": _to_list(reports), "seed": given.get("seed")}
 
     @property
     def dataset(self) -> str:
@@ -110,10 +110,10 @@ class RunFile:
             SettingError: when the schema, workload or query file cannot be read.
         """
         said = {key: value for key, value in self.content.items() if key != "outputs"}
-        said["the schema's content"] = _parsed(self.schema, "schema")
+        said["the schema's content"] = _parse_file(self.schema, "schema")
         workload, query = self.content.get("workload"), self.content.get("query")
         if isinstance(workload, str) and is_yaml_or_json(workload):
-            said["the workload's content"] = _parsed(Path(self.near(workload)), "workload")
+            said["the workload's content"] = _parse_file(Path(self.near(workload)), "workload")
         if isinstance(query, str):
             said["the query's content"] = _text(Path(self.near(query)), "query").decode(errors="replace")
         return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
@@ -193,10 +193,10 @@ def _parse_clique(entry: Any, file: Path) -> tuple[list[str], float]:
     return [str(column) for column in columns], float(weight)
 
 
-def _checked(content: Any, file: Path) -> dict[str, Any]:
+def _check_content(content: Any, file: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not content:
         raise SettingError(f"{file}: a run file is a mapping with at least data, schema and budget")
-    _known(content, KEYS, f"{file}: ")
+    _refuse_unknown_keys(content, KEYS, f"{file}: ")
     for key in ("data", "schema", "budget"):
         if content.get(key) is None or not str(content[key]).strip():
             raise SettingError(f"{file}: `{key}` is missing; a run file needs data, schema and budget")
@@ -206,7 +206,7 @@ def _checked(content: Any, file: Path) -> dict[str, Any]:
     for key, known in (("budget", _BUDGET), ("outputs", _OUTPUTS)):
         if not isinstance(content.get(key) or {}, dict):
             raise SettingError(f"{file}: `{key}` is a mapping; its keys are {', '.join(known)}")
-        _known(content.get(key) or {}, known, f"{file}: {key}: ")
+        _refuse_unknown_keys(content.get(key) or {}, known, f"{file}: {key}: ")
     _refuse_password(content["data"], file)
     mechanism = content.get("mechanism", "mst")
     if not isinstance(mechanism, str) and not (isinstance(mechanism, dict) and isinstance(mechanism.get("name"), str)):
@@ -223,7 +223,7 @@ def _refuse_password(data: str, file: Path) -> None:
         )
 
 
-def _known(given: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None:
+def _refuse_unknown_keys(given: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None:
     for key in given:
         if key not in known:
             near = get_close_matches(str(key), known, 1, 0.6)
@@ -233,7 +233,7 @@ def _known(given: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None
 
 def _check_outputs(outputs: Mapping[str, Any], file: Path) -> None:
     for key, known in (("rows", ROWS), ("report", REPORTS)):
-        for name in _listed(outputs.get(key, [])):
+        for name in _to_list(outputs.get(key, [])):
             if name not in known:
                 raise SettingError(f"{file}: outputs: {key}: {name!r} is unknown; the choices are {', '.join(known)}")
     seed = outputs.get("seed")
@@ -241,11 +241,11 @@ def _check_outputs(outputs: Mapping[str, Any], file: Path) -> None:
         raise SettingError(f"{file}: outputs: seed: give a whole number of at least 0")
 
 
-def _listed(value: Any) -> list[Any]:
+def _to_list(value: Any) -> list[Any]:
     return [] if value in (None, False) else [value] if isinstance(value, str) else list(value)
 
 
-def _parsed(path: Path, what: str) -> Any:
+def _parse_file(path: Path, what: str) -> Any:
     """A file's content, so that comments and layout do not count."""
     try:
         return (read_json if path.suffix == ".json" else read_yaml)(_text(path, what))

@@ -66,7 +66,7 @@ def run(
     Raises:
         UnderstudyError: as `synthesize`; OutputError also for a folder that holds something else.
     """
-    file = RunFile.load(Path(path)).but(quality=quality, rehearsal=rehearse)
+    file = RunFile.load(Path(path)).override(quality=quality, rehearsal=rehearse)
     return _Folder(file, Path(output), Ledger(ledger)).fill(progress or silent)
 
 
@@ -116,7 +116,7 @@ def find_run_file(known: RunHandle, ledger: Ledger) -> Path | None:
     place = known.spec.get("place", {})
     try:
         path, folder = Path(place["run"]), Path(place["folder"])
-        found = ledger.peek(RunFile.load(path).but(quality=place.get("quality")).key(folder))
+        found = ledger.peek(RunFile.load(path).override(quality=place.get("quality")).key(folder))
     except (KeyError, SettingError):
         return None
     return path if found is not None and found.run == known.run else None
@@ -136,7 +136,7 @@ class _Folder:
 
     def fill(self, progress: Progress) -> Outcome:
         """Make what is missing."""
-        known = None if self.file.rehearsal else self._known()
+        known = None if self.file.rehearsal else self._find_run()
         there = known is not None and self._has_release(known)
         if known is not None and there and all(file.exists() for file in [*self.rows, *self.reports.values()]):
             return Outcome("unchanged", self._summary(known.dataset, (known.finished or {})["facts"]))
@@ -160,7 +160,7 @@ class _Folder:
 
         return Outcome(status, self._summary(self.file.dataset, summarize(release)))
 
-    def _known(self) -> RunHandle | None:
+    def _find_run(self) -> RunHandle | None:
         """The run of this file and folder in the ledger, or the run that made a finished folder which was moved."""
         if (found := self.ledger.peek(self.file.key(self.path))) is not None:
             return found

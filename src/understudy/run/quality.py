@@ -70,14 +70,14 @@ class Rating:
         return Fraction(self.share) * capacity
 
 
-def rated(table: PrivateTable, fit: Fit, rating: Rating) -> Quality:
+def measure_quality(table: PrivateTable, fit: Fit, rating: Rating) -> Quality:
     """The workload error of a fit, measured with its share of the budget.
 
     Values that were merged as rare count as one value.
 
     **Privacy.** One call to the gate, against marginals of a model that is made of earlier answers.
     """
-    view = table.recoded(fit.recoding)
+    view = table.recode(fit.recoding)
     weights, of = rating.tables(view.domain, view.can_measure)
     cost = float_below(min(rating.cost(table.account.budget.capacity), table.account.remaining))
     against = fit.model.project_many(list(weights))

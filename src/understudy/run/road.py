@@ -37,7 +37,7 @@ from understudy.files import check_space
 from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
-from understudy.mechanism import Fit, Mechanism, mechanism_named
+from understudy.mechanism import Fit, Mechanism, make_mechanism
 from understudy.model.dependencies import learn_dependencies
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parse_share
@@ -55,7 +55,7 @@ from understudy.run.checks import (
     warn_of_weak_budget,
 )
 from understudy.run.folder import file_digest, publish, staged_path
-from understudy.run.quality import Rating, rated
+from understudy.run.quality import Rating, measure_quality
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema, frame_kind
 from understudy.source import open_source
@@ -322,7 +322,7 @@ def resolve(spec: RunSpec) -> Run:
         as_whole("rows", spec.rows, least=1)
     check_noise(spec.noise)
     find_compiler_cache()
-    mechanism = mechanism_named(spec.mechanism, **spec.settings)
+    mechanism = make_mechanism(spec.mechanism, **spec.settings)
     for public in (table for table in mechanism.public_tables().values() if table is not None):
         if schema.open:
             name = schema.open[0].name
@@ -435,7 +435,7 @@ def _make(
             raise
         fit, total = _finish(run, table, recorder, str(reason), progress)  # the attempt before failed like this as well
     fit = learn_dependencies(run.mechanism.finish, fit, run.schema, total=total, progress=progress)
-    quality = _rate(run, table, fit, progress)
+    quality = _measure_quality(run, table, fit, progress)
     table.account.pay(recorder.recall_rest())  # what an earlier attempt was answered beyond this is paid as well
     receipt = run.receipt(table.account.charges)
     label: dict[str, Any] = {"mechanism": run.mechanism.name, "settings": _public_settings(run.mechanism)}
@@ -492,13 +492,13 @@ def _finish(
         return finish(None), None
 
 
-def _rate(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Quality | None:
+def _measure_quality(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Quality | None:
     """The measured quality; None where it was not asked for, or its share was spent on another attempt's fit."""
     if run.rating is None or any(charge.what == "quality" for charge in table.account.charges):
         return None
     progress(Step("measure", None, "the workload error"))
     try:
-        return rated(table, fit, run.rating)
+        return measure_quality(table, fit, run.rating)
     except CannotContinue:
         return None
 

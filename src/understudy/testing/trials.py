@@ -110,7 +110,7 @@ def independent_trial(*, replace_one: bool) -> Trial:
             return sum(int(m.values[1]) - int(m.values[0]) for m in fit.measurements) >= 7 - 4 * 6
         return sum(int(m.values[1]) for m in fit.measurements) >= 4
 
-    tables = _replaced() if replace_one else _with_unit(_FOUR)
+    tables = _with_replaced_unit() if replace_one else _with_unit(_FOUR)
     return _trial(happened, *tables, epsilon, DELTA)
 
 
@@ -124,7 +124,7 @@ def _with_unit(sizes: dict[str, int], *, max_rows: int = 1, rows: int = 5) -> tu
     return CodedSource(sizes, others + unit, max_rows=max_rows), CodedSource(sizes, others, max_rows=max_rows)
 
 
-def _replaced() -> tuple[CodedSource, CodedSource]:
+def _with_replaced_unit() -> tuple[CodedSource, CodedSource]:
     others = [[0] * len(_FOUR)] * 5
     moved, kept = (CodedSource(_FOUR, [*others, [code] * 4], rows_public=6) for code in (1, 0))
     return moved, kept

@@ -11,7 +11,7 @@ import pytest
 from understudy.accounting import Budget, epsilon_of, rho_of
 from understudy.accounting.budget import Account, _rest
 from understudy.accounting.calibrate import can_plan, certified_plan
-from understudy.accounting.charge import Charge, exponential, gaussian, laplace
+from understudy.accounting.charge import Charge, exponential_charge, gaussian_charge, laplace_charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded, SettingError
 
@@ -81,7 +81,7 @@ def test_numpy_numbers_are_numbers():
 
 def test_a_certified_budget_of_many_sigmas_can_be_written():
     rho = sum((Fraction(1, 2 * Fraction(1 + i / 997) ** 2) for i in range(300)), Fraction(0))
-    certified = Budget.of(epsilon=1.0, delta=1e-6).certified(rho)
+    certified = Budget.of(epsilon=1.0, delta=1e-6).certify(rho)
     assert certified.rho >= rho
     assert len(str(certified.rho)) < 400
 
@@ -146,9 +146,9 @@ def test_delta_is_filtered_too():
 def test_a_pure_budget_pays_for_pure_noise_only():
     account = Account(Budget.of(epsilon=1.0, delta=0))
     with pytest.raises(BudgetExceeded, match="give a delta"):
-        account.pay([gaussian("measure", (("a",),), 1, share=Fraction(1, 100))])
-    account.pay([laplace("measure", (("a",),), 1, share=Fraction(1, 2))])
-    account.pay([exponential((("a",),), Fraction(1), share=Fraction(1, 2), pure=True)])
+        account.pay([gaussian_charge("measure", (("a",),), 1, share=Fraction(1, 100))])
+    account.pay([laplace_charge("measure", (("a",),), 1, share=Fraction(1, 2))])
+    account.pay([exponential_charge((("a",),), Fraction(1), share=Fraction(1, 2), pure=True)])
     assert account.remaining == 0
 
 

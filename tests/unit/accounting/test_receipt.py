@@ -7,11 +7,11 @@ from fractions import Fraction
 import pytest
 
 from understudy.accounting import Budget, Receipt
-from understudy.accounting.charge import gaussian, laplace
+from understudy.accounting.charge import gaussian_charge, laplace_charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded, InputError
 
-THIRD = gaussian("measure", (("a",),), 1, share=Fraction(1, 3))
+THIRD = gaussian_charge("measure", (("a",),), 1, share=Fraction(1, 3))
 
 
 def receipt(**changes):
@@ -89,7 +89,7 @@ def test_the_text_says_all_that_a_lawyer_asks():
 
 
 def test_a_pure_run_tells_what_it_spent_in_epsilon():
-    charge = laplace("measure", (("a",),), 1, share=Fraction(1, 2))
+    charge = laplace_charge("measure", (("a",),), 1, share=Fraction(1, 2))
     words = receipt(budget=Budget.of(epsilon=2.0, delta=0), charges=(charge,)).text()
     assert "Spent: 0.5 of 2 in epsilon, in 1 charges" in words
 

@@ -112,7 +112,7 @@ def test_dependence_is_indif_of_each_pair():
 
 def test_merged_codes_are_merged_inside_and_share_the_account():
     private = table(noise=Nought())
-    coarse = private.recoded(Recoding({"a": np.array([0, 1, 1])}))
+    coarse = private.recode(Recoding({"a": np.array([0, 1, 1])}))
     assert coarse.domain["a"] == 2
     assert coarse.measure([("a", "b")], rho=0.5)[0].values.tolist() == [1, 0, 1, 2]
     assert private.account is coarse.account
@@ -170,7 +170,7 @@ AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
         (lambda t: t.error(AGAINST, weights={("a",): 0.5}, rho=0.1), SettingError, "whole number of at least 1"),
         (lambda t: t.tally(["a"], what={"a": "bounds"}), SettingError, "give a mapping"),
         (lambda t: t.tally({"a": 0.1}, what={}), SettingError, "name the fact to discover about 'a'"),
-        (lambda t: t.recoded(None), SettingError, "give a `Recoding`"),
+        (lambda t: t.recode(None), SettingError, "give a `Recoding`"),
         (lambda t: t.over(None), SettingError, "the same units"),
     ],
 )  # fmt: skip
@@ -193,7 +193,7 @@ def test_a_table_too_large_to_count_before_codes_are_merged_is_refused_before_it
     columns = [f"c{i}" for i in range(5)]
     source = SealedSource(dict.fromkeys(columns, 100_000), [])
     merging = Recoding({column: np.arange(100_000) % 2 for column in columns})
-    private = PrivateTable(source, Budget.of(rho=1.0)).recoded(merging)
+    private = PrivateTable(source, Budget.of(rho=1.0)).recode(merging)
     with pytest.raises(SettingError, match="nothing was spent"):
         private.measure([tuple(columns)], rho=0.5)
     assert private.account.spent == 0
@@ -252,7 +252,7 @@ class TestPlanned:
 
     def private(self, **rest):
         rho = sum((Fraction(1, 2 * Fraction(s) ** 2) for s in self.PLAN.values()), Fraction(0))
-        budget = Budget.of(epsilon=1.0, delta=1e-6).certified(rho)
+        budget = Budget.of(epsilon=1.0, delta=1e-6).certify(rho)
         return table(budget, plan=self.PLAN, **rest)
 
     def test_uses_exactly_the_planned_sigmas_in_one_call_or_several(self):
@@ -279,7 +279,7 @@ class TestPlanned:
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(private.measure, [("a",)], rho=1e-3)
             asked.wait(60)
-            second = pool.submit(private.recoded(Recoding.identity()).measure, [("a",)], rho=1e-3)
+            second = pool.submit(private.recode(Recoding.identity()).measure, [("a",)], rho=1e-3)
             assert not wait([second], timeout=0.2).done  # it waits for the first one's answer
             late.set()
             assert len(first.result()) == 1
@@ -289,7 +289,7 @@ class TestPlanned:
     def test_merged_codes_use_the_same_plan(self):
         private = self.private()
         private.measure([("a",)], rho=1e-3)
-        merged = private.recoded(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 0])}))
+        merged = private.recode(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 0])}))
         assert merged.planned
         with pytest.raises(BudgetExceeded, match="in advance"):
             merged.measure([("a",)], rho=1e-3)
@@ -329,7 +329,7 @@ def test_what_was_asked_before_is_checked_again():
     for repeated in ([("a", "b"), ("b", "a")], [("b",), ("b",)], [("a", "b"), ("b", "a"), ("c",)]):
         with pytest.raises(SettingError, match="given twice"):
             private.measure(repeated, rho=0.01)
-    merged = private.recoded(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 1])}))
+    merged = private.recode(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 1])}))
     assert len(merged.measure([("a", "b")], rho=0.01)[0].values) == 4 < len(first[0].values)
 
     class Other(tuple):

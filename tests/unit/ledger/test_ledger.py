@@ -54,7 +54,7 @@ def test_a_reservation_counts_in_full_and_stays_exact(ledger):
     (found,) = Ledger(ledger.address).reservations("people")
     assert found.budget == budget
     assert (found.state, found.answers, found.unit) == ("unfinished", 0, UNIT)
-    assert found.who == module.who()
+    assert found.who == module.current_user()
 
 
 def test_a_key_names_one_run_however_often_it_is_started(ledger):
@@ -209,7 +209,7 @@ def test_a_grant_names_who_may_draw_on_it(ledger, monkeypatch):
     ledger.grant(Grant("people", epsilon=9.0, to="user:anna"))
     with pytest.raises(BudgetExceeded, match="to user:anna"):
         reserve(ledger)
-    monkeypatch.setattr(module, "who", lambda: "user:anna")
+    monkeypatch.setattr(module, "current_user", lambda: "user:anna")
     assert reserve(ledger).run
     assert ledger.reservations()[0].who == "user:anna"
 
@@ -235,13 +235,13 @@ def test_a_token_is_known_by_its_digest_alone(ledger, path, monkeypatch):
 
 def test_somebody_elses_dataset_takes_a_grant(ledger, monkeypatch):
     reserve(ledger)
-    owner = module.who()
-    monkeypatch.setattr(module, "who", lambda: "user:ben")
+    owner = module.current_user()
+    monkeypatch.setattr(module, "current_user", lambda: "user:ben")
     with pytest.raises(BudgetExceeded, match=f"was entered by {owner}, and no grant is for you"):
         reserve(ledger)
-    monkeypatch.setattr(module, "who", lambda: owner)
+    monkeypatch.setattr(module, "current_user", lambda: owner)
     ledger.grant(Grant("people", epsilon=9.0, to="user:ben"))
-    monkeypatch.setattr(module, "who", lambda: "user:ben")
+    monkeypatch.setattr(module, "current_user", lambda: "user:ben")
     assert reserve(ledger).run
 
 

@@ -39,7 +39,7 @@ def test_a_single_run_costs_what_it_says():
 
 
 def test_two_runs_add_epsilons_and_deltas_where_that_is_smaller():
-    total = add_up([reservation(Budget.of(epsilon=0.01, delta=1e-9).certified(1))] * 2)
+    total = add_up([reservation(Budget.of(epsilon=0.01, delta=1e-9).certify(1))] * 2)
     assert total.epsilon == pytest.approx(0.02)
     assert total.delta == pytest.approx(2e-9)
 
@@ -204,7 +204,7 @@ def test_how_many_rows_of_a_unit_are_used_is_no_other_unit():
         Budget.of(epsilon=1.0, delta=0),
         Budget.of(rho=0.1),
         Budget.of(rho=0.1, delta=1e-6, discovery_delta=5e-7),
-        ONE.certified(Fraction(1, 3)),
+        ONE.certify(Fraction(1, 3)),
     ],
 )
 def test_a_budget_survives_being_written_exactly(budget):

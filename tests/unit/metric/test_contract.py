@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from understudy.errors import InputError, SchemaError, SettingError
-from understudy.metric import METRICS, Metric, Rows, Score, metric_named
+from understudy.metric import METRICS, Metric, Rows, Score, get_metric
 from understudy.metric.base import Counted, Part
 from understudy.metric.registry import measure, read_settings
 
@@ -55,7 +55,7 @@ def worse(metric: Metric, value: float) -> float:
 
 def test_the_names_are_the_published_ones() -> None:
     assert list(METRICS) == NAMES
-    assert all(metric_named(name).name == name for name in NAMES)
+    assert all(get_metric(name).name == name for name in NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,7 +16,7 @@ from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.gate.selection import merged
-from understudy.mechanism import Mechanism, mechanism_named, registry
+from understudy.mechanism import Mechanism, make_mechanism, registry
 from understudy.mechanism.base import Footprint
 from understudy.mechanism.registry import MECHANISMS
 from understudy.planning import Accuracy, check_delta, default_delta, odds_of, plan
@@ -89,7 +89,7 @@ class TestPrediction:
         found = {1: [], 2: []}
         with insecure(5):
             for _ in range(4):
-                fit = mechanism_named(mechanism).fit(PrivateTable(source, budget), rho=float(budget.capacity))
+                fit = make_mechanism(mechanism).fit(PrivateTable(source, budget), rho=float(budget.capacity))
                 for clique, counts in source.counts(covered(fit, 1) + covered(fit, 2)):
                     true = merged(counts, source.domain.shape(clique), [fit.recoding.maps.get(c) for c in clique])
                     found[len(clique)].append(np.abs(fit.model.project(clique).reshape(-1) - true).mean())
@@ -110,7 +110,7 @@ class TestPrediction:
         assert 0 < large.misplaced < small.misplaced < 1
 
     def test_noise_of_fixed_measurements_is_that_of_the_exact_curve(self):
-        weights = mechanism_named("independent").plan(DOMAIN)
+        weights = make_mechanism("independent").plan(DOMAIN)
         sigmas, _ = certified_plan(weights, Budget.of(epsilon=1.0, delta=1e-6), Neighbours())
         expected = predict("independent", release()).expected
         assert expected.group == pytest.approx(3 * np.median(list(sigmas.values())), rel=2e-3)
@@ -157,7 +157,7 @@ class TestPrediction:
     def test_memory_follows_what_merging_leaves(self):
         """Where noise drowns nearly all codes, the candidates of `aim` are few and small."""
         sizes = {f"c{i}": 90 for i in range(8)}
-        declared = mechanism_named("aim").footprint(Domain(sizes)).memory_bytes
+        declared = make_mechanism("aim").footprint(Domain(sizes)).memory_bytes
         drowned = predict("aim", release(sizes, rows=1000, epsilon=0.1))
         assert drowned.memory_bytes < declared / 2
 

@@ -12,9 +12,9 @@ from understudy import errors, run
 from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.gate import PrivateTable
-from understudy.mechanism import mechanism_named
+from understudy.mechanism import make_mechanism
 from understudy.quality import Quality, parse_share
-from understudy.run.quality import MOST, Rating, rated
+from understudy.run.quality import MOST, Rating, measure_quality
 from understudy.run.rehearsal import rehearsal_rows
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
@@ -116,9 +116,9 @@ def test_tables_that_cannot_be_counted_are_left_out_once_codes_are_merged(tmp_pa
     (tmp_path / "w.yaml").write_text("- [a, b, c, d]\n- [e]\n")
     sizes = dict.fromkeys("abcd", 100_000) | {"e": 2}
     table = PrivateTable(CodedSource(sizes, [[0, 0, 0, 0, 1]] * 500), Budget.of(rho=10.0))
-    fit = mechanism_named("mst").fit(table, rho=9.0)
+    fit = make_mechanism("mst").fit(table, rho=9.0)
     assert fit.recoding.recode(table.domain).cells("abcd") < 1 << 16
-    assert rated(table, fit, Rating(0.05, str(tmp_path / "w.yaml"))).tables == 1
+    assert measure_quality(table, fit, Rating(0.05, str(tmp_path / "w.yaml"))).tables == 1
 
 
 def test_weights_of_the_workload_count(tmp_path):

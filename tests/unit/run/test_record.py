@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from understudy.accounting import Budget
-from understudy.accounting.charge import gaussian
+from understudy.accounting.charge import gaussian_charge
 from understudy.errors import LedgerError, OutputError, SettingError
 from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
@@ -51,7 +51,7 @@ def asked(table, *, recoded=True):
         table.measure([("a",), ("b", "c")], rho=0.1, weights={("a",): 2.0, ("b", "c"): 1.0}),
         table.select(PAIRS, against=against, rho=0.1),
         table.dependence(PAIRS, rho=0.1),
-        (table.recoded(MERGED) if recoded else table).measure([("a", "b")], rho=0.1),
+        (table.recode(MERGED) if recoded else table).measure([("a", "b")], rho=0.1),
         table.error(against, weights=dict.fromkeys(PAIRS, 1), rho=0.1),
     ]
 
@@ -321,7 +321,7 @@ def test_what_is_recorded_holds_no_count_and_nothing_of_the_rows_but_the_answers
 
 
 def test_a_charge_is_recorded_exactly(ledger):
-    charge = gaussian("measure", (("a",),), 1, share=Fraction(1, 3))
+    charge = gaussian_charge("measure", (("a",),), 1, share=Fraction(1, 3))
     handle = reserve(ledger)
     Recorder(ledger, handle).record([charge], [Measurement(("a",), np.array([3, -1, 4]), charge.scale)], MERGED)
     recorder = Recorder(ledger, ledger.take(handle.run))
