@@ -481,7 +481,7 @@ def test_what_cannot_be_paid_is_refused_before_rows_are_read():
     what_cannot_be_paid_is_refused_unread()
 
 
-def test_nothing_but_answers_tells_two_tables_apart(tmp_path):
+def test_only_answers_distinguish_two_tables(tmp_path):
     only_answers_tell_the_tables_apart(tmp_path)
 
 

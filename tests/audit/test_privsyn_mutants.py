@@ -139,6 +139,6 @@ def test_the_spy_agrees_with_the_receipt(pure, max_rows, rows_public):
     spied(pure=pure, max_rows=max_rows, rows_public=rows_public)
 
 
-def test_nothing_but_answers_tells_two_tables_apart():
+def test_only_answers_distinguish_two_tables():
     only_answers_tell_the_tables_apart()
     only_answers_tell_the_tables_apart(count=3, other=900)

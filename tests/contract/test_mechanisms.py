@@ -232,7 +232,7 @@ def test_settings_cannot_be_changed_and_are_given_by_name():
         Guest(0.5)
 
 
-def test_a_class_whose_settings_can_change_is_no_mechanism(offered):
+def test_a_class_whose_settings_can_change_is_not_a_mechanism(offered):
     @dataclass(kw_only=True)
     class Loose:
         """Not a subclass of `Mechanism`, so not frozen."""

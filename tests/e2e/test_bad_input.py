@@ -130,7 +130,7 @@ def test_a_unit_column_that_is_not_there(synthesis, tmp_path):
     assert "'who' is not in the table" in said
 
 
-def test_ten_thousand_columns_are_too_many_and_are_told_so(tmp_path):
+def test_ten_thousand_columns_are_too_many_and_are_refused(tmp_path):
     sizes = {f"c{i}": 2 for i in range(10_001)}
     with pytest.raises(us.errors.SchemaError, match="more than 10000 columns; `drop` what is not needed"):
         us.Schema.from_domain(sizes)

@@ -68,7 +68,7 @@ def whole_road(shell, text, folder: Path, *options):
 @pytest.mark.parametrize(
     "options", [("--epsilon", "20", "--delta", "1e-3"), ("--rho", "9", "--delta", "1e-3", "--json")]
 )
-def test_two_tables_are_told_apart_by_paid_answers_alone(tmp_path, shell, options, second):
+def test_two_tables_are_distinguished_by_paid_answers_alone(tmp_path, shell, options, second):
     left = check_twins(
         lambda text, folder: whole_road(shell, text, folder, "-m", "independent", *options),
         FIRST,
@@ -169,7 +169,7 @@ def test_no_failure_during_discovery_shows_a_value(tmp_path, monkeypatch, target
     assert left["ending"] != b"done"
 
 
-def test_a_value_of_many_rows_is_told(tmp_path, monkeypatch):
+def test_a_value_of_many_rows_is_published(tmp_path, monkeypatch):
     """What the canary test above would find."""
     frame = pd.DataFrame({"who": range(900), "sex": [WORD] * 900, "age": 30, "income": 1, "born": "", "free": ""})
     (tmp_path / "s.yaml").write_text(SCHEMA)

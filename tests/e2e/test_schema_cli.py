@@ -128,7 +128,7 @@ def test_a_draft_states_the_unit_that_was_asked_for(people, tmp_path):
 
 
 @pytest.mark.parametrize("discover", [[], ["--discover"]])
-def test_a_unit_that_is_no_column_is_refused(people, tmp_path, discover):
+def test_a_unit_that_is_not_a_column_is_refused(people, tmp_path, discover):
     told = run("schema", "draft", people, "-o", tmp_path / "s.yaml", "--unit", "patientid:2", *discover, code=3)
     assert "no such column; the columns are patient_id, zip" in told
     assert not list(tmp_path.glob("*.yaml"))
@@ -347,7 +347,7 @@ def test_a_draft_is_not_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize("words", [("draft", "t.csv", "--discover", "--unit", "row"), ("import", "t.csv")])
-def test_a_schema_that_is_there_is_not_replaced_by_one_made_of_names(tmp_path, words):
+def test_a_schema_that_exists_is_not_replaced_by_one_made_of_names(tmp_path, words):
     (tmp_path / "t.csv").write_text("column,value,label\nsex,1,male\n")
     (tmp_path / "s.yaml").write_text("mine")
     command, table, *rest = words
@@ -356,7 +356,7 @@ def test_a_schema_that_is_there_is_not_replaced_by_one_made_of_names(tmp_path, w
     assert (tmp_path / "s.yaml").read_text() == "mine"
 
 
-def test_a_review_replaces_nothing_but_its_own_draft(unsaid, tmp_path):
+def test_a_review_replaces_only_its_own_draft(unsaid, tmp_path):
     draft = tmp_path / "s.custodian-only.yaml"
     answers = ["--accept", "zip", "--accept", "age", "--unit", "row"]
     for output, present in ((), "s.yaml"), (("-o", tmp_path / "o.yaml"), "o.custodian-only.yaml"):
@@ -416,7 +416,7 @@ def test_columns_without_a_name_are_left_out_and_counted(tmp_path):
     run("synthesize", data, "-s", tmp_path / "s.yaml", "--rho", 1, "-o", tmp_path / "r.release")
 
 
-def test_a_first_line_that_is_taken_for_a_row_is_told(tmp_path):
+def test_a_first_line_that_is_taken_for_a_row_is_reported(tmp_path):
     data = tmp_path / "t.csv"
     data.write_text("2019,2020\n" + "5,6\n7,8\n" * 30)
     said = run("schema", "draft", data, "-o", tmp_path / "guessed.yaml", "--unit", "row")
@@ -436,7 +436,7 @@ def test_a_first_line_that_is_taken_for_a_row_is_told(tmp_path):
     )
 
 
-def test_columns_that_share_a_name_are_told_by_their_places(tmp_path):
+def test_columns_that_share_a_name_are_named_by_their_places(tmp_path):
     (tmp_path / "t.csv").write_text("when;cost;;when;cost;sex\n" + "2024-01-01;1;;2024-01-02;2;f\n" * 30)
     said = run("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "x.yaml", code=4)
     assert "columns 1, 2, 4, 5 share a name with another column" in " ".join(said.split())

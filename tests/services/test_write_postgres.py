@@ -94,7 +94,7 @@ def test_rows_go_back_with_their_types_and_as_sample_makes_them(postgres, passwo
     assert [tuple(row.values()) for row in made] == rows
 
 
-def test_a_table_that_is_there_stays_unless_told(postgres, password, release_file, run):
+def test_a_table_that_exists_stays_unless_overwriting_is_requested(postgres, password, release_file, run):
     with postgres.connect() as connection:
         connection.execute("create table kept (a int); insert into kept values (7)")
     url = f"{postgres.url}?table=kept"

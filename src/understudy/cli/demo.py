@@ -78,7 +78,7 @@ def _describe_spent() -> str:
 
 
 def _write_reports(folder: Path, release: Release, table: Any, progress: Progress) -> dict[str, Path]:
-    """Both reports: the one that may be published, and the one beside the real rows."""
+    """Write both reports: the public one, and the custodian's, which compares with the real rows."""
     from understudy.report import custodian_report, public_report
     from understudy.schema.custodian import mark_path
 
@@ -98,7 +98,7 @@ def _load_real_table() -> Any:
 
 
 def _make_folder(folder: Path) -> Path:
-    """The folder itself when it is new or empty, else the first free name beside it: earlier demos are kept."""
+    """Return the folder if it is new or empty, else the first free numbered name: earlier demos are kept."""
     for number in range(1, 1000):
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         if not candidate.exists() or (candidate.is_dir() and not any(candidate.iterdir())):

@@ -402,7 +402,7 @@ class _Exact:
 
 
 class _OpenDP:
-    """OpenDP's samplers of the same laws, for whoever prefers their vetted code to speed. They cannot be seeded."""
+    """OpenDP's samplers of the same distributions: vetted code, but slower. They cannot be seeded."""
 
     def gaussian(self, sigma: Parameter, size: Shape) -> NDArray[np.int64]:
         return self._draw("make_gaussian", "l2_distance", _as_float("sigma", sigma), size)

@@ -46,7 +46,7 @@ class Stream:
         self._drawn = 0
 
     def _renew(self) -> None:
-        """Start at a fresh counter: whoever copied the state of this stream goes on elsewhere."""
+        """Start at a fresh counter, so that a copy of this stream's state continues differently."""
         self._cipher.reset_nonce(os.urandom(16))
 
     def _refill(self, words: int) -> NDArray[np.uint64]:

@@ -249,7 +249,7 @@ def invert(gaps: Sequence[int], rate: Fraction, source: Stream, width: int = 64)
 
 
 def _locate(lower: list[int], error: int, first: int, width: int) -> int | None:
-    """Where U falls, of which `first` holds the first bits, as far as sums of enclosed weights prove it."""
+    """Locate U, whose first bits are `first`, among the sums of enclosed weights; None if more bits are needed."""
     slack = error * len(lower)  # lower[i] <= true sum <= lower[i] + slack
     low, high = first * lower[-1] >> width, ((first + 1) * (lower[-1] + slack) >> width) + 1
     index = min(bisect_left(lower, high), len(lower) - 1)  # U < 1 is always below the last sum

@@ -487,7 +487,7 @@ class PrivateTable:
         return Allocation(self.expected_noise(rho), self.weight_power)
 
     def dependence_noise(self, pairs: int, rho: float) -> float:
-        """Standard deviation of the noise on each of so many scores of `dependence`, asked for with this share."""
+        """Return the standard deviation of the noise on each of `pairs` scores of `dependence`, for this share."""
         if self.__account.budget.pure:
             return self.sigma(rho) * self.neighbours.indif * pairs / self.neighbours.marginal_l1
         return self.sigma(rho) * self.neighbours.indif * math.sqrt(pairs / self.neighbours.marginal_l2_squared)
@@ -633,7 +633,7 @@ class PrivateTable:
 
     @one_at_a_time
     def values(self, column: str, *, rho: float | Fraction, delta: float | Fraction) -> dict[str, int]:
-        """The values of a column of which enough rows have each, with their noisy counts, in the order of the text.
+        """Return the values of a column that enough rows have, with their noisy counts, in the order of the text.
 
         **Privacy.** Costs at most `rho` and `delta` of approximate zCDP; see `threshold`.
 

@@ -79,7 +79,7 @@ class RunHandle:
     finished: Mapping[str, Any] | None = None
     releases: set[str] = field(default_factory=set)
     last: int = 0
-    """The number of the run's last entry; whoever wrote it may write the next one."""
+    """The number of the run's last entry; only the process that wrote it may write the next one."""
 
 
 class Ledger:
@@ -114,7 +114,7 @@ class Ledger:
         key: str | None = None,
         run: str | None = None,
     ) -> RunHandle:
-        """Reserve a run's whole budget, or go on with the run of the same key.
+        """Reserve a run's whole budget, or continue the run of the same key.
 
         Args:
             dataset: the dataset that the run is about.
@@ -270,7 +270,7 @@ class Ledger:
         return None
 
     def _attempt(self, log: _Log, run: str) -> RunHandle:
-        """Write down that this process goes on with the run; from then on no other process can record for it."""
+        """Record that this process continues the run; from then on no other process can record answers for it."""
         handle = self._handle(log, run)
         before = log.find(run=run, kind="attempt")
         if handle.finished is None and before and _is_alive(before[-1].body):
@@ -708,7 +708,7 @@ def _entry(row: Any) -> Entry:
 
 
 def _import_book(connection: sa.Connection) -> None:
-    """Enter the runs and yearly limits of the book that earlier versions kept beside the ledger's default place."""
+    """Import the runs and yearly limits of the book of earlier versions."""
     from platformdirs import user_data_path
 
     folder = Path(os.environ.get("UNDERSTUDY_BOOK") or user_data_path("understudy") / "book")

@@ -128,7 +128,7 @@ class Checkpoint:
 
 
 def verifier_line(name: str, key: Ed25519PublicKey, *, cosigner: bool = False) -> str:
-    """The public key as one line, to be kept by whoever verifies: name, key identifier and key."""
+    """Format the public key as one line for the verifying party: name, key identifier and key."""
     algorithm = _COSIGNATURE if cosigner else _SIGNATURE
     raw = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
     return f"{name}+{_key_id(name, algorithm, key).hex()}+{base64.b64encode(algorithm + raw).decode()}"

@@ -104,7 +104,7 @@ def add_up(reservations: Iterable[Reservation]) -> Total:
 
 @dataclass(frozen=True)
 class Grant:
-    """Permission to spend: an amount of epsilon at a delta, or of rho, in all or in any 365 days.
+    """Permission to spend: an amount of epsilon at a delta, or of rho, in total or in any 365 days.
 
     Attributes:
         dataset: the dataset it is for; runs about datasets derived from it draw on it as well.
@@ -156,7 +156,7 @@ class Grant:
         return self._sum(self._current(drawn, now))
 
     def refusal(self, drawn: Iterable[Reservation], new: Reservation) -> str | None:
-        """Why `new` cannot draw on this grant beside what is drawn on it; None where it can."""
+        """Return why `new` cannot draw on this grant in addition to `drawn`; None if it can."""
         together = [*self._current(drawn, new.time), new]
         total = self._sum(together)
         if total <= self.amount * (1 + 1e-9):  # five runs of 0.1 are no more than 0.5, whatever their last bits say

@@ -141,9 +141,9 @@ class MST(Mechanism):
         return {pair: self._worth(independent[pair], noise) for pair in eligible_pairs(table.domain, self.max_cells)}
 
     def _worth(self, expected: NDArray[np.float64], noise: float) -> float:
-        """Noise of little weight beside the rows is no reason against a pair: tables of more cells tell more.
+        """Return the offset of a pair: no penalty below 10 % of the rows, full penalty from 20 %, less a bonus for cells.
 
-        Through a pair the columns behind it depend on each other as well, and the more so the more codes it has.
+        A pair with more codes also carries more of the dependence between its other neighbours in the tree.
         """
         rows, cost = float(expected.sum()), float(np.minimum(noise, expected).sum())
         felt = min(cost, max(0.0, 2 * (cost - _UNFELT * rows)))

@@ -195,7 +195,7 @@ def _paper_sigma(table: PrivateTable) -> float | None:
 
 
 def _report_noise(table: PrivateTable, ones: Sequence[Measurement]) -> list[dict[str, float]]:
-    """The scale of the run's Gaussian noise, for sensitivity 1, beside that of equation 5.1; nothing under pure DP.
+    """The scale of the run's Gaussian noise, for sensitivity 1, and that of equation 5.1; nothing under pure DP.
 
     A table of sigma s costs rho = D^2 / (2 s^2) at L2 sensitivity D, so 2 rho is its precision for sensitivity 1.
     """

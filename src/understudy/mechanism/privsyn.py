@@ -87,7 +87,7 @@ class PrivSyn(Mechanism):
         return Generator(self.generator, self.limit_mib)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """Tables of at most `most_cells` cells in all, in a few copies."""
+        """A few copies of tables with at most `most_cells` cells in total."""
         wide = [column for column, size in domain.items() if size > 1]
         # merging codes may turn a pair that is too large into one that is just small enough
         pairs = sum(min(domain.cells(pair), self.pair_cells) for pair in combinations(wide, 2))

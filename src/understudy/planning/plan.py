@@ -31,7 +31,7 @@ _DROWNED = 0.4  # where so many of the rows are in the wrong cell of a pair, pai
 
 @dataclass(frozen=True)
 class Accuracy:
-    """A wish: the counts of groups of at least so many people are right within a part of them, 95 times in 100.
+    """A required accuracy: counts of groups of at least `people` are right within a share of them, 95 times in 100.
 
     Attributes:
         people: the smallest group that matters.
@@ -149,7 +149,7 @@ def plan(
     mechanisms: Sequence[str] = MECHANISMS,
     accuracy: Accuracy | None = None,
 ) -> Plan:
-    """What to expect of a release of this schema about so many people.
+    """Predict the errors of a release of this schema about this number of people.
 
     **Privacy.** Reads no data. `people` is rounded to two figures, so that a true count given by mistake goes no
     further; where the schema declares `rows`, that is the default.

@@ -52,14 +52,14 @@ MODEL_MIB = 0.5
 """The setting `max_mib` of mechanisms that have one, while they are tried: large models take minutes to fit."""
 
 FEW = 3
-"""A mechanism that measures in at most so many calls is quick, and is tried on more columns."""
+"""A mechanism that measures in at most this many calls is quick, and is tried on more columns."""
 
 TABLES, RUNS = 60, 3
-"""A quick mechanism is tried on one made-up table after another until so many columns and pairs were compared, or so
-often; a slow one once."""
+"""A quick mechanism is tried on one made-up table after another until this many columns and pairs were compared, at
+most this many times; a slow one once."""
 
 VISIBLE = 3.0
-"""A group stands out from noise from so many standard deviations on."""
+"""The number of standard deviations from which a group is distinguishable from noise."""
 
 MANY = 25
 """Columns above which the footprint of a mechanism with tables of three columns is worked out for a part of them."""
@@ -95,11 +95,11 @@ class PlannedRelease:
 
     @property
     def columns(self) -> tuple[tuple[str, int], ...]:
-        """The columns of more than one code, of which there is something to learn."""
+        """The columns with more than one code."""
         return tuple((name, size) for name, size in self.sizes if size > 1) or self.sizes[:1]
 
     def choose_columns(self, most: int) -> dict[str, int]:
-        """At most so many columns that are made up, with their codes: all, or of few, some and many codes."""
+        """At most `most` columns with their codes: all, or a choice of columns with few, some and many codes."""
         columns = self.columns
         if len(columns) > most:
             by_size = sorted(columns, key=lambda column: column[1])

@@ -88,7 +88,7 @@ def _write(path: Path, members: Mapping[str, bytes]) -> None:
 
 
 def _fits_memory(size: int) -> bool:
-    """Whether so many bytes of memory are free; small sizes are not checked, because the check is slow to start."""
+    """Whether this many bytes of memory are free; small sizes are not checked, because the check is slow to start."""
     if size <= _FEW_BYTES:
         return True
     import psutil

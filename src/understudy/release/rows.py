@@ -88,11 +88,11 @@ class RowMaker:
         self._total = release.model.total
 
     def expected(self, rows: int) -> int:
-        """The expected number of rows, of so many unconditional ones, that satisfy the condition; at least 1."""
+        """The expected number of rows that satisfy the condition, among `rows` unconditional ones; at least 1."""
         return max(min(rows, 1), round(rows * self._model.total / self._total)) if self._conditions else rows
 
     def rows(self, count: int, rng: np.random.Generator, *, first: int = 1, last: int | None = None) -> Any:
-        """Make an arrow table of so many rows; keys run from `first`, and are formatted for keys up to `last`."""
+        """Make an arrow table of `rows` rows; keys run from `first`, and are formatted for keys up to `last`."""
         import pyarrow as pa
 
         merged = self._model.sample(count, rng)

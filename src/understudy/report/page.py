@@ -369,7 +369,7 @@ def _format_change(column: AxisColumn, name: str, before: float | None, after: f
 
 
 def _format_figures(value: float, *, sign: bool = False, figures: int = 4) -> str:
-    """Format a number with so many significant figures and thousands separators.
+    """Format a number with `figures` significant figures and thousands separators.
 
     >>> _format_figures(12345.678), _format_figures(0.012345), _format_figures(0.0, sign=True), _format_figures(3.0)
     ('12,346', '0.01235', '0', '3')

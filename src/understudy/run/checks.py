@@ -112,7 +112,7 @@ def check_memory(needed_bytes: int) -> None:
 
 
 def check_rules(schema: Schema) -> int:
-    """Make sure that rules fit into memory and leave something, by making a few rows of nothing but rules.
+    """Check that rules fit into memory and leave possible rows, by making a few rows from the rules alone.
 
     **Privacy.** Reads the schema alone.
 

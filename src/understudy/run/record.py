@@ -115,7 +115,7 @@ class Recorder:
         return answer
 
     def _refuse_test_mode(self) -> None:
-        """Test mode may begin while a run goes on, in a progress callback for example."""
+        """Refuse test mode; it may begin during a run, in a progress callback for example."""
         if self._handle is not None and is_insecure():
             raise SettingError("the ledger refuses answers in test mode: their noise is seeded and protects nobody")
 

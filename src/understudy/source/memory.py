@@ -127,7 +127,7 @@ def _digest_texts(texts: Any) -> NDArray[Any]:
 
 
 def check_names(names: Iterable[str], schema: Schema) -> None:
-    """Refuse a table whose columns cannot be told apart, or which lacks a column that the schema needs.
+    """Refuse a table with repeated column names, or without a column that the schema needs.
 
     Several columns may have no name: spreadsheets export such columns, and nobody can ask for one.
 

@@ -1,4 +1,4 @@
-"""Worst-case neighbouring tables for each stage of the gate, with the event that tells them apart best.
+"""Worst-case neighbouring tables for each stage of the gate, with the event that distinguishes them best.
 
 In every trial one more unit moves a cell of every marginal that is asked for. Thresholds are fixed here, before any
 run: 1.3 claimed standard deviations of the likelihood-ratio statistic, where a mechanism with half its noise is caught.
@@ -87,7 +87,7 @@ def shared_value_trial() -> Trial:
 
 
 def own_value_trial() -> Trial:
-    """A value that one unit alone has, in all of its three rows: it may be told with probability delta."""
+    """A value that one unit alone has, in all of its three rows: it may be published with probability delta."""
     budget = Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 
     def happened(source: WordSource) -> bool:

@@ -47,7 +47,7 @@ def test_a_selection_costs_an_eighth_of_epsilon_squared(share):
     assert pure.epsilon == Fraction(pure.scale) <= share
 
 
-def test_a_selection_tells_its_candidates_apart_without_naming_them():
+def test_a_selection_distinguishes_its_candidates_without_naming_them():
     lists = [[("a", "b")], [("b", "a")], [("a",), ("b",)], [("a", "b"), ("c",)], [("c",), ("a", "b")], [('a","b',)]]
     charges = [exponential_charge(several, Fraction(2), share=Fraction(1, 3), pure=False) for several in lists]
     assert [charge.candidates[0] for charge in charges] == [len(several) for several in lists]

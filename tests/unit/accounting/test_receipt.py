@@ -43,7 +43,7 @@ def test_charges_that_pass_the_budget_are_no_receipt(break_):
         Receipt.from_dict(data)
 
 
-def test_an_unknown_proof_is_no_receipt():
+def test_an_unknown_proof_is_not_a_receipt():
     data = receipt().to_dict()
     data["budget"]["proof"] = "trust me"
     with pytest.raises(InputError, match="this is not a receipt"):
@@ -88,13 +88,13 @@ def test_the_text_says_all_that_a_lawyer_asks():
         assert part in words
 
 
-def test_a_pure_run_tells_what_it_spent_in_epsilon():
+def test_a_pure_run_states_what_it_spent_in_epsilon():
     charge = laplace_charge("measure", (("a",),), 1, share=Fraction(1, 2))
     words = receipt(budget=Budget.of(epsilon=2.0, delta=0), charges=(charge,)).text()
     assert "Spent: 0.5 of 2 in epsilon, in 1 charges" in words
 
 
-def test_absurd_budgets_can_still_be_told():
+def test_absurd_budgets_can_still_be_printed():
     absurd = receipt(budget=Budget.of(epsilon=1e200, delta=0), charges=())
     assert "1e+200" in absurd.text()
     assert Receipt.from_dict(json.loads(json.dumps(absurd.to_dict()))) == absurd

@@ -111,7 +111,7 @@ def test_errors_answer_scripts_in_json(folder, call):
     assert "the choices are" in json.loads(err)["message"]
 
 
-def test_an_output_that_is_there_or_cannot_be_is_refused_for_free(folder, call, release):
+def test_an_output_that_exists_or_cannot_be_written_is_refused_for_free(folder, call, release):
     assert us.Ledger().total("t").runs == 1
     code, _, err = call(*synthesis(folder))
     assert code == 8
@@ -202,7 +202,7 @@ def test_sample_makes_rows_that_satisfy_conditions(folder, call):
     assert "there is no column 'shoe'" in err
 
 
-def test_sample_replaces_only_when_told(folder, call, release):
+def test_sample_replaces_only_when_requested(folder, call, release):
     (folder / "rows.csv").write_text("kept")
     code, _, err = call("sample", release, "-o", folder / "rows.csv")
     assert code == 8
@@ -238,7 +238,7 @@ def test_inspect_shows_the_receipt_and_the_measurements(call, release):
 
 
 @pytest.mark.parametrize("command", ["inspect", "sample"])
-def test_what_is_no_release_is_refused(folder, call, command):
+def test_anything_but_a_release_is_refused(folder, call, command):
     for path in (folder / "t.csv", folder / "nothing"):
         code, out, err = call(command, path)
         assert (code, out) == (5, "")
@@ -423,7 +423,7 @@ def test_the_demo_says_what_to_install(call, monkeypatch, tmp_path):
 # -- the guard ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_unforeseen_is_told_by_id_type_and_place(call, monkeypatch, folder, release):
+def test_the_unforeseen_is_reported_by_id_type_and_place(call, monkeypatch, folder, release):
     def fail(*args, **kwargs):
         raise ZeroDivisionError("secret")
 
@@ -449,7 +449,7 @@ def test_every_exit_code_is_documented():
         assert f"{code} " in documented
 
 
-def test_a_folder_that_may_not_be_entered_is_no_fault_of_ours(release, call, monkeypatch):
+def test_a_folder_that_may_not_be_entered_is_not_an_internal_error(release, call, monkeypatch):
     def refuse(_):
         raise PermissionError(13, "Permission denied")
 

@@ -129,7 +129,7 @@ def test_values_that_are_numbers_count_by_their_number_as_every_reader_holds_it(
 
 @pytest.mark.parametrize("odd", [[], ["?"]], ids=["numbers", "objects"])
 @pytest.mark.parametrize(("kind", "told"), [("number", (0.5, 2.5)), ("string", ("0,5", "2,5"))])
-def test_values_with_a_decimal_comma_are_told_alike_beside_an_odd_cell(kind, told, odd):
+def test_values_with_a_decimal_comma_are_read_alike_next_to_an_odd_cell(kind, told, odd):
     field = {"name": "w", "type": kind, "understudy": {"values": "discover"}}
     ours = {"privacy_unit": "row", "dialect": {"decimal": ","}}
     declared = Schema.from_dict({"fields": [field], "understudy": ours})

@@ -65,7 +65,7 @@ def test_a_table_that_is_kept_meanwhile_moves_no_other():
     assert [counts.tolist() for _, counts in found] == [[1, 3], [1, 0, 0, 0, 1, 2]]
 
 
-def test_merged_codes_are_counted_anew():
+def test_merged_codes_are_counted_again():
     table = PrivateTable(Counting(SIZES, ROWS), Budget.of(rho=1.0))
     _select(table, [("a",)])
     view = table.recode(Recoding({"a": np.array([0, 1, 1])}))

@@ -306,7 +306,7 @@ class TestPlanned:
             private.dependence([("a", "b")], rho=1e-6)
 
 
-def test_the_table_tells_nothing_of_its_rows_and_cannot_be_copied():
+def test_the_table_shows_nothing_of_its_rows_and_cannot_be_copied():
     many, few = table(source=CodedSource(SIZES, ROWS * 50)), table(source=CodedSource(SIZES, []))
     assert repr(many) == repr(few)
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):

@@ -58,7 +58,7 @@ def test_choices_just_below_and_above_an_edge(width: int) -> None:
 
 
 @pytest.mark.parametrize("lower", [(0, 50, 10), (9, 0, 0), (30, 31, 29), (1, 1, 200), (7,)])
-def test_a_choice_is_told_only_where_every_weight_within_its_bounds_makes_it(lower: tuple[int, ...]) -> None:
+def test_a_choice_is_made_only_where_every_weight_within_its_bounds_makes_it(lower: tuple[int, ...]) -> None:
     """Every number of seven bits, its first and its last continuation, and weights at either bound, in fractions."""
     error, width, told = 2, 7, 0
     sums = list(accumulate(lower))

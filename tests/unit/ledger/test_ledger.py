@@ -67,7 +67,7 @@ def test_a_key_names_one_run_however_often_it_is_started(ledger):
     assert ledger.total("people").runs == 2
 
 
-def test_whoever_goes_on_last_is_the_only_one_who_records(ledger):
+def test_only_the_last_to_continue_records(ledger):
     first = reserve(ledger, key="k")
     second = reserve(Ledger(ledger.address), key="k")
     with pytest.raises(OutputError, match="another process is continuing run"):
@@ -415,7 +415,7 @@ def test_a_damaged_ledger_is_refused(path):
         reserve(Ledger(path))
 
 
-def test_a_file_that_is_no_ledger_is_refused(path):
+def test_a_file_that_is_not_a_ledger_is_refused(path):
     path.parent.mkdir()
     path.write_text("dear diary\n" * 200)
     with pytest.raises(LedgerError, match="not a ledger"):

@@ -96,7 +96,7 @@ def test_cancelled_runs_do_not_count_and_unfinished_ones_do():
     assert str(add_up(runs_made[:1])) == "0 runs, rho 0 in total"
 
 
-def test_runs_that_protect_different_units_are_told_apart():
+def test_runs_that_protect_different_units_are_distinguished():
     assert not add_up([reservation()] * 2).mixed
     total = add_up([reservation(), reservation(unit="everything of one person")])
     assert total.mixed
@@ -188,7 +188,7 @@ def test_runs_that_protect_different_units_have_no_sum_and_pass_any_grant(grant,
     assert grant.used([*drawn, another], NOW) == math.inf
 
 
-def test_how_many_rows_of_a_unit_are_used_is_no_other_unit():
+def test_how_many_rows_of_a_unit_are_used_does_not_change_the_unit():
     few, many = (reservation(unit=Neighbours(unit="patient", max_rows=rows).describe()) for rows in (1, 20))
     assert not add_up([few, many]).mixed
     assert Grant("people", epsilon=4.0).refusal([few, many], many) is None
@@ -271,7 +271,7 @@ def test_run_and_synthesize_are_refused_beyond_a_grant_and_a_paid_run_is_not_ask
     assert Ledger().total("people").runs == 2
 
 
-def test_a_run_that_protects_another_unit_than_those_before_is_refused_and_told(folder, call):
+def test_a_run_that_protects_another_unit_than_those_before_is_refused_and_reported(folder, call):
     before = Neighbours(unit="patient", max_rows=3).describe()
     Ledger().reserve("people", Budget.of(rho=0.1), unit=before, spec={})
     Ledger().grant(Grant("people", rho=9.0))

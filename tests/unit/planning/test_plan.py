@@ -313,7 +313,7 @@ class TestAdvice:
         assert recommend(lines, 5)[0] == "columns"
         assert recommend([self.line("x", 0.1), lines[1]], 1)[0] == "columns"
 
-    def test_a_mechanism_that_measures_no_pair_is_no_better_than_columns(self):
+    def test_a_mechanism_that_measures_no_pair_is_not_better_than_columns(self):
         """Where a mechanism would find no pair to measure, it must not be recommended for its pairs."""
         lines = [self.line("x", 0.35, pairs=0), self.line("columns", 0.3, pairs=0)]
         assert recommend(lines, 5)[0] == "columns"
@@ -387,7 +387,7 @@ class TestFactsToDiscover:
         [declared] = plan(filled, people=20_000, epsilons=[1], mechanisms=["mst"]).lines
         assert discovered.expected.group / declared.expected.group == pytest.approx((0.9 * 0.985) ** -0.5, rel=0.02)
 
-    def test_need_a_delta_where_values_are_told(self, schema):
+    def test_need_a_delta_where_values_are_published(self, schema):
         with pytest.raises(SettingError, match="city"):
             plan(schema, people=20_000, delta=0)
 

@@ -143,7 +143,7 @@ def test_the_public_report_knows_nothing_of_the_rows(release: us.Release, privat
         assert words in private
 
 
-def test_the_custodian_is_told_on_every_page(private: str) -> None:
+def test_every_page_is_marked_for_the_custodian(private: str) -> None:
     assert "For the custodian only." in private
     assert "Do not publish its scores, or choose among releases by them: the guarantee does not cover it" in private
     assert ".mark { display: table-header-group;" in private  # a header group is printed on every page
@@ -266,7 +266,7 @@ def test_the_ends_of_a_histogram_are_the_bounds_of_the_column() -> None:
         ("abc", "such a bound; no measurement gives a bound for the others"),
     ],
 )
-def test_others_are_told_of_only_where_there_are_some(keep: str, words: str) -> None:
+def test_other_pairs_are_mentioned_only_where_there_are_some(keep: str, words: str) -> None:
     schema = us.Schema.from_domain(dict.fromkeys(keep, 2))
     rows = pd.DataFrame({name: [0, 1] * 50 for name in keep})
     release = us.synthesize(rows, schema, rho=10.0, mechanism="mst", keep=[("a", "b")], dataset="pairs")

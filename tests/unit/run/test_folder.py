@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_meant_is_refused_for_free(folder, case):
 
 
 @pytest.mark.parametrize("text", ["", "3", "[1]", "data: [", "\x00", "a: &a [*a]", "rows: 1\nrows: 2"])
-def test_a_file_that_is_no_mapping_is_explained(folder, text):
+def test_a_file_that_is_not_a_mapping_is_explained(folder, text):
     (folder / "run.yaml").write_text(text)
     with pytest.raises(errors.SettingError, match=r"run.yaml"):
         start(folder)
@@ -212,7 +212,7 @@ def test_a_folder_with_something_else_in_it_is_refused(folder):
     assert us.Ledger().total("t").runs == 0
 
 
-def test_another_file_in_the_place_of_the_release_is_told_and_kept(folder):
+def test_another_file_in_the_place_of_the_release_is_reported_and_kept(folder):
     start(folder)
     release = folder / "out" / "stand-in.release"
     with zipfile.ZipFile(release) as archive:
@@ -227,7 +227,7 @@ def test_another_file_in_the_place_of_the_release_is_told_and_kept(folder):
     assert us.Ledger().total("t").runs == 1
 
 
-def test_two_starts_at_the_same_time_are_one_run_and_the_second_is_told(folder, monkeypatch):
+def test_two_starts_at_the_same_time_are_one_run_and_the_second_is_refused(folder, monkeypatch):
     """The other process is played by this one under another number."""
     told = []
 
@@ -351,7 +351,7 @@ def interrupted(folder, owner, method, after=0, output=None):
     return folder
 
 
-def test_an_interrupt_beside_a_release_that_is_made_says_what_to_do(folder, monkeypatch):
+def test_an_interrupt_after_the_release_was_made_says_what_to_do(folder, monkeypatch):
     def stops(*args, **kwargs):
         raise KeyboardInterrupt
 
@@ -558,7 +558,7 @@ def test_the_quality_is_asked_once_however_often_the_run_is_started(folder):
     assert recorded(only("people").run) == given
 
 
-def test_a_quality_that_was_answered_for_one_fit_is_not_told_of_another(folder, monkeypatch):
+def test_a_quality_that_was_answered_for_one_fit_is_not_reported_for_another(folder, monkeypatch):
     """Another version measures otherwise: finished from what was measured, its quality is paid but not known."""
     write(folder, quality="10%", dataset="people")
     interrupted(folder, us.Release, "save")
@@ -581,7 +581,7 @@ def test_a_version_that_measures_otherwise_still_asks_about_its_quality_once(sto
     assert len(recorded(only("people").run)) == 2
 
 
-def test_an_answer_that_was_altered_in_the_ledger_is_told_and_the_run_stays_as_it_is(stopped):
+def test_an_answer_that_was_altered_in_the_ledger_is_reported_and_the_run_stays_as_it_is(stopped):
     import sqlite3
 
     with sqlite3.connect(Ledger().address) as database:
@@ -601,7 +601,7 @@ def test_another_ledger_knows_nothing_of_the_run_and_counts_it_too(stopped, tmp_
         start(stopped)
 
 
-def test_a_run_is_refused_beyond_its_grant_and_goes_on_within_it(folder):
+def test_a_run_is_refused_beyond_its_grant_and_continues_within_it(folder):
     Ledger().grant(us.ledger.Grant("t", epsilon=1.5))
     interrupted(folder, us.Release, "save")
     with pytest.raises(errors.BudgetExceeded, match="Nothing was read"):
@@ -621,7 +621,7 @@ def test_a_release_names_the_file_of_a_workload_and_not_where_it_is(folder):
     assert {bound.clique for bound in release.bounds()} == {("a", "b"), ("c",)}
 
 
-def test_a_run_goes_on_however_its_file_is_called(folder, monkeypatch):
+def test_a_run_continues_whatever_its_file_is_named(folder, monkeypatch):
     (folder / "w.yaml").write_text("- [a, b]\n")
     write(folder, mechanism="gaussian", workload="w.yaml", quality="10%")
     monkeypatch.chdir(folder)

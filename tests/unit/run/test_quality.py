@@ -63,7 +63,7 @@ def test_the_interval_holds_the_true_error_and_the_share_is_kept_apart(budget, m
     assert us.Release.load(tmp_path / "r.release").quality == release.quality
 
 
-def test_without_it_nothing_is_kept_and_nothing_told():
+def test_without_it_nothing_is_kept_and_nothing_printed():
     release = synthesis(quality=None)
     assert release.quality is None
     assert "workload error" not in release.receipt.text()
@@ -199,7 +199,7 @@ def test_a_release_that_was_taken_away_is_made_again_with_the_same_answer(folder
     assert us.Release.load(folder / "out" / "stand-in.release").quality == seen
 
 
-def test_resume_without_the_table_tells_no_quality(folder, monkeypatch):
+def test_resume_without_the_table_states_no_quality(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(PrivateTable, "error", lambda *args, **kwargs: 1 / 0)
         with pytest.raises(errors.RunInterrupted):
@@ -213,7 +213,7 @@ def test_resume_without_the_table_tells_no_quality(folder, monkeypatch):
     assert us.Ledger().total("t").runs == 1
 
 
-def test_a_column_whose_name_looks_like_a_path_is_told_by_its_name():
+def test_a_column_whose_name_looks_like_a_path_is_reported_by_its_name():
     schema = us.Schema.from_domain({"a": 2, "pay/hour": 2})
     table = rehearsal_rows(schema, 50)
     release = us.synthesize(table, schema, rho=1.0, mechanism="gaussian", workload="target:pay/hour", quality="5%")

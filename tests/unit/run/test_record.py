@@ -162,7 +162,7 @@ def test_nobody_sees_an_answer_that_could_not_be_recorded(ledger):
     assert ledger.find(handle.run).answered is False
 
 
-def test_of_two_that_go_on_with_one_run_only_the_last_records(ledger):
+def test_of_two_that_continue_one_run_only_the_last_records(ledger):
     handle = reserve(ledger)
     slow = measuring(ledger, handle)
     slow.measure([("a",)], rho=0.25)
@@ -277,7 +277,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("case", DAMAGED)
-def test_an_entry_that_was_forged_or_damaged_is_told_and_not_used(ledger, case):
+def test_an_entry_that_was_forged_or_damaged_is_reported_and_not_used(ledger, case):
     kind, change = DAMAGED[case]
     handle = reserve(ledger)
     QUESTIONS[kind](measuring(ledger, handle))
@@ -288,7 +288,7 @@ def test_an_entry_that_was_forged_or_damaged_is_told_and_not_used(ledger, case):
 
 
 @pytest.mark.parametrize("case", ["no JSON", "no charges", "empty charges", "charges of nothing"])
-def test_an_entry_without_its_charges_is_told_wherever_it_is_used(ledger, case):
+def test_an_entry_without_its_charges_is_reported_wherever_it_is_used(ledger, case):
     handle = reserve(ledger)
     QUESTIONS["measure"](measuring(ledger, handle))
     forge(ledger, **DAMAGED[case][1])

@@ -63,7 +63,7 @@ def test_every_answer_is_recorded_before_the_next_question_and_nothing_before_th
     assert set(seen[-1]) == {*begun, "answer"}
 
 
-def test_a_run_that_goes_on_is_not_gone_on_with_by_another_process(tmp_path, monkeypatch):
+def test_a_run_that_is_continued_is_not_continued_by_another_process(tmp_path, monkeypatch):
     """The other process is played by this one under another number."""
     told = []
 
@@ -83,7 +83,7 @@ def test_a_run_that_goes_on_is_not_gone_on_with_by_another_process(tmp_path, mon
     assert us.Ledger().total("d").runs == 1
 
 
-def test_without_output_nothing_but_the_ledger_is_left(tmp_path, monkeypatch):
+def test_without_output_only_the_ledger_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run(tmp_path, output=None)
     assert list(tmp_path.iterdir()) == []
@@ -95,7 +95,7 @@ def test_a_ledger_can_be_named(tmp_path):
     assert us.Ledger().total("d").runs == 0
 
 
-def test_a_weak_budget_is_told_before_it_is_spent(tmp_path):
+def test_a_weak_budget_is_reported_before_it_is_spent(tmp_path):
     with pytest.warns(WeakBudget, match=r"delta 0\.1 is large"):
         run(tmp_path, delta=0.1)
 
@@ -213,7 +213,7 @@ def test_a_doomed_run_is_refused_before_reading_or_spending(case, tmp_path, monk
 
 
 @pytest.mark.parametrize("schema", [None, 3, ["a"], {"fields": []}])
-def test_what_is_no_schema_is_told(schema):
+def test_anything_but_a_schema_is_reported(schema):
     for call in (
         lambda: us.synthesize(FRAME, schema, epsilon=1.0, delta=1e-6),
         lambda: us.evaluate(FRAME, FRAME, schema),
@@ -224,7 +224,7 @@ def test_what_is_no_schema_is_told(schema):
 
 
 @pytest.mark.parametrize("sizes", [None, ["a"], {"a": "2"}])
-def test_what_is_no_domain_is_told(sizes):
+def test_anything_but_a_domain_is_reported(sizes):
     with pytest.raises(errors.SchemaError, match=r"mapping of columns to their sizes|must be a whole number"):
         us.Schema.from_domain(sizes)
 
@@ -305,7 +305,7 @@ def test_an_interrupt_right_after_the_reservation_gives_it_back(tmp_path, monkey
     assert [one.state for one in Ledger().reservations("d")] == ["cancelled"]
 
 
-def test_a_reservation_that_cannot_be_given_back_is_told(tmp_path, monkeypatch):
+def test_a_reservation_that_cannot_be_given_back_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(Ledger, "abandon", _raising(errors.LedgerError("away")))
     monkeypatch.setattr(road, "open_source", _raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -419,7 +419,7 @@ def test_a_run_that_stops_after_discovery_continues_with_its_schema_and_needs_ro
     assert us.Ledger().total("d").runs == 1
 
 
-def test_discovery_that_stopped_half_way_goes_on_with_its_answers_and_not_without_rows(tmp_path, monkeypatch):
+def test_discovery_that_stopped_half_way_continues_with_its_answers_and_not_without_rows(tmp_path, monkeypatch):
     original, asked = PrivateTable.tally, []
 
     def tally(table, *args, **rest):
@@ -524,7 +524,7 @@ def test_a_finished_run_is_made_again_from_its_answers_alone(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("mechanism", ["mst", "aim", "privsyn", "nist-mst", "gaussian", "mwem"])
-def test_every_mechanism_goes_on_with_its_answers_and_asks_only_what_is_missing(tmp_path, monkeypatch, mechanism):
+def test_every_mechanism_continues_with_its_answers_and_asks_only_what_is_missing(tmp_path, monkeypatch, mechanism):
     """Stopped after two answers, or after the first of mechanisms that ask little."""
     extra = {"public": FRAME} if mechanism == "nist-mst" else {}
     extra |= {"workload": "all-2way"} if mechanism in ("aim", "gaussian", "mwem") else {}
@@ -612,7 +612,7 @@ def test_a_run_without_its_table_that_was_answered_nothing_says_so(tmp_path, mon
     assert us.Ledger().total("d").runs == 0
 
 
-def test_nothing_private_is_told_when_a_run_breaks_after_an_answer(tmp_path, monkeypatch):
+def test_nothing_private_is_shown_when_a_run_breaks_after_an_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(us.Release, "of", _raising(ValueError("the cell holds 4711")))
     with pytest.raises(errors.RunInterrupted, match=r"ValueError at test_road.py:[0-9]+") as caught:
         run(tmp_path)

@@ -75,7 +75,7 @@ def texts(cells, *tokens, **dialect):
     return Words(name="w", tokens=tokens).texts(cells, Dialect(**dialect)).to_pylist()
 
 
-def test_words_are_trimmed_and_what_is_no_value_is_left_out():
+def test_words_are_trimmed_and_what_is_not_a_value_is_left_out():
     cells = pa.array([" a ", "b", "", "  ", None, "?", "x" * LONGEST, "y" * (LONGEST + 1)])
     assert texts(cells, "?") == ["a", "b", None, None, None, None, "x" * LONGEST, None]
     assert texts(cells, trim=False)[:4] == [" a ", "b", None, "  "]

@@ -47,7 +47,7 @@ def test_an_empty_path_is_not_this_folder(text: str) -> None:
         pass
 
 
-def test_a_file_or_folder_that_is_not_there_is_told_first(tmp_path: Path) -> None:
+def test_a_file_or_folder_that_is_not_there_is_reported_first(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"people\.csv: no such file"), open_table(r"C:\data\people.csv"):
         pass
     (tmp_path / "t.csv").touch()
@@ -164,7 +164,7 @@ def test_a_whole_path_may_follow_two_slashes_or_three(tmp_path: Path) -> None:
             open_source(f"{before}{tmp_path}/none.duckdb?table=t", SCHEMA)
 
 
-def test_a_python_variable_is_no_table(tmp_path: Path) -> None:
+def test_a_python_variable_is_not_a_table(tmp_path: Path) -> None:
     secret = pa.table({"a": [1]})  # noqa: F841 - DuckDB would find it by its name
     pq.write_table(pa.table({"a": [1]}), tmp_path / "a.parquet")
     with pytest.raises(InputError):
@@ -198,7 +198,7 @@ def test_queries(tmp_path: Path) -> None:
             read_query(tmp_path / name)
 
 
-def test_a_source_tells_nothing_and_is_never_written(tmp_path: Path) -> None:
+def test_a_source_shows_nothing_and_is_never_written(tmp_path: Path) -> None:
     import pickle
 
     pq.write_table(pa.table({"a": [0, 1, 1, 9]}), tmp_path / "a.parquet")
