@@ -141,7 +141,7 @@ class MST(Mechanism):
         return {pair: self._worth(independent[pair], noise) for pair in eligible_pairs(table.domain, self.max_cells)}
 
     def _worth(self, expected: NDArray[np.float64], noise: float) -> float:
-        """Return the offset of a pair: no penalty below 10 % of the rows, full penalty from 20 %, less a bonus for cells.
+        """Return a pair's offset: no penalty below 10 % of the rows, full penalty from 20 %, less a bonus for cells.
 
         A pair with more codes also carries more of the dependence between its other neighbours in the tree.
         """

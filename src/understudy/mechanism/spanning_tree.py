@@ -142,7 +142,7 @@ def spanning_tree(
         start: cliques that are measured anyway; their columns count as connected.
         max_cells: the largest pair.
         offsets: what a pair must be worth, in rows; none by default.
-        progress: told about each choice.
+        progress: called with each selection.
     """
     domain = table.domain
     pairs = eligible_pairs(domain, max_cells)
