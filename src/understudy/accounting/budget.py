@@ -1,4 +1,4 @@
-"""What a run may spend, and the filter that never lets it spend more: exact rationals throughout."""
+"""Privacy budgets, and the filter that enforces them, in exact rationals."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Budget:
         rho: float | None = None,
         discovery_delta: float = 0.0,
     ) -> Budget:
-        """A budget from (epsilon, delta), from epsilon with delta = 0 (pure DP), or from rho.
+        """Make a budget from (epsilon, delta), from epsilon with delta = 0 (pure DP), or from rho.
 
         >>> float(Budget.of(epsilon=1.0, delta=1e-9).rho)  # doctest: +ELLIPSIS
         0.01497305...
@@ -114,11 +114,11 @@ class Budget:
 
     @property
     def capacity(self) -> Fraction:
-        """What mechanisms divide among their steps: epsilon of a pure budget, rho of any other."""
+        """The amount that mechanisms divide among their steps: epsilon of a pure budget, rho of any other."""
         return self.epsilon if self.pure and self.epsilon is not None else self.rho
 
     def cost(self, charges: Iterable[Charge]) -> Fraction:
-        """What charges come to, in the same currency."""
+        """Return the sum of charges, in the same unit."""
         if self.pure:
             return sum((charge.epsilon or Fraction(0) for charge in charges), Fraction(0))
         return sum((charge.rho for charge in charges), Fraction(0))
@@ -151,7 +151,7 @@ def _positive(name: str, value: float) -> float:
 
 
 class Account:
-    """The privacy filter of one run: it adds up charges exactly and refuses the one that would pass the budget.
+    """The privacy filter of one run: it adds up charges exactly and refuses a charge that would exceed the budget.
 
     **Guarantees.** The charges it has accepted never sum to more than the budget, in rho, in delta and (pure budgets)
     in epsilon, also when several threads pay. There is no refund.
@@ -167,7 +167,7 @@ class Account:
 
     @property
     def budget(self) -> Budget:
-        """What may be spent; nobody's to change."""
+        """The budget; read-only."""
         return self._budget
 
     @property
@@ -177,16 +177,16 @@ class Account:
 
     @property
     def spent(self) -> Fraction:
-        """What the charges sum to, in the budget's own currency."""
+        """The sum of the charges, in the budget's own unit."""
         return self.budget.cost(self._charges)
 
     @property
     def remaining(self) -> Fraction:
-        """What is left, in the budget's own currency."""
+        """The rest of the budget, in its own unit."""
         return self.budget.capacity - self.spent
 
     def share(self, amount: float | Fraction) -> Fraction:
-        """The exact amount that a call may spend when it asks for `amount`.
+        """Return the exact amount that a call may spend if it asks for `amount`.
 
         A request that overshoots by a rounding error (a billionth of the budget) gets exactly what is left.
 

@@ -96,7 +96,7 @@ class LossDistribution:
         return masses / total, scale + math.log(total)
 
     def _reach(self, sigma: float) -> int:
-        """How far one measurement's noise is followed."""
+        """The range over which one measurement's noise is followed."""
         return math.ceil(self._cut * sigma) + 1
 
     def delta(self, epsilon: float) -> float:
@@ -263,7 +263,7 @@ def can_plan(budget: Budget, neighbours: Neighbours) -> bool:
 def certified_plan(
     weights: Mapping[Clique, float], budget: Budget, neighbours: Neighbours
 ) -> tuple[dict[Clique, float], Budget]:
-    """The sigma of each measurement, and the budget whose guarantee rests on exactly these.
+    """Return the sigma of each measurement, and the budget that certifies exactly these.
 
     **Privacy.** Each clique measured once with discrete Gaussian noise of its sigma, and nothing else, is (epsilon,
     delta)-DP for the budget's epsilon and delta.

@@ -1,4 +1,4 @@
-"""One payment as data, and what each kind of noise costs: sigma rounded up, epsilon rounded down, the cost exact."""
+"""Charges as data, and the cost of each kind of noise: sigma rounded up, epsilon rounded down, the cost exact."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Charge:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Charge:
-        """What `to_dict` wrote."""
+        """Read the result of `to_dict`."""
         return cls(
             what=data["what"],
             about=tuple(tuple(clique) for clique in data["about"]),
@@ -123,7 +123,7 @@ def laplace_sd(scale: float) -> float:
 
 
 def exponential_charge(candidates: Sequence[Clique], sensitivity: Fraction, *, share: Fraction, pure: bool) -> Charge:
-    """A choice by an exponential mechanism with weights exp(epsilon q / (2 sensitivity)), for at most `share`.
+    """A selection by the exponential mechanism with weights exp(epsilon q / (2 sensitivity)), for at most `share`.
 
     **Privacy.** epsilon-DP, and by its bounded range epsilon^2 / 8-zCDP (Cesar and Rogers 2021).
     """
@@ -150,7 +150,7 @@ def _check_scale(scale: float) -> float:
 def divide(
     cliques: Sequence[Clique], weights: Mapping[Clique, float] | None, share: Fraction, *, squared: bool
 ) -> dict[Clique, Fraction]:
-    """Each clique's part, exact: in proportion to its weight, or to the square of it.
+    """Divide a share among cliques exactly, in proportion to their weights or to the squares of these.
 
     Raises:
         SettingError: for a weight that is missing or not positive.
@@ -220,7 +220,7 @@ def tail_above(sigma: Fraction, t: int, bits: int = 256) -> Fraction:
 
 @lru_cache(maxsize=256)
 def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int, Fraction]:
-    """The smallest threshold found that costs no more than `delta`, and what it costs.
+    """Find a threshold that costs at most `delta`, close to the smallest, and its cost.
 
     Raises:
         SettingError: when delta is not between 0 and 1.
@@ -244,7 +244,7 @@ def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int,
 def threshold_charge(
     about: tuple[Clique, ...], neighbours: Neighbours, *, share: Fraction, delta: float | Fraction
 ) -> Charge:
-    """Telling the values of a column whose noisy count reaches a threshold, for at most `share` of rho and `delta`.
+    """Publishing the values of a column whose noisy count reaches a threshold, for at most `share` of rho and `delta`.
 
     Raises:
         SettingError: when delta is no number between 0 and 1.

@@ -1,4 +1,4 @@
-"""Who is protected, and how far one of them can move what is measured: the sensitivities, in exact integers.
+"""The neighbour relation of a run, and the sensitivities that follow from it, in exact integers.
 
 Two tables are neighbours when they differ in the rows of one *unit* (a row, or all rows that share a value of the unit
 column, at most k of which the source keeps):
@@ -66,7 +66,7 @@ class Neighbours:
         return 4 * self.marginal_l1
 
     def describe(self) -> str:
-        """Who is protected, in words."""
+        """Describe who is protected."""
         if self.unit is None:
             who = "one row of the table"
         else:

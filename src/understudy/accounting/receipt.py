@@ -1,4 +1,4 @@
-"""The receipt: what was promised to whom, what it rests on, and every charge, as data and in words."""
+"""The receipt: the guarantee, its assumptions, and every charge, as data and in words."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Receipt:
 
     @property
     def rho(self) -> float:
-        """What the charges sum to, in zCDP."""
+        """The sum of the charges, in zCDP."""
         return float_above(self.exact_rho)
 
     @property
@@ -73,7 +73,7 @@ class Receipt:
         return None if self.budget.delta is None else float_above(self.budget.delta)
 
     def guarantee(self) -> str:
-        """The guarantee in one line."""
+        """Describe the guarantee in one line."""
         if self.rehearsal:
             return "NONE: a rehearsal on rows made from the schema alone; it is about nobody, and nothing was spent"
         if self.insecure:
@@ -85,7 +85,7 @@ class Receipt:
         return f"(epsilon = {upwards(self.epsilon)}, delta = {upwards(self.delta)})-differential privacy"
 
     def text(self) -> str:
-        """The receipt in words that a lawyer can read."""
+        """Describe the receipt in plain words."""
         facts = sorted(set(self.facts.values()))
         lines = [
             f"Guarantee: {self.guarantee()}.",
@@ -101,7 +101,7 @@ class Receipt:
         return "\n".join(lines)
 
     def _for_quality(self) -> list[str]:
-        """A line of its own for what measured the result."""
+        """One line for the cost of the measured quality."""
         paid = [charge for charge in self.charges if charge.what == "quality"]
         if not paid:
             return []
@@ -159,7 +159,7 @@ class Receipt:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
-        """What `to_dict` wrote.
+        """Read the result of `to_dict`.
 
         Raises:
             BudgetExceeded: when its charges pass its budget: no run wrote that.

@@ -192,7 +192,7 @@ def _leading_bits(law: Law, width: int) -> tuple[int, list[int]]:
 
 
 def settle(law: Law, first: int, width: int, stream: Stream) -> int:
-    """The draw for a uniform number that starts with the `width` bits `first`, however close to an edge it lies.
+    """Decide the draw of a uniform number whose first `width` bits are `first`, by drawing more bits.
 
     **Guarantees.** Exact: every further bit of the uniform number is drawn from `stream`, and a value is returned only
     when the enclosures prove it. Ends with probability one.
@@ -455,7 +455,7 @@ def _count(size: Shape) -> int:
 
 
 def get_noise(noise: str | Noise) -> Noise:
-    """A sampler by its name, or the given one.
+    """Return a sampler by its name, or the given one.
 
     Raises:
         SettingError: listing the names.

@@ -76,7 +76,7 @@ class Stream:
 
 
 class _SeededStream(Stream):
-    """The same generator under a known key: reproducible, and therefore worth nothing as protection."""
+    """The same generator with a known key: reproducible, so it protects nothing."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -86,7 +86,7 @@ class _SeededStream(Stream):
         return hashlib.sha384(b"understudy insecure test mode " + str(self._seed).encode()).digest()
 
     def _renew(self) -> None:
-        """Go on where the last refill ended: nothing may come from the operating system."""
+        """Continue where the last refill ended, without bits of the operating system."""
 
 
 _threads = threading.local()

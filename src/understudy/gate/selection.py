@@ -119,7 +119,7 @@ def merged(counts: Counts, shape: tuple[int, ...], maps: Sequence[NDArray[np.int
 
 
 class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):
-    """Public marginals that stay as they are, each made when it is asked for.
+    """Public marginals that do not change; each is computed on first use.
 
     Give these to `PrivateTable.select` instead of a dict when the same ones are used in many selections: the gate then
     counts each clique once. Two are equal only when they are the same object.
@@ -127,7 +127,7 @@ class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):
 
     @abstractmethod
     def __getitem__(self, clique: Clique) -> NDArray[np.float64]:
-        """The marginal of one clique, always the same."""
+        """Return the marginal of one clique."""
 
     def __eq__(self, other: object) -> bool:
         return self is other

@@ -688,7 +688,7 @@ class PrivateTable:
         return check_cliques(cliques, self.domain, self.__source.domain, self.__asked)
 
     def _answer(self, charges: Sequence[Charge], compute: Callable[[], T]) -> T:
-        """Pay, then give the recorded answer, or compute one from the rows and record it before anybody sees it."""
+        """Charge, then return the recorded answer, or compute one from the rows and record it before it is returned."""
         recorded = None if self.__recorder is None else self.__recorder.recall(charges)
         self.__account.pay(charges)
         if recorded is not None:
@@ -748,5 +748,5 @@ class PrivateTable:
         return Measurement(clique, values, laplace_sd(charge.scale), noise="laplace")
 
     def _released(self, answer: T) -> T:
-        """Every new answer passes here on its way out; tests replace it."""
+        """Return a new answer; tests replace this method to observe answers."""
         return answer

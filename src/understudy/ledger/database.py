@@ -113,7 +113,7 @@ class Database:
             yield connection
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._engine is not None and self._process == os.getpid():
             self._engine.dispose()
         self._engine = None
@@ -182,7 +182,7 @@ class Database:
 
     @contextmanager
     def _translate(self) -> Iterator[None]:
-        """Turn the database's errors into ours: its own words may quote a statement with answers."""
+        """Translate the database's errors into ours: its messages may quote a statement with answers."""
         try:
             yield
         except exc.DBAPIError as error:
@@ -211,7 +211,7 @@ def default_path() -> Path:
 
 
 def _configure(connection: Any, _: Any) -> None:
-    """Durable before anybody sees an answer: a write-ahead log, synchronised at every commit."""
+    """Make commits durable: a write-ahead log, synchronised at every commit."""
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = full")
 

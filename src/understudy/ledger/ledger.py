@@ -95,11 +95,11 @@ class Ledger:
 
     @property
     def address(self) -> str:
-        """Where the ledger is."""
+        """The address of the ledger."""
         return self._database.address
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._database.close()
 
     # -- runs ------------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class Ledger:
             return self._attempt(log, new.run)
 
     def take(self, run: str) -> RunHandle:
-        """Go on with a run, given its identifier or the beginning of it.
+        """Continue a run, given its identifier or the beginning of it.
 
         Raises:
             LedgerError: when there is no such run, or it was cancelled.
@@ -205,7 +205,7 @@ class Ledger:
         handle.finished = dict(body)
 
     def abandon(self, handle: RunHandle) -> None:
-        """Give back the reservation of a run that this process was answered nothing for.
+        """Cancel the reservation of a run for which this process received no answer.
 
         Raises:
             OutputError: when another process goes on with the run; its reservation stands.
@@ -218,7 +218,7 @@ class Ledger:
             self._cancel(log, handle.run)
 
     def cancel(self, run: str) -> None:
-        """Give back the reservation of a run that was answered nothing.
+        """Cancel the reservation of a run that has no answer.
 
         **Privacy.** A process that still works on the run cannot record, and so cannot see, an answer any more.
 
@@ -300,7 +300,7 @@ class Ledger:
     # -- datasets and grants ---------------------------------------------------------------------------------------
 
     def add_dataset(self, name: str, *, parents: Sequence[str] = ()) -> None:
-        """Enter a dataset, with the datasets whose people it shares: what is spent on it is spent on those as well.
+        """Add a dataset, with other datasets about the same people: what is spent on it counts for those as well.
 
         Raises:
             SettingError: for a name that is taken or not allowed, or an unknown parent.
@@ -324,7 +324,7 @@ class Ledger:
             return _parents(_Log(connection))
 
     def grant(self, grant: Grant) -> Grant:
-        """Enter a grant; its number is given to it. Whoever entered a dataset grants budget for it, and nobody else.
+        """Add a grant and return it with its number. Only the user who entered a dataset grants budget for it.
 
         Raises:
             SettingError: for what is no grant, a name that is not allowed, or a dataset that somebody else entered.
@@ -361,17 +361,17 @@ class Ledger:
             return [grant for grant in _Log(connection).grants() if dataset in (None, grant.dataset)]
 
     def used(self, grant: Grant) -> float:
-        """What counts towards a grant now, in its own unit; runs from before the dataset had any grant count too."""
+        """Return what counts towards a grant now, in its own unit; runs from before the first grant count too."""
         with self._database.read() as connection:
             log = _Log(connection)
             return grant.used(log.drawn(grant), log.now)
 
     def total(self, dataset: str) -> Total:
-        """What all runs about a dataset, and about datasets derived from it, come to."""
+        """Return the total of all runs about a dataset and about datasets derived from it."""
         return add_up(self.reservations(dataset))
 
     def _check_owner(self, log: _Log, dataset: str) -> None:
-        """Enter a new dataset; refuse somebody else's unless a grant lets this person draw on it."""
+        """Add a new dataset; refuse the dataset of another user unless a grant allows it."""
         found = log.find(kind="dataset", dataset=dataset)
         if not found:
             log.add("dataset", {"parents": []}, dataset=dataset)
@@ -420,12 +420,12 @@ class Ledger:
 
     @property
     def origin(self) -> str:
-        """The ledger's own name, which its checkpoints carry."""
+        """The ledger's own name, which its checkpoints contain."""
         with self._database.read() as connection:
             return str(connection.execute(sa.select(facts.c.value).where(facts.c.name == "origin")).scalar_one())
 
     def checkpoint(self, key: Ed25519PrivateKey) -> Checkpoint:
-        """Sign the present state and keep the checkpoint."""
+        """Sign the current state and keep the checkpoint."""
         origin = self.origin
         with self._database.write() as connection:
             leaves = _leaves(connection)
@@ -441,7 +441,7 @@ class Ledger:
             return [Checkpoint.parse(note) for note in notes]
 
     def verify(self, given: Iterable[Checkpoint] = (), *, verifiers: Sequence[str] = ()) -> list[str]:
-        """What is wrong with the ledger; empty where every entry is as it was at every checkpoint.
+        """List what is wrong with the ledger; empty if every entry is unchanged since every checkpoint.
 
         Args:
             given: checkpoints that were kept elsewhere, beside those that the ledger keeps.
@@ -595,7 +595,7 @@ class _Log:
 
 
 def current_user() -> str:
-    """The person who runs this: the holder of the token in `UNDERSTUDY_TOKEN`, else the operating system's user."""
+    """Return the current user: the holder of the token in `UNDERSTUDY_TOKEN`, else the operating system's user."""
     if token := os.environ.get("UNDERSTUDY_TOKEN"):
         return token_holder(token)
     try:
@@ -609,7 +609,7 @@ def current_user() -> str:
 
 
 def token_holder(token: str) -> str:
-    """The name under which a token's holder is entered: a digest, so that the ledger does not give the token away."""
+    """Return the name under which a token's holder is recorded: a digest, which does not reveal the token."""
     return f"token:{hashlib.sha256(token.encode()).hexdigest()[:32]}"
 
 
@@ -686,7 +686,7 @@ def _descendants(log: _Log, dataset: str) -> list[str]:
 
 
 def _leaf_data(row: Any) -> bytes:
-    """What a leaf is the hash of: everything that the entry says, its payload by a digest."""
+    """Return the bytes that a leaf hashes: all fields of the entry, its payload by a digest."""
     get: Callable[[str], Any] = row.get if isinstance(row, Mapping) else lambda name: getattr(row, name)
     payload = get("payload")
     said = [get(name) for name in ("number", "time", "kind", "dataset", "run", "who", "body")]

@@ -1,4 +1,4 @@
-"""Grants, reservations, and what several reservations about the same people come to."""
+"""Grants, reservations, and the total of several reservations about the same people."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Total:
-    """What several runs about the same people may reveal together.
+    """The total of several runs about the same people.
 
     Attributes:
         runs: the number of runs.
@@ -148,7 +148,7 @@ class Grant:
         return float(self.rho if self.rho is not None else self.epsilon or 0.0)
 
     def used(self, drawn: Iterable[Reservation], now: datetime) -> float:
-        """What the reservations that count towards this grant come to at `now`, in the grant's own unit.
+        """Return the total of the reservations that count towards this grant at `now`, in the grant's own unit.
 
         **Guarantees.** Never too little; see `add_up` for the two bounds. Infinity where neither bound applies, and
         where the runs protect different units: what one row may lose does not bound what a person with many rows may.
@@ -201,7 +201,7 @@ def budget_to_dict(budget: Budget) -> dict[str, Any]:
 
 
 def budget_from_dict(data: Mapping[str, Any]) -> Budget:
-    """What `budget_to_dict` wrote.
+    """Read the result of `budget_to_dict`.
 
     Raises:
         ValueError: for numbers that no run reserves.
@@ -218,5 +218,5 @@ def budget_from_dict(data: Mapping[str, Any]) -> Budget:
 
 
 def _units(reservations: Iterable[Reservation]) -> set[str]:
-    """Whom the reservations protect. How many rows of a unit are used changes the noise, not who is protected."""
+    """Return the units that the reservations protect. The number of rows per unit changes the noise, not the unit."""
     return {_ROWS_USED.sub("", one.unit) for one in reservations}

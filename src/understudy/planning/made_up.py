@@ -1,4 +1,4 @@
-"""Rows made from a schema alone: what plans and rehearsals run on. They are about nobody.
+"""Rows made from a schema alone: what plans and rehearsals run on. They describe no real people.
 
 `SKEW`, `TIE`, their spreads, `SECOND` and `EMPTY` were fitted by hand to the errors of all mechanisms on Adult and
 Fire, and checked on two tables of SDNist and the stroke trial: benchmarks/plan.md.

@@ -1,4 +1,4 @@
-"""What is checked before the first charge, from the schema and settings alone: a doomed run must not cost anything."""
+"""Checks before the first charge, from the schema and settings alone: a run that must fail costs nothing."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def check_noise(noise: str) -> None:
 
 
 def warn_of_weak_budget(budget: Budget) -> None:
-    """Warn of a budget that promises hardly anything; what to spend is still the custodian's decision."""
+    """Warn of a budget that protects almost nothing; the custodian still decides."""
     if budget.delta is not None and budget.delta > _WEAK_DELTA:
         words = (
             f"delta {float(budget.delta):g} is large: with this probability the guarantee fails entirely and a whole "

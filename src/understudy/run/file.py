@@ -30,7 +30,7 @@ ROWS, REPORTS = ("csv", "parquet"), ("public", "custodian")
 
 
 class _OnceEach(LOADER):  # type: ignore[misc]
-    """A safe loader that refuses a key that is there twice: of two budgets, none is meant."""
+    """A safe YAML loader that refuses repeated keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [key.value for key, _ in node.value]
@@ -77,7 +77,7 @@ class RunFile:
         return replace(self, content=content, rehearsal=rehearsal or self.rehearsal)
 
     def near(self, name: str) -> str:
-        """A path as the file means it; the address of a database is left as it is."""
+        """Resolve a path relative to the file; the address of a database is returned unchanged."""
         return name if "://" in name else str(self.path.parent / name)
 
     @property
@@ -119,11 +119,11 @@ class RunFile:
         return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
     def key(self, folder: Path) -> str:
-        """What makes two starts the same run: the same file and schema, for the same folder."""
+        """Return the key of the run: the same for the same file and schema and the same folder."""
         return hashlib.sha256(f"{self.digest()}\n{folder.resolve()}".encode()).hexdigest()
 
     def data(self) -> Any:
-        """The table: a path or address as the file means it, or the rows of a rehearsal."""
+        """Return the table: a resolved path or an address, or the rows of a rehearsal."""
         if not self.rehearsal:
             return self.near(self.content["data"])
         from understudy.run.rehearsal import rehearsal_rows
@@ -216,7 +216,7 @@ def _check_content(content: Any, file: Path) -> dict[str, Any]:
 
 
 def _refuse_password(data: str, file: Path) -> None:
-    """A run file is kept, copied and committed: no place for a secret."""
+    """Refuse a password in a run file, which may be copied and committed."""
     if holds_password(data):
         raise SettingError(
             f"{file}: `data` holds a password; put it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME)"
@@ -246,7 +246,7 @@ def _to_list(value: Any) -> list[Any]:
 
 
 def _parse_file(path: Path, what: str) -> Any:
-    """A file's content, so that comments and layout do not count."""
+    """Parse a file, so that comments and layout do not matter."""
     try:
         return (read_json if path.suffix == ".json" else read_yaml)(_text(path, what))
     except (yaml.YAMLError, ValueError):

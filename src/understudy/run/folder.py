@@ -81,7 +81,7 @@ def rehearse(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Practise a whole run on rows made from a schema alone. Costs nothing; everything it makes is marked a rehearsal.
+    """Rehearse a complete run on rows made from a schema alone. Costs nothing; all output is marked as a rehearsal.
 
     Args:
         schema: the schema's file.
@@ -112,7 +112,7 @@ def rehearse(
 
 
 def find_run_file(known: RunHandle, ledger: Ledger) -> Path | None:
-    """The run file that starts this run and no other; None where it is gone or says something else by now."""
+    """Return the run file of this run; None if it is gone or was changed."""
     place = known.spec.get("place", {})
     try:
         path, folder = Path(place["run"]), Path(place["folder"])
@@ -161,7 +161,7 @@ class _Folder:
         return Outcome(status, self._summary(self.file.dataset, summarize(release)))
 
     def _find_run(self) -> RunHandle | None:
-        """The run of this file and folder in the ledger, or the run that made a finished folder which was moved."""
+        """Find the run of this file and folder in the ledger, or the run of a finished folder that was moved."""
         if (found := self.ledger.peek(self.file.key(self.path))) is not None:
             return found
         if not self.release.exists():
@@ -187,7 +187,7 @@ class _Folder:
         return self.release.exists()
 
     def _check(self, known: RunHandle | None) -> None:
-        """What can be said before anything is spent: the folder, and whether reports can be made."""
+        """Check the folder, and whether reports can be made, before anything is spent."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             held = [item.name for item in self.path.iterdir() if not item.name.startswith(".")]
@@ -264,7 +264,7 @@ class _Folder:
 
 
 def staged_path(output: Path, handle: RunHandle | None) -> Path:
-    """Where a release waits until the ledger says that its run is finished."""
+    """Return the hidden path of a release whose run is not yet recorded as finished."""
     return output.with_name(f".{output.name}.{'rehearsal' if handle is None else handle.run}")
 
 
@@ -285,6 +285,6 @@ def publish(staged: Path, output: Path) -> None:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file: how the ledger knows a run's release."""
+    """Return the SHA-256 of a file; the ledger identifies a run's release by it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

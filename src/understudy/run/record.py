@@ -24,7 +24,7 @@ from understudy.schema import Recoding
 
 
 class CannotContinue(UnderstudyError):
-    """The run cannot ask its next question; it is finished from the recorded answers. Caught by the road."""
+    """The run cannot ask its next question; it is finished from the recorded answers. Caught by `execute`."""
 
 
 class Recorder:
@@ -54,7 +54,7 @@ class Recorder:
         return len(self._answers) > self._recalled or not self._recalled
 
     def recall(self, charges: Sequence[Charge]) -> Any | None:
-        """The recorded answer to the next question.
+        """Return the recorded answer to the next question.
 
         Raises:
             CannotContinue: when another question is on record, or nothing is and there are no rows.

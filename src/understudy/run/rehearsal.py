@@ -1,4 +1,4 @@
-"""Rows made from a schema alone: for practice, demonstrations and the tests of pipelines. They are about nobody."""
+"""Rows made from a schema alone, for practice, demonstrations and tests. They describe no real people."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ from understudy.workload import public_workload_name
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """What a run is asked to do.
+    """The specification of a run.
 
     Attributes:
         data: the table: a frame, a path, an address or a table object; None where it is gone.
@@ -124,7 +124,7 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], dataset: str) -> RunSpec:
-        """What `to_dict` wrote; the data is None where it was a frame or is gone."""
+        """Read the result of `to_dict`; the data is None if it was a frame or is gone."""
         content = dict(data) | {"schema": Schema.from_dict(data["schema"]), "dataset": dataset}
         return cls(**content).without_missing_data()
 
@@ -227,7 +227,7 @@ def resume(
     progress: Progress | None = None,
     ledger: str | PathLike[str] | None = None,
 ) -> Release:
-    """Go on with an interrupted run: it keeps the answers it has, asks only what is missing, and is counted once.
+    """Continue an interrupted run: it keeps its recorded answers, asks only for missing ones, and is counted once.
 
     Where the table is gone, or this version of understudy asks other questions, the release is made from what was
     measured, at no more cost. Of a finished run, the release is made again from its answers.
@@ -260,7 +260,7 @@ def resume(
 
 
 class Run:
-    """Everything about a run that is known before a row is read: all of it public."""
+    """Everything about a run that is known before a row is read; all of it is public."""
 
     def __init__(self, spec: RunSpec, budget: Budget, mechanism: Mechanism, rating: Rating | None) -> None:
         self.spec, self.schema, self.mechanism, self.rating = spec, spec.schema, mechanism, rating
@@ -354,7 +354,7 @@ def execute(
     ledger: Ledger,
     run: str | None = None,
 ) -> Release:
-    """The road: resolve, check, reserve, read, fit, write.
+    """Execute a run: resolve, check, reserve, read, fit, write.
 
     Args:
         spec: what to do.
@@ -404,7 +404,7 @@ def _write(release: Release, output: Path | None, ledger: Ledger, handle: RunHan
 
 
 def _check(run: Run, output: Path | None) -> None:
-    """What can be checked before anything is reserved: memory, disk, the output, and whether the budget is meant."""
+    """Check memory, disk, the output and the budget before anything is reserved."""
     footprint = run.mechanism.footprint(narrowest_schema(run.schema).domain)
     check_memory(footprint.memory_bytes + check_rules(narrowest_schema(run.schema)))
     if run.counts:
@@ -475,7 +475,7 @@ def _source(data: Any, schema: Schema) -> Any:
 def _finish(
     run: Run, table: PrivateTable, recorder: Recorder, reason: str, progress: Progress
 ) -> tuple[Fit, float | None]:
-    """The fit of everything that is on record, at no more cost, and the number of rows that it takes for public."""
+    """Fit the model to all recorded answers, at no further cost; also return the public number of rows it uses."""
     table.account.pay(recorder.recall_rest())
     if not recorder.measurements:
         raise CannotContinue(f"{reason}, and nothing was measured yet")
@@ -493,7 +493,7 @@ def _finish(
 
 
 def _measure_quality(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Quality | None:
-    """The measured quality; None where it was not asked for, or its share was spent on another attempt's fit."""
+    """Measure the quality; None if it was not requested, or if its share was spent on another attempt's fit."""
     if run.rating is None or any(charge.what == "quality" for charge in table.account.charges):
         return None
     progress(Step("measure", None, "the workload error"))
@@ -506,7 +506,7 @@ def _measure_quality(run: Run, table: PrivateTable, fit: Fit, progress: Progress
 def _explain(
     error: BaseException, spec: RunSpec, ledger: Ledger, handle: RunHandle | None, recorder: Recorder | None
 ) -> BaseException:
-    """What to raise instead: our own error while nothing was answered, else one that says how to go on.
+    """Return the error to raise: our own if nothing was answered yet, else one that says how to continue.
 
     **Privacy.** Any other error's message may quote a cell: it is reported by its type and its place in the code.
     """
@@ -539,12 +539,12 @@ def _explain(
 
 
 def dataset_name(data: Any) -> str:
-    """The ledger's name for a table that was given none: that of the file, folder or database table, else "unnamed"."""
+    """Return the default dataset name: that of the file, folder or database table, else "unnamed"."""
     return data.name if isinstance(data, StoredTable) else table_name(data)
 
 
 def _plain(value: Any) -> Any:
-    """A number of numpy as one of Python, for JSON; anything else as it is."""
+    """Convert a numpy number to a Python number, for JSON; return anything else unchanged."""
     return value if isinstance(value, int) or not isinstance(value, Real) else float(value)
 
 
@@ -560,7 +560,7 @@ def _settings(mechanism: Mechanism) -> dict[str, Any]:
 
 
 def _public_settings(mechanism: Mechanism) -> dict[str, Any]:
-    """The settings as everyone may read them: a workload file by its name, without its folder."""
+    """Return the settings for publication: a workload file by its name, without its folder."""
     settings = _settings(mechanism)
     named = settings.get("workload")
     return settings | ({"workload": public_workload_name(named)} if isinstance(named, str) else {})
