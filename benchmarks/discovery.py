@@ -1,11 +1,11 @@
-"""Discovery: what a schema costs that is bought instead of declared, on UCI Adult. Prints Markdown tables with ratios.
+"""Discovery: the error of a discovered schema against a declared one, on UCI Adult. Prints Markdown tables with ratios.
 
 python benchmarks/discovery.py error TABLE SCHEMA [--runs 5] [--epsilon 1] [--share 0.1] [--types]
 python benchmarks/discovery.py quantiles TABLE SCHEMA [--runs 20]
 
 TABLE is the raw table (CSV), SCHEMA its declared schema. `error` makes releases with the declared schema and with one
 in which everything is discovered, codes both by the declared schema, and compares their workload errors. `quantiles`
-compares two ways to buy bins at the same price. One core. The numbers are in discovery.md.
+compares two ways to discover bins at the same cost. One core. The numbers are in discovery.md.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DELTA = 1e-9
 
 
 def discovered(declared: Schema, *, types: bool) -> Schema:
-    """The same table with everything discovered; with `types` given, or bought too."""
+    """The same table with everything discovered; with `types` given, or discovered too."""
     fields = []
     for column in declared.columns:
         number = isinstance(column, AxisColumn)

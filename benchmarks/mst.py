@@ -1,4 +1,4 @@
-"""MST and NIST-MST: accuracy, speed, chosen trees, and what each setting buys. Prints Markdown tables with ratios.
+"""MST and NIST-MST: accuracy, speed, selected trees and the effect of each setting. Prints Markdown with ratios.
 
 python benchmarks/mst.py accuracy DATA [--runs 5] [--tables adult,fire]
 python benchmarks/mst.py speed DATA

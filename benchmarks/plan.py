@@ -8,7 +8,7 @@ by its values, or by 32 equal bins where it has more than 100 of them. The error
 of columns) that some measured table holds, the mean absolute difference between the model's cells and the true ones,
 codes merged as in the release; then the mean over columns (pairs). The prediction knows the domain and the number of
 rows to two figures. `nist-mst` is given the table itself as its public table: the best one there could be. With --log
-each run is written down as it ends, and what is there already is not run again. With --real the real errors are taken
+each run is written down as it ends, and what already exists is not run again. With --real the real errors are taken
 from the tables of an earlier page instead. The numbers are in plan.md.
 """
 
@@ -40,7 +40,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
 from understudy.gate import PrivateTable
 from understudy.gate.selection import merged
-from understudy.mechanism import mechanism_named
+from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import MECHANISMS
 from understudy.model.fit import Fit
 from understudy.planning import default_delta, plan
@@ -54,7 +54,7 @@ Case = tuple[str, str, float]
 
 
 def fitted(source: MemorySource, name: str, budget: Budget) -> Fit:
-    mechanism: Any = mechanism_named(name, **({"public": source} if name == "nist-mst" else {}))
+    mechanism: Any = make_mechanism(name, **({"public": source} if name == "nist-mst" else {}))
     planned = None
     if hasattr(mechanism, "plan"):
         planned, budget = certified_plan(mechanism.plan(source.domain), budget, Neighbours())

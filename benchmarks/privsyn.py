@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from understudy.accounting import Budget
 from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
-from understudy.mechanism import mechanism_named
+from understudy.mechanism import make_mechanism
 from understudy.release.rows import undo_merging
 from understudy.schema import PrivacyUnit, Schema
 from understudy.tabulate import Counts, SparseCounts, marginals
@@ -94,7 +94,7 @@ def workload_error(real: Codes, synthetic: Codes, domain: Domain, k: int) -> flo
 def run(
     codes: Codes, domain: Domain, name: str, epsilon: float, settings: dict[str, Any], seed: int
 ) -> dict[str, float]:
-    mechanism = mechanism_named(name, **settings)
+    mechanism = make_mechanism(name, **settings)
     budget = Budget.of(epsilon=epsilon, delta=1e-9)
     start = time.process_time()
     table = PrivateTable(CodedSource(codes, domain), budget)
@@ -121,7 +121,7 @@ def speed(rows: int) -> None:
     before = _held("VmRSS", reset=True)
     start = time.process_time()
     budget = Budget.of(epsilon=1.0, delta=1e-9)
-    fit = mechanism_named("privsyn").fit(PrivateTable(CodedSource(codes, domain), budget), rho=float(budget.capacity))
+    fit = make_mechanism("privsyn").fit(PrivateTable(CodedSource(codes, domain), budget), rho=float(budget.capacity))
     fitted, used = time.process_time(), _held("VmHWM") - before
     made = fit.model.sample(rows, np.random.default_rng(0))
     done, peak = time.process_time(), _held("VmHWM") - before

@@ -31,7 +31,7 @@ read_guide() {
 
 mkdir -p "$folder"
 for machine in open closed; do
-  [ -d "$folder/$machine" ] && { echo "$folder/$machine is there already; delete it first"; exit 1; }
+  [ -d "$folder/$machine" ] && { echo "$folder/$machine already exists; delete it first"; exit 1; }
   debootstrap --variant=minbase --include="$packages" "${SUITE:-bookworm}" "$folder/$machine" ${MIRROR:+"$MIRROR"} \
     >"$folder/$machine.log"
   chroot "$folder/$machine" useradd --create-home --shell /bin/bash reader

@@ -13,6 +13,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+import textwrap
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -109,6 +110,18 @@ def book(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("XDG_DATA_HOME", str(folder / "data"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     return folder
+
+
+@pytest.fixture(scope="session")
+def contributing_example() -> Callable[[str], str]:
+    """Return the Python code under a heading of CONTRIBUTING.md, such as "Add a metric"."""
+    page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+
+    def read(heading: str) -> str:
+        section = page.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+        return textwrap.dedent(section.split("   ```python\n")[1].split("   ```\n")[0])
+
+    return read
 
 
 @pytest.fixture

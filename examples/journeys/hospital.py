@@ -1,4 +1,4 @@
-"""A hospital releases its stays; a patient has several of them, and the patient is who is protected.
+"""A hospital releases its stays. A patient may have several stays, and the patient is protected.
 
     python examples/journeys/hospital.py OUT
 

@@ -19,7 +19,7 @@ SCHEMA = us.Schema.from_domain({"a": 3, "b": 4, "c": 3, "d": 2})
 
 
 def table(rows: int = 3000, seed: int = 4) -> pa.Table:
-    """Four columns, each leaning on the one before."""
+    """Four columns, each dependent on the one before."""
     rng = np.random.default_rng(seed)
     a = rng.integers(0, 3, rows)
     b = (a + (rng.random(rows) < 0.3) * rng.integers(0, 4, rows)) % 4

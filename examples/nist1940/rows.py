@@ -41,7 +41,7 @@ def main(path: str, rows: str, state: str, output: str) -> None:
     import pyarrow.parquet as pq
 
     if Path(output).exists():
-        sys.exit(f"{output} is there already")
+        sys.exit(f"{output} already exists")
     pq.write_table(census_like(Schema.load(path), int(rows), int(state)), output)
 
 

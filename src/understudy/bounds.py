@@ -461,7 +461,7 @@ class Law:
 
     @staticmethod
     def of(noise: Noise, sigma: float, terms: int) -> Law | None:
-        """The law of a sum of so many draws; None where it reaches too far to be written down.
+        """The distribution of a sum of this many draws; None if its support is too large.
 
         Args:
             noise: the law of each draw.
@@ -483,7 +483,7 @@ class Law:
         return self._smallest(2 * (doubt - _DUST))
 
     def l1(self, cells: int, doubt: float) -> float:
-        """What the sum of |sum| over so many independent cells passes with probability at most `doubt` (Chernoff).
+        """A bound that the sum of |sum| over independent cells exceeds with probability at most `doubt` (Chernoff).
 
         P(sum of |x_j| >= a) <= exp(-t a) E[exp(t |x|)]^n for every t > 0; magnitudes are rounded up to bins first, and
         the furthest tail of each cell is paid for by a union bound.

@@ -120,7 +120,7 @@ class Domain(Mapping[str, int]):
 
     @property
     def forbidden(self) -> dict[Clique, NDArray[np.bool_]]:
-        """By clique, the cells that cannot occur; a clique of which every cell can is left out."""
+        """The cells that cannot occur, by clique; cliques without such cells are left out."""
         found: dict[Clique, NDArray[np.bool_]] = {}
         for rule in self._rules:
             if rule.mask.any():

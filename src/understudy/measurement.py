@@ -41,7 +41,7 @@ class Measurement:
 
     def __post_init__(self) -> None:
         if not isinstance(self.clique, Iterable):
-            raise InputError("a measurement is about a tuple of columns, as in ('sex', 'age')")
+            raise InputError("a measurement needs a tuple of columns, such as ('sex', 'age')")
         object.__setattr__(self, "clique", tuple(self.clique))
         values = np.asarray(self.values).reshape(-1)
         object.__setattr__(self, "values", values)

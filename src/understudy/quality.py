@@ -104,5 +104,5 @@ def parse_share(quality: Any) -> float | None:
     except ValueError:
         share = math.nan
     if not 0 < share <= 0.5 or isinstance(quality, bool):
-        raise SettingError("quality: give the share of the budget that measures it, such as 5%; at most 50%")
+        raise SettingError("quality: give the share of the budget that measures the error, such as 5%; at most 50%")
     return share

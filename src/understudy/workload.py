@@ -69,8 +69,8 @@ class Workload:
             raise SettingError("workload: all-kway needs k of at least 1")
         if (many := comb(len(domain), min(k, len(domain)))) > MOST_CLIQUES:
             raise SettingError(
-                f"workload: all-{k}way of {len(domain)} columns are {many} tables; take fewer columns at once, or name "
-                "the tables that matter in a .yaml file"
+                f"workload: all-{k}way of {len(domain)} columns has {many} marginals; use a smaller k, or "
+                "list the marginals that matter in a .yaml file"
             )
         return cls(dict.fromkeys(combinations(domain.columns, min(k, len(domain))), 1.0))
 

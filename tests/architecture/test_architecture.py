@@ -375,3 +375,10 @@ def test_files_that_appear_complete_are_written_in_one_place(path):
     assert not re.search(r"getpid\(\)[^\n]*tmp|with_(name|suffix)\([^\n]*tmp|os\.(replace|rename)\(", text), (
         "use `files.write_atomically`"
     )
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "decisions").glob("*.md")), ids=lambda page: page.stem)
+def test_a_decision_page_has_the_four_headings_and_fits_on_a_page(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == ["Decision", "Why", "Rejected", "Consequences"]
+    assert len(text.splitlines()) <= 80

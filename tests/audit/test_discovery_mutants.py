@@ -29,7 +29,7 @@ from understudy.testing.tables import CodedSource, WordSource
 from understudy.testing.trials import own_value_trial, shared_value_trial
 from understudy.testing.twin import check_twins
 
-BUDGET = Budget.of(rho=1.0, delta=0.1, purchase_delta=0.05)
+BUDGET = Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 VALUES = {"a": 70, "b": 45, "c": 9, "d": 1}
 
 
@@ -41,15 +41,15 @@ def threshold_without_delta(patch):
 
 
 def delta_not_charged(patch):
-    original = gate.thresholded
-    patch.setattr(gate, "thresholded", lambda *given, **rest: replace(original(*given, **rest), delta=Fraction(0)))
+    original = gate.threshold_charge
+    patch.setattr(gate, "threshold_charge", lambda *given, **rest: replace(original(*given, **rest), delta=Fraction(0)))
 
 
 def one_row_per_unit_assumed(patch):
-    original = gate.thresholded
+    original = gate.threshold_charge
     patch.setattr(
         gate,
-        "thresholded",
+        "threshold_charge",
         lambda about, neighbours, **rest: original(about, replace(neighbours, max_rows=1), **rest),
     )
 
@@ -60,10 +60,10 @@ def rows_of_a_unit_forgotten_in_the_threshold(patch):
 
 
 def replacing_charged_as_adding(patch):
-    original = gate.thresholded
+    original = gate.threshold_charge
     patch.setattr(
         gate,
-        "thresholded",
+        "threshold_charge",
         lambda about, neighbours, **rest: original(about, replace(neighbours, replace_one=False), **rest),
     )
 
@@ -159,7 +159,7 @@ def spied(*, max_rows=1, rows_public=None):
         coded = PrivateTable(CodedSource({"a": 3}, [[0], [1]], max_rows=max_rows, rows_public=rows_public), BUDGET)
         coded.tally({"a": Fraction(1, 2)}, what={"a": "bounds"})
     charges = (*table.account.charges, *coded.account.charges)
-    check_spent(spy, Receipt(Budget.of(rho=2.0, delta=0.1, purchase_delta=0.05), charges, table.neighbours))
+    check_spent(spy, Receipt(Budget.of(rho=2.0, delta=0.1, discovery_delta=0.05), charges, table.neighbours))
 
 
 def what_cannot_be_paid_is_refused_unread():
@@ -246,7 +246,7 @@ def test_what_cannot_be_paid_is_refused_before_rows_are_read():
     what_cannot_be_paid_is_refused_unread()
 
 
-def test_nothing_but_answers_tells_two_tables_apart(tmp_path):
+def test_only_answers_distinguish_two_tables(tmp_path):
     only_answers_tell_the_tables_apart(tmp_path)
 
 

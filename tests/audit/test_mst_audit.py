@@ -54,8 +54,8 @@ def rate_doubled(patch):
 
 
 def scores_doubled(patch):
-    original = gate.whole_scores
-    patch.setattr(gate, "whole_scores", lambda *given: ([2 * s for s in original(*given)[0]], original(*given)[1]))
+    original = gate.scale_scores
+    patch.setattr(gate, "scale_scores", lambda *given: ([2 * s for s in original(*given)[0]], original(*given)[1]))
 
 
 def sensitivity_halved(patch):

@@ -84,10 +84,10 @@ def composition_forgotten(patch):
 
 
 def dependence_composed_as_one(patch):
-    original = gate.gaussian
+    original = gate.gaussian_charge
     patch.setattr(
         gate,
-        "gaussian",
+        "gaussian_charge",
         lambda what, about, squared, *, share: original(
             what, about, squared // (len(about) if what == "dependence" else 1), share=share
         ),
@@ -482,7 +482,7 @@ def test_what_cannot_be_paid_is_refused_before_rows_are_read():
     what_cannot_be_paid_is_refused_unread()
 
 
-def test_nothing_but_answers_tells_two_tables_apart(tmp_path):
+def test_only_answers_distinguish_two_tables(tmp_path):
     only_answers_tell_the_tables_apart(tmp_path)
 
 

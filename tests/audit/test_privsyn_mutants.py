@@ -36,7 +36,7 @@ def indif_of_sensitivity_one(patch):
 
 
 def root_of_the_number_of_pairs_forgotten(patch):
-    gaussian, laplace = gate.gaussian, gate.laplace
+    gaussian, laplace = gate.gaussian_charge, gate.laplace_charge
 
     def one_gaussian(what, about, squared, *, share):
         return gaussian(what, about, squared // len(about), share=share)
@@ -44,8 +44,8 @@ def root_of_the_number_of_pairs_forgotten(patch):
     def one_laplace(what, about, l1, *, share):
         return laplace(what, about, l1 // len(about), share=share)
 
-    patch.setattr(gate, "gaussian", one_gaussian)
-    patch.setattr(gate, "laplace", one_laplace)
+    patch.setattr(gate, "gaussian_charge", one_gaussian)
+    patch.setattr(gate, "laplace_charge", one_laplace)
 
 
 def scores_normalised_by_the_exact_number_of_rows(patch):
@@ -139,6 +139,6 @@ def test_the_spy_agrees_with_the_receipt(pure, max_rows, rows_public):
     spied(pure=pure, max_rows=max_rows, rows_public=rows_public)
 
 
-def test_nothing_but_answers_tells_two_tables_apart():
+def test_only_answers_distinguish_two_tables():
     only_answers_tell_the_tables_apart()
     only_answers_tell_the_tables_apart(count=3, other=900)

@@ -17,7 +17,7 @@ from understudy.errors import SettingError
 from understudy.mechanism import Fit, Footprint
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.nist_mst import NistMST
-from understudy.mechanism.registry import MECHANISMS, mechanism_classes, mechanism_named
+from understudy.mechanism.registry import MECHANISMS, make_mechanism, mechanism_classes
 from understudy.model.product import ProductModel, product_of
 from understudy.schema import Recoding
 from understudy.testing import contract
@@ -140,7 +140,7 @@ def test_ours_win_a_shared_name_and_broken_packages_are_left_out(offered, monkey
     assert known["guest"] is Guest
     assert {"broken", "nothing"}.isdisjoint(known)
     with pytest.raises(SettingError, match="mechanism 'broken' is unknown; the choices are"):
-        mechanism_named("broken")
+        make_mechanism("broken")
 
 
 # -- mechanisms that break the contract --
@@ -204,7 +204,7 @@ BROKEN = {
     "spends more than it was given": ({"fit": _greedy}, "check_share"),
     "is refused and goes on": ({"fit": lambda *a, **k: None}, "check_refusal"),
     "peeks at the number of rows": ({"fit": _peeking}, "check_twin"),
-    "tells the number of rows": ({"fit": _telling}, "check_twin"),
+    "gives the number of rows": ({"fit": _telling}, "check_twin"),
     "prints": ({"fit": _printing}, "check_manners"),
     "uses global random state": ({"fit": _global_state}, "check_manners"),
     "ignores the declared rows": ({"finish": _ignoring_total}, "check_public_rows"),
@@ -232,7 +232,7 @@ def test_settings_cannot_be_changed_and_are_given_by_name():
         Guest(0.5)
 
 
-def test_a_class_whose_settings_can_change_is_no_mechanism(offered):
+def test_a_class_whose_settings_can_change_is_not_a_mechanism(offered):
     @dataclass(kw_only=True)
     class Loose:
         """Not a subclass of `Mechanism`, so not frozen."""
@@ -246,7 +246,7 @@ def test_a_class_whose_settings_can_change_is_no_mechanism(offered):
     with pytest.raises(AssertionError, match="frozen"):
         contract.CHECKS[0](Loose())
     with pytest.raises(SettingError, match="or a mechanism"):
-        mechanism_named(Loose())
+        make_mechanism(Loose())
 
 
 @pytest.mark.parametrize(
@@ -266,11 +266,11 @@ def test_a_class_whose_settings_can_change_is_no_mechanism(offered):
 def test_a_setting_that_cannot_be_used_is_named_with_what_may_be_given(offered, name, settings, said):
     offered(guest=Guest)
     with pytest.raises(SettingError) as refused:
-        mechanism_named(name, **settings)
+        make_mechanism(name, **settings)
     assert said in str(refused.value)
 
 
 def test_numbers_of_numpy_and_lists_of_json_are_settings():
-    made = mechanism_named("mst", max_cells=np.int64(50), threshold=np.float64(1), split=[1, 1, 2], keep=[["a", "b"]])
+    made = make_mechanism("mst", max_cells=np.int64(50), threshold=np.float64(1), split=[1, 1, 2], keep=[["a", "b"]])
     assert (made.max_cells, made.threshold, made.split) == (50, 1.0, (0.25, 0.25, 0.5))
     assert made.keep == ((("a", "b"), 1.0),)

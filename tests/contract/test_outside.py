@@ -1,4 +1,4 @@
-"""A mechanism of another package, thirty lines long: every command, the contract and the audit take it."""
+"""The mechanism of CONTRIBUTING.md as another package: every command, the contract and the audit accept it."""
 
 from __future__ import annotations
 
@@ -16,46 +16,15 @@ from understudy.testing.audit import Trial, check_claim
 from understudy.testing.contract import CHECKS
 from understudy.testing.tables import CodedSource
 
-SOURCE = '''
-from itertools import combinations
-
-from understudy.mechanism import Mechanism, one_way
-from understudy.mechanism.base import Share
-from understudy.progress import Step, silent
-
-
-class Strongest(Mechanism):
-    """Measure every column and the most dependent pair.
-
-    **Privacy.** Three questions to the gate, whose shares add up to `rho`.
-
-    Attributes:
-        ones: the part of the budget for the columns; half of the rest chooses the pair, half measures it.
-    """
-
-    name = "strongest"
-    ones: Share = 0.5
-
-    def fit(self, table, *, rho, progress=silent):
-        progress(Step("measure", 0.0, "columns and a pair"))
-        left = rho * (1 - self.ones)
-        measured = table.measure(one_way(table.domain), rho=rho - left)
-        scores = table.dependence(combinations(table.domain, 2), rho=left / 2)
-        if scores:
-            measured += table.measure([max(scores, key=scores.get)], rho=left / 2)
-        return self.conclude(table, measured, progress=progress)
-'''
-"""All that the other package holds."""
-
 ROWS = pd.DataFrame({"a": [0, 1, 2] * 200, "b": [0, 1, 1] * 200, "c": [0, 1, 2, 3] * 150})
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 4})
 
 
 @pytest.fixture(autouse=True)
-def strongest(tmp_path_factory, monkeypatch):
+def strongest(tmp_path_factory, monkeypatch, contributing_example):
     """The package, installed in a folder of its own: its module, and the metadata by which it offers a mechanism."""
     folder = tmp_path_factory.mktemp("site-packages")
-    (folder / "outside_package.py").write_text(SOURCE)
+    (folder / "outside_package.py").write_text(contributing_example("Add a mechanism"))
     info = folder / "outside_package-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: outside-package\nVersion: 1.0\n")
@@ -65,8 +34,8 @@ def strongest(tmp_path_factory, monkeypatch):
     del sys.modules["outside_package"]
 
 
-def test_it_is_thirty_lines():
-    assert len(SOURCE.strip().splitlines()) <= 30
+def test_it_has_thirty_lines(contributing_example):
+    assert len(contributing_example("Add a mechanism").strip().splitlines()) <= 30
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

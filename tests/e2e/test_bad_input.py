@@ -56,7 +56,7 @@ def parquet(path, damage=None):
 
 TABLES = {
     "missing": (None, 3, "no such file"),
-    "folder.csv": ("folder", 3, "this directory or pattern has no .parquet or .csv file"),
+    "folder.csv": ("folder", 3, "this folder or pattern has no .parquet or .csv file"),
     "empty.csv": (b"", 3, "the file is empty"),
     "t.xlsx": (b"x", 3, "damaged, or not an Excel workbook; save it again"),
     "t.ods": (b"x", 3, "give .csv, .tsv, .txt or .data (also with .gz), .parquet, .sav, .dta or .xlsx"),
@@ -130,7 +130,7 @@ def test_a_unit_column_that_is_not_there(synthesis, tmp_path):
     assert "'who' is not in the table" in said
 
 
-def test_ten_thousand_columns_are_too_many_and_are_told_so(tmp_path):
+def test_ten_thousand_columns_are_too_many_and_are_refused(tmp_path):
     sizes = {f"c{i}": 2 for i in range(10_001)}
     with pytest.raises(us.errors.SchemaError, match="more than 10000 columns; `drop` what is not needed"):
         us.Schema.from_domain(sizes)

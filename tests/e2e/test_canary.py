@@ -166,7 +166,7 @@ STAGES = {
 
 @pytest.mark.parametrize("kind", ERRORS)
 @pytest.mark.parametrize("stage", STAGES)
-def test_no_failure_at_any_stage_tells_a_value(tmp_path, monkeypatch, stage, kind):
+def test_no_failure_at_any_stage_shows_a_value(tmp_path, monkeypatch, stage, kind):
     def fail(*args, **kwargs):
         raise ERRORS[kind]()
 
@@ -179,7 +179,7 @@ def test_no_failure_at_any_stage_tells_a_value(tmp_path, monkeypatch, stage, kin
 
 @pytest.mark.parametrize("stage", ["count", "estimate", "sample", "write"])
 @pytest.mark.parametrize("as_json", [False, True])
-def test_the_command_line_tells_no_value(tmp_path, monkeypatch, shell, stage, as_json):
+def test_the_command_line_shows_no_value(tmp_path, monkeypatch, shell, stage, as_json):
     target = STAGES.get(stage) or {"sample": (us.Release, "stream"), "write": (write._Csv, "write")}[stage]
 
     def fail(*args, **kwargs):
@@ -288,7 +288,7 @@ def test_a_table_that_cannot_be_read_is_explained_without_a_value(tmp_path, kind
         assert not any(".release" in name for name in left)
 
 
-def test_values_as_column_names_are_structure_and_may_be_told(tmp_path):
+def test_values_as_column_names_are_structure_and_may_be_shown(tmp_path):
     """A table's header is structure: a missing column is named from the schema, never from the table's first row."""
     headerless = tmp_path / "t.csv"
     headerless.write_text("\n".join(",".join(row).replace('"', "") for row in ROWS))
@@ -298,7 +298,7 @@ def test_values_as_column_names_are_structure_and_may_be_told(tmp_path):
     CANARY.check_error(caught.value)
 
 
-def test_a_real_process_tells_no_value_either(tmp_path):
+def test_a_real_process_shows_no_value_either(tmp_path):
     """Not this process's patched streams: what a shell sees, also from libraries that write to the error stream."""
     (tmp_path / "in").mkdir()
     (tmp_path / "s.yaml").write_text(SCHEMA)
@@ -315,7 +315,7 @@ def test_a_real_process_tells_no_value_either(tmp_path):
 # -- the canary sings --
 
 
-def test_the_search_finds_what_is_there(tmp_path):
+def test_the_search_finds_what_exists(tmp_path):
     import numpy as np
 
     archive.write_archive(tmp_path / "zip", {}, {"x": np.array([1, NUMBER, 2])})

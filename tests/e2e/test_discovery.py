@@ -68,7 +68,7 @@ def whole_road(shell, text, folder: Path, *options):
 @pytest.mark.parametrize(
     "options", [("--epsilon", "20", "--delta", "1e-3"), ("--rho", "9", "--delta", "1e-3", "--json")]
 )
-def test_two_tables_are_told_apart_by_paid_answers_alone(tmp_path, shell, options, second):
+def test_two_tables_are_distinguished_by_paid_answers_alone(tmp_path, shell, options, second):
     left = check_twins(
         lambda text, folder: whole_road(shell, text, folder, "-m", "independent", *options),
         FIRST,
@@ -94,7 +94,7 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("stage", FAILURES)
-def test_failing_purchases_tell_two_tables_apart_by_paid_answers_alone(tmp_path, shell, monkeypatch, stage):
+def test_failing_discovery_distinguishes_two_tables_by_paid_answers_alone(tmp_path, shell, monkeypatch, stage):
     monkeypatch.setattr(*FAILURES[stage], boom)
     left = check_twins(
         lambda text, folder: whole_road(shell, text, folder, "--epsilon", "20", "--delta", "1e-3"),
@@ -152,12 +152,12 @@ def test_a_value_of_few_rows_is_in_no_output(tmp_path):
     "target",
     [
         (reopening, "open_source"), (MemorySource, "counts"), (MemorySource, "values"), (discover.Words, "texts"),
-        (probe.Search, "learn"), (PrivateTable, "_draw"), (PrivateTable, "_released"), (gate, "thresholded"),
+        (probe.Search, "learn"), (PrivateTable, "_draw"), (PrivateTable, "_released"), (gate, "threshold_charge"),
         (Ledger, "record"), (Ledger, "complete"), (record, "_encode"), (Schema, "encode"),
     ],
     ids=lambda target: target[1],
 )  # fmt: skip
-def test_no_failure_while_buying_tells_a_value(tmp_path, monkeypatch, target):
+def test_no_failure_during_discovery_shows_a_value(tmp_path, monkeypatch, target):
     def fail(*args, **kwargs):
         error = ValueError(f"could not convert {WORD} {NUMBER}")
         error.add_note(WORD)
@@ -169,7 +169,7 @@ def test_no_failure_while_buying_tells_a_value(tmp_path, monkeypatch, target):
     assert left["ending"] != b"done"
 
 
-def test_a_value_of_many_rows_is_told(tmp_path, monkeypatch):
+def test_a_value_of_many_rows_is_published(tmp_path, monkeypatch):
     """What the canary test above would find."""
     frame = pd.DataFrame({"who": range(900), "sex": [WORD] * 900, "age": 30, "income": 1, "born": "", "free": ""})
     (tmp_path / "s.yaml").write_text(SCHEMA)
@@ -225,9 +225,9 @@ def recorded(run):
 
 
 @pytest.mark.parametrize("there", [True, False], ids=["with its rows", "without"])
-def test_a_run_killed_after_its_purchases_is_finished_with_the_schema_that_was_bought(killed, tmp_path, there):
+def test_a_run_killed_after_discovery_is_finished_with_the_discovered_schema(killed, tmp_path, there):
     run = killed("finish", 1)
-    held, bought = recorded(run), Ledger().find(run).schema
+    held, discovered = recorded(run), Ledger().find(run).schema
     whats = {charge["what"] for body, _ in held for charge in body["charges"]}
     assert whats == {"type", "bounds", "bins", "values", "measure"}
     if not there:
@@ -235,9 +235,9 @@ def test_a_run_killed_after_its_purchases_is_finished_with_the_schema_that_was_b
     release = us.resume(run)
     assert recorded(run) == held
     assert not release.schema.open
-    assert release.schema == Schema.from_dict(bought)
-    assert {release.receipt.facts[name] for name in ("sex", "age", "income", "born", "free")} == {"bought"}
-    assert "Facts taken as bought: " in release.receipt.text()
+    assert release.schema == Schema.from_dict(discovered)
+    assert {release.receipt.facts[name] for name in ("sex", "age", "income", "born", "free")} == {"discovered"}
+    assert "Facts that are discovered: " in release.receipt.text()
     again = us.Release.load(tmp_path / "r.release")
     assert again.receipt == release.receipt
     assert again.sample(5, seed=1).num_rows == 5
@@ -245,7 +245,7 @@ def test_a_run_killed_after_its_purchases_is_finished_with_the_schema_that_was_b
 
 
 @pytest.mark.parametrize(("method", "times"), [("record", 1), ("record", 2), ("complete", 1)])
-def test_a_run_killed_while_buying_goes_on_buying_and_pays_once(killed, tmp_path, method, times):
+def test_a_run_killed_during_discovery_continues_it_and_pays_once(killed, tmp_path, method, times):
     run = killed(method, times)
     held = recorded(run)
     assert held
@@ -259,11 +259,11 @@ def test_a_run_killed_while_buying_goes_on_buying_and_pays_once(killed, tmp_path
     assert Ledger().total("t").runs == 1
 
 
-def test_a_run_killed_while_buying_needs_its_rows(killed, tmp_path):
+def test_a_run_killed_during_discovery_needs_its_rows(killed, tmp_path):
     run = killed("record", 1)
     held = recorded(run)
     (tmp_path / "t.csv").unlink()
-    with pytest.raises(us.errors.RunInterrupted, match="the table is not there"):
+    with pytest.raises(us.errors.RunInterrupted, match="the table is not available"):
         us.resume(run)
     assert recorded(run) == held
     (tmp_path / "moved.csv").write_text(FIRST)
@@ -289,7 +289,7 @@ def test_a_draft_of_a_text_file_takes_its_first_line_and_no_more(tmp_path, call)
     assert [column.discovers for column in schema.open] == [("type",), ("bounds", "bins"), ("type",), ("type",)]
     assert schema.dialect.delimiter == ";"
     assert (schema.privacy_unit.column, schema.privacy_unit.max_rows) == ("who", 3)
-    assert json.loads(out)["to_be_bought"] == ["sex", "age", "income", "born"]
+    assert json.loads(out)["to_discover"] == ["sex", "age", "income", "born"]
     schema.require_reviewed()
 
 
@@ -329,7 +329,7 @@ def test_a_first_line_that_may_be_a_row_is_not_taken_for_names(tmp_path, call, f
     [
         (["--discover", "--unit", "row", "--type", "age=money"], "use one of integer"),
         (["--discover", "--type", "nobody=integer"], "one of the columns who"),
-        (["--type", "age=integer"], "--type goes with --discover"),
+        (["--type", "age=integer"], "--type needs --discover"),
     ],
 )
 def test_types_that_cannot_be_meant_are_refused(tmp_path, call, options, remedy):
@@ -376,10 +376,10 @@ def test_the_guide_says_what_works(tmp_path, monkeypatch):
     guide = (Path(__file__).parents[2] / "docs" / "guide" / "discovery.md").read_text()
     (tmp_path / "s.yaml").write_text(guide.split("```yaml")[1].split("```")[0])
     schema = Schema.load(tmp_path / "s.yaml")
-    assert {buy for column in schema.open for buy in column.discovers} == {"type", "bounds", "bins", "values"}
+    assert {fact for column in schema.open for fact in column.discovers} == {"type", "bounds", "bins", "values"}
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({column.name: rng.integers(0, 9, 500) for column in schema.columns})
     release = us.synthesize(frame, schema, epsilon=1, delta=1e-9, discovery_share=0.1)
     assert not release.schema.open
-    release.schema.save(tmp_path / "bought.yaml")
-    assert Schema.load(tmp_path / "bought.yaml") == release.schema
+    release.schema.save(tmp_path / "discovered.yaml")
+    assert Schema.load(tmp_path / "discovered.yaml") == release.schema

@@ -56,7 +56,7 @@ def after(first, tmp_path):
 def test_first_release(first):
     folder, said = first
     assert "(epsilon = 1, delta = 1e-06)-differential privacy" in said
-    assert "people: 1 run, epsilon 1 in all" in said
+    assert "people: 1 run, epsilon 1 in total" in said
     assert (folder / "people-for-analysts" / "README.md").exists()
     assert (folder / "practice" / "rehearsal-report.html").exists()
 
@@ -113,7 +113,7 @@ def test_run(after):
 def test_ledger(after):
     said = follow("ledger.md", after)
     assert "refused with exit code 6" in said
-    assert "people: 1 run, epsilon 1 in all" in said
+    assert "people: 1 run, epsilon 1 in total" in said
     assert " is revoked." in said
     assert said.count("Every entry is intact; checkpoints cover the first ") == 2
     assert (after / "again.release").read_bytes() == (after / "people.release").read_bytes()
@@ -132,7 +132,7 @@ def test_bounds(after):
     [
         ("mst.md", {"mst.release", "nist.release"}),
         ("privsyn.md", {"privsyn.release", "graphical.release"}),
-        ("discovery.md", {"bought.release"}),
+        ("discovery.md", {"discovered.release"}),
     ],
 )
 def test_mechanisms(after, name, releases):

@@ -47,7 +47,7 @@ def test_only_who_entered_a_dataset_grants_and_revokes(office, tmp_path):
     for person in (CLERK, STRANGER):
         code, said = office(person, "ledger", "grant", "people", "--rho", "9", "--to", holder(person))
         assert code == us.errors.SettingError.exit_code
-        assert "who alone grants budget for it" in said
+        assert "only they can grant budget for it" in said
         assert office(person, "ledger", "revoke", number)[0] == us.errors.SettingError.exit_code
     assert [grant.number for grant in us.Ledger().grants()] == [number]
 
@@ -74,7 +74,7 @@ def test_datasets_that_share_people_share_their_grants(office, tmp_path):
     assert spend(office, tmp_path, OWNER, "one")[0] == 0
     code, said = spend(office, tmp_path, OWNER, "two")
     assert code == us.errors.BudgetExceeded.exit_code
-    assert "'register' would come to rho 0.2" in said
+    assert "'register' would reach rho 0.2" in said
 
 
 CHANGES = {

@@ -110,7 +110,7 @@ def test_a_killed_run_is_finished_and_counted_once(folder, stage, there):
     again = resume(folder, run.run[:8])
     if not there and not held:
         assert again.returncode == us.errors.InputError.exit_code
-        assert "the table is not there" in again.stderr
+        assert "the table is not available" in again.stderr
         assert us.Ledger().total("t").runs == 0
         return
     assert again.returncode == 0, again.stderr
@@ -154,7 +154,7 @@ def test_a_run_that_is_not_there_is_refused(folder):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
 @pytest.mark.parametrize("command", [("sample", "-n", "100000"), ("inspect",)])
-def test_what_cannot_be_written_is_told(folder, command):
+def test_what_cannot_be_written_is_reported(folder, command):
     release = us.synthesize(
         str(folder / "t.csv"), SCHEMA, rho=1.0, mechanism="independent", output=folder / "r.release"
     )
@@ -179,7 +179,7 @@ def test_a_command_without_a_standard_output_works(folder):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_a_reader_that_stops_early_is_no_error(folder):
+def test_a_reader_that_stops_early_is_not_an_error(folder):
     us.synthesize(str(folder / "t.csv"), SCHEMA, rho=1.0, mechanism="independent", output=folder / "r.release")
     sample = f"{sys.executable} -m understudy.cli sample {folder / 'r.release'} -n 200000 --seed 1"
     done = subprocess.run(f"{sample} | head -2", shell=True, capture_output=True, text=True, check=False)  # noqa: S602

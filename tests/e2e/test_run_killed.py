@@ -209,7 +209,7 @@ def test_killed_again_and_again_it_still_pays_once(folder, start):
     assert len(recorded(folder)) == 1
 
 
-def test_a_run_of_choices_goes_on_where_it_was_and_keeps_its_answers(folder, start):
+def test_a_run_of_choices_continues_where_it_was_and_keeps_its_answers(folder, start):
     kept = []
     for stage, held in (("recorded", 1), ("counted", 1), ("recorded", 2), ("recorded", 3), ("before recording", 3),
                         ("recorded", 4), ("saved", 4)):  # fmt: skip

@@ -323,7 +323,7 @@ ORDERS = {
 
 @pytest.mark.parametrize("answered", [0, 1])
 @pytest.mark.parametrize("order", ORDERS)
-def test_of_two_machines_one_goes_on_with_a_run_and_the_other_stops_before_its_next_answer(home, run, order, answered):
+def test_of_two_machines_one_continues_a_run_and_the_other_stops_before_its_next_answer(home, run, order, answered):
     if answered:  # a run that was killed after its first answer
         before = run(machine="zero")
         before.go("answered")
@@ -365,7 +365,7 @@ def test_a_machine_that_takes_a_run_over_keeps_it(home, run, given, more):
     check_one_run(home)
 
 
-def test_a_run_that_failed_before_its_first_answer_costs_nothing_and_begins_anew(home, run):
+def test_a_run_that_failed_before_its_first_answer_costs_nothing_and_starts_again(home, run):
     (home / "t.csv").rename(home / "later.csv")
     first = run()
     first.go()

@@ -128,7 +128,7 @@ def test_a_draft_states_the_unit_that_was_asked_for(people, tmp_path):
 
 
 @pytest.mark.parametrize("discover", [[], ["--discover"]])
-def test_a_unit_that_is_no_column_is_refused(people, tmp_path, discover):
+def test_a_unit_that_is_not_a_column_is_refused(people, tmp_path, discover):
     told = run("schema", "draft", people, "-o", tmp_path / "s.yaml", "--unit", "patientid:2", *discover, code=3)
     assert "no such column; the columns are patient_id, zip" in told
     assert not list(tmp_path.glob("*.yaml"))
@@ -136,7 +136,7 @@ def test_a_unit_that_is_no_column_is_refused(people, tmp_path, discover):
 
 @pytest.fixture
 def unsaid(people, tmp_path):
-    """A draft of a table without a key: it does not say who is protected."""
+    """A draft of a table without a key: it does not --unit is missing."""
     pd.read_csv(people, sep=";", dtype=str)[["zip", "age"]].to_csv(tmp_path / "t.csv", index=False)
     assert "review` asks who is protected" in run("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml")
     return tmp_path / "s.yaml"
@@ -153,7 +153,7 @@ def test_nobody_is_protected_by_default(unsaid, tmp_path):
     assert marked.read_text() == before
     run("schema", "review", unsaid, "--accept", "zip", "--accept", "age", "--unit", "row")
     assert Schema.load(unsaid).privacy_unit.column is None
-    assert "say who is protected" in run(
+    assert "--unit is missing" in run(
         "schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "d.yaml", "--discover", code=3
     )
 
@@ -213,7 +213,7 @@ def test_import_says_what_is_left_to_add_and_export_needs_a_review(tmp_path):
     for form, name in (("sdv", "sdv.json"), ("smartnoise", "smartnoise.yaml")):
         run("schema", "export", tmp_path / "s.yaml", "--format", form, "-o", tmp_path / name)
         again = run("schema", "export", tmp_path / "s.yaml", "--format", form, "-o", tmp_path / name, code=8)
-        assert f"{name} is there already" in again
+        assert f"{name} already exists" in again
         told = run("schema", "import", tmp_path / name, "-o", tmp_path / f"back-{form}.yaml")
         assert "sex" in told
     content["fields"][0]["understudy"] = {"status": "draft"}
@@ -339,7 +339,7 @@ def test_a_draft_is_not_overwritten(tmp_path):
     draft, reviewed = tmp_path / "s.custodian-only.yaml", tmp_path / "s.yaml"
     for present in (draft, reviewed):
         present.write_text("mine")
-        assert f"{present} is there already" in run(
+        assert f"{present} already exists" in run(
             "schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml", code=8
         )
         assert present.read_text() == "mine"
@@ -347,21 +347,21 @@ def test_a_draft_is_not_overwritten(tmp_path):
 
 
 @pytest.mark.parametrize("words", [("draft", "t.csv", "--discover", "--unit", "row"), ("import", "t.csv")])
-def test_a_schema_that_is_there_is_not_replaced_by_one_made_of_names(tmp_path, words):
+def test_a_schema_that_exists_is_not_replaced_by_one_made_of_names(tmp_path, words):
     (tmp_path / "t.csv").write_text("column,value,label\nsex,1,male\n")
     (tmp_path / "s.yaml").write_text("mine")
     command, table, *rest = words
     told = run("schema", command, tmp_path / table, *rest, "-o", tmp_path / "s.yaml", code=8)
-    assert "is there already" in told
+    assert "already exists" in told
     assert (tmp_path / "s.yaml").read_text() == "mine"
 
 
-def test_a_review_replaces_nothing_but_its_own_draft(unsaid, tmp_path):
+def test_a_review_replaces_only_its_own_draft(unsaid, tmp_path):
     draft = tmp_path / "s.custodian-only.yaml"
     answers = ["--accept", "zip", "--accept", "age", "--unit", "row"]
     for output, present in ((), "s.yaml"), (("-o", tmp_path / "o.yaml"), "o.custodian-only.yaml"):
         (tmp_path / present).write_text("mine")
-        assert f"{present} is there already" in run("schema", "review", draft, *answers, *output, code=8)
+        assert f"{present} already exists" in run("schema", "review", draft, *answers, *output, code=8)
         assert (tmp_path / present).read_text() == "mine"
         (tmp_path / present).unlink()
     run("schema", "review", draft, *answers[:2], *answers[4:])
@@ -374,14 +374,12 @@ def test_a_cover_sheet_is_said_to_be_the_only_one_read(tmp_path):
     book.create_sheet("Data").append(["a"])
     book.save(tmp_path / "t.xlsx")
     told = run("schema", "draft", tmp_path / "t.xlsx", "-o", tmp_path / "s.yaml", code=3)
-    assert "no rows to propose anything from in its first sheet, and others are not read" in told
+    assert "no rows to draft from in its first sheet, and others are not read" in told
 
 
 def test_a_table_without_rows_proposes_nothing(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n")
-    assert "no rows to propose anything from" in run(
-        "schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml", code=3
-    )
+    assert "no rows to draft from" in run("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml", code=3)
 
 
 ODD = ["select", " lead", "trail ", "line\nbreak", "😀", "x" * 300, "a=b, c", 'a "q"', "123", "<b>", "=cmd()"]
@@ -418,7 +416,7 @@ def test_columns_without_a_name_are_left_out_and_counted(tmp_path):
     run("synthesize", data, "-s", tmp_path / "s.yaml", "--rho", 1, "-o", tmp_path / "r.release")
 
 
-def test_a_first_line_that_is_taken_for_a_row_is_told(tmp_path):
+def test_a_first_line_that_is_taken_for_a_row_is_reported(tmp_path):
     data = tmp_path / "t.csv"
     data.write_text("2019,2020\n" + "5,6\n7,8\n" * 30)
     said = run("schema", "draft", data, "-o", tmp_path / "guessed.yaml", "--unit", "row")
@@ -438,10 +436,10 @@ def test_a_first_line_that_is_taken_for_a_row_is_told(tmp_path):
     )
 
 
-def test_columns_that_share_a_name_are_told_by_their_places(tmp_path):
+def test_columns_that_share_a_name_are_named_by_their_places(tmp_path):
     (tmp_path / "t.csv").write_text("when;cost;;when;cost;sex\n" + "2024-01-01;1;;2024-01-02;2;f\n" * 30)
     said = run("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "x.yaml", code=4)
-    assert "columns number 1, 2, 4, 5 share a name with another" in " ".join(said.split())
+    assert "columns 1, 2, 4, 5 share a name with another column" in " ".join(said.split())
 
 
 def test_a_schema_that_is_still_a_draft_says_so(tmp_path):

@@ -56,7 +56,7 @@ def whole_road(shell, text, folder: Path, *options):
     [("--epsilon", "1", "--delta", "1e-6"), ("--epsilon", "1", "--delta", "0", "--json"), ("--rho", "0.1", "--quiet")],
     ids=["certified", "pure", "rho"],
 )
-def test_the_command_line_tells_two_tables_apart_by_paid_answers_alone(tmp_path, shell, options, second):
+def test_the_command_line_distinguishes_two_tables_by_paid_answers_alone(tmp_path, shell, options, second):
     left = check_twins(lambda text, folder: whole_road(shell, text, folder, *options), FIRST, second, tmp_path / "twin")
     assert {"t.release", "rows.csv", "rows.parquet", "ledger.db"} <= set(left)
     assert left["stdout"].count(b"exit 0") == 6
@@ -70,7 +70,7 @@ def frames():
 
 @pytest.mark.parametrize("rows", [None, 5])
 @pytest.mark.parametrize("unit", [PrivacyUnit(), PrivacyUnit("who", 2)], ids=["row", "unit"])
-def test_python_tells_two_frames_apart_by_paid_answers_alone(tmp_path, unit, rows):
+def test_python_distinguishes_two_frames_by_paid_answers_alone(tmp_path, unit, rows):
     schema = replace(us.Schema.from_domain({"a": 3, "b": 2}), privacy_unit=unit, rows=rows)
 
     def run(frame, folder):

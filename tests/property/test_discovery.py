@@ -37,7 +37,7 @@ FIELDS = [
         for kind in ("integer", "number", "date", "datetime", "duration")
     ),
 ]
-BUDGETS = [Budget.of(rho=rho, delta=1e-3, purchase_delta=9e-4) for rho in (1e-6, 1.0, 1e4)]
+BUDGETS = [Budget.of(rho=rho, delta=1e-3, discovery_delta=9e-4) for rho in (1e-6, 1.0, 1e4)]
 
 
 def schema(*fields, unit="row"):
@@ -47,7 +47,7 @@ def schema(*fields, unit="row"):
 
 @settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
 @given(st.lists(CELL, max_size=12), st.sampled_from(BUDGETS), st.integers(1, 3))
-def test_no_cell_makes_a_purchase_fail(cells, budget, repeat):
+def test_no_cell_makes_discovery_fail(cells, budget, repeat):
     declared = schema(*FIELDS)
     frame = pd.DataFrame({column.name: pd.Series(cells * repeat, dtype=object) for column in declared.columns})
     table = PrivateTable(NoRows(declared), budget)

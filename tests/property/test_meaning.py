@@ -2,7 +2,7 @@
 
 Each case is a column: a declaration, cells of one look, and one odd cell that one more row has. The same rows are
 written as CSV and read by pandas, polars and pyarrow, which guess types from all cells, and by path. Whatever a reader
-makes of them, the odd row changes no other row's code, unit, bought value or shape; and all frames agree.
+makes of them, the odd row changes no other row's code, unit, discovered value or shape; and all frames agree.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _csv(columns: dict[str, list[str]]) -> str:
 
 
 def _coded(frame: Any, schema: Schema) -> dict[str, list[Any]]:
-    """What each row counts as: its codes, and columns in turn as unit, as value that is bought, and by shape."""
+    """What each row counts as: its codes, and columns in turn as unit, as a value that is discovered, and by shape."""
     cells, _ = columns_by_meaning(frame, schema.needs, Dialect())  # which is what `Schema.encode` starts from
     found: dict[str, list[Any]] = {}
     for column in schema.coded:

@@ -26,6 +26,6 @@ def test_nearby_is_ortools(data: st.DataObject, rows: int, columns: int, toleran
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(counts, min_size=1, max_size=9), st.integers(0, 3))
-def test_a_table_is_no_distance_from_itself(values: list[int], tolerance: int) -> None:
+def test_a_table_has_no_distance_from_itself(values: list[int], tolerance: int) -> None:
     table = np.array(values)
     assert aemc(table, table, [Attribute(len(values), Fraction(1), chain=len(values))], tolerance=tolerance).cost == 0

@@ -1,4 +1,4 @@
-"""Nothing declared but names: values, bounds and types are bought from tables in PostgreSQL, Spark and DuckDB."""
+"""Nothing declared but names: values, bounds and types are discovered in tables in PostgreSQL, Spark and DuckDB."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TYPES = {
     "born": "date", "seen": "timestamp", "logged": "timestamptz", "took": "float4", "digits": "text", "days": "text",
     "words": "text", "whole": "bigint", "real": "float8", "day": "date", "moment": "timestamptz", "flag": "boolean",
 }  # fmt: skip
-BOUGHT = {  # the declaration of each column
+DISCOVERED = {  # the declaration of each column
     "city": {"type": "string", "understudy": {"values": "discover"}},
     "code": {"type": "integer", "understudy": {"values": "discover"}},
     "grade": {"type": "number", "understudy": {"values": "discover"}},
@@ -37,7 +37,7 @@ QUIET = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.Py
 
 
 def _schema(columns: tuple[str, ...]) -> Schema:
-    fields = [{"name": name, **BOUGHT[name]} for name in columns]
+    fields = [{"name": name, **DISCOVERED[name]} for name in columns]
     return Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": {"column": "person", "max_rows": 2}}})
 
 
@@ -101,11 +101,11 @@ VALUES = {
 KINDS = {"digits": "integer", "days": "date", "whole": "integer", "real": "number", "day": "date", "moment": "datetime"}
 KINDS["flag"] = "integer"  # true is 1: readers of files make one of the other
 ENDS = {"age": (20, 70), "wage": (900, 1500), "whole": (600, 3800), "digits": (300, 700)}
-"""What bought bounds enclose. They may be wider: by the noise, an empty cell at the end may look like one of rows."""
+"""Ranges that discovered bounds enclose. Bounds may be wider: noise can make an empty cell at the end look occupied."""
 
 
-def bought(data: Any, columns: tuple[str, ...] = tuple(BOUGHT)) -> None:
-    """Buy everything about these columns: facts are near the truth, and no value that few people have is among them."""
+def discover_facts(data: Any, columns: tuple[str, ...] = tuple(DISCOVERED)) -> None:
+    """Discover everything about these columns: facts are near the truth, and no value of few people is among them."""
     # So large a budget that noise plays no part: what is tested is the way to the rows.
     with us.testing.insecure(1):  # one time in 20, noise alone stands out somewhere beyond the bounds
         release = us.synthesize(data, _schema(columns), rho=1000, delta=1e-6, discovery_share=0.5)
@@ -126,11 +126,11 @@ def bought(data: Any, columns: tuple[str, ...] = tuple(BOUGHT)) -> None:
 
 
 def test_in_memory(visits: Any) -> None:
-    bought(visits)
+    discover_facts(visits)
 
 
 def test_from_postgres(shop: str, password: None) -> None:
-    bought(shop)
+    discover_facts(shop)
 
 
 @QUIET
@@ -138,7 +138,7 @@ def test_from_spark(spark: Any, visits: Any, tmp_path: Path) -> None:
     pq.write_table(visits, tmp_path / "visits.parquet")
     """Fewer columns: every text column is a join, and Spark plans it anew for each coding."""
     columns = ("city", "code", "age", "seen", "logged", "digits", "words", "moment")
-    bought(spark.read.parquet(str(tmp_path / "visits.parquet")), columns)
+    discover_facts(spark.read.parquet(str(tmp_path / "visits.parquet")), columns)
 
 
 @QUIET
@@ -160,4 +160,4 @@ def test_from_duckdb(visits: Any, tmp_path: Path) -> None:
     with duckdb.connect(str(tmp_path / "shop.duckdb")) as connection:
         connection.register("given", visits)
         connection.execute("create table visits as from given")
-    bought(f"duckdb://{tmp_path}/shop.duckdb?table=visits")
+    discover_facts(f"duckdb://{tmp_path}/shop.duckdb?table=visits")

@@ -179,7 +179,7 @@ def test_another_key_keeps_other_rows(
 def test_one_text_without_a_form_in_unicode_moves_the_counts_of_postgres_by_one(
     postgres: Any, encoding: str, odd: str, password: None
 ) -> None:
-    """As cell, as unit and as value that is bought. A declared value that the database cannot hold fails nothing."""
+    """As cell, as unit and as a discovered value. A declared value that the database cannot hold causes no failure."""
     import psycopg
 
     fields = [{"name": "x", "type": "string", "categories": ["a", "\u0436\u5b57"]}]
@@ -338,7 +338,7 @@ def test_a_unit_beyond_whole_numbers_fails_nothing_in_spark(spark: Any, row_sche
 
 @pytest.fixture(scope="session")
 def words(messy_schema: Any) -> Any:
-    """Columns whose values are being bought."""
+    """Columns whose values are discovered."""
     names = ("sex", "note", "region", "ratio", "money", "born", "seen", "logged", "flag")
     return replace(messy_schema, columns=tuple(Words(name=name, tokens=("null", "N/A")) for name in names))
 
@@ -388,7 +388,7 @@ _SPELLINGS += ["2020-01-01", "08:30", "08:30:00", "NA", "", "X17", "x17", "0x10"
 
 @pytest.fixture(scope="module")
 def spellings() -> tuple[Any, Any, Any]:
-    """Units and cells in many spellings, some of one meaning; the schema of a run, and one to buy values."""
+    """Units and cells in many spellings, some of one meaning; the schema of a run, and one that discovers values."""
     table = pa.table({"who": _SPELLINGS * 2, "x": _SPELLINGS[1:] * 2 + ["1", "7"]})
     field = {"name": "x", "type": "string", "categories": ["007", "1", "100000", "2020-01-01", "08:30", "NA", "0.5"]}
     unit = {"column": "who", "max_rows": 1}

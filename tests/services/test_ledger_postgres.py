@@ -74,7 +74,7 @@ def test_a_run_keeps_its_answers_on_the_server(address):
     assert Ledger(address).total("people").runs == 1
 
 
-def test_a_server_that_goes_away_before_an_answer_is_recorded_leaves_a_run_that_can_go_on(address):
+def test_a_server_that_goes_away_before_an_answer_is_recorded_leaves_a_run_that_can_be_continued(address):
     record, calls = Ledger.record, []
 
     def gone(ledger, *arguments):

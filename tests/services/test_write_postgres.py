@@ -94,13 +94,13 @@ def test_rows_go_back_with_their_types_and_as_sample_makes_them(postgres, passwo
     assert [tuple(row.values()) for row in made] == rows
 
 
-def test_a_table_that_is_there_stays_unless_told(postgres, password, release_file, run):
+def test_a_table_that_exists_stays_unless_overwriting_is_requested(postgres, password, release_file, run):
     with postgres.connect() as connection:
         connection.execute("create table kept (a int); insert into kept values (7)")
     url = f"{postgres.url}?table=kept"
     code, _, err = run("sample", release_file, "-n", 5, "-o", url)
     assert code == 8
-    assert "table kept is there already" in err
+    assert "table kept already exists" in err
     with postgres.connect() as connection:
         assert connection.execute("select a from kept").fetchall() == [(7,)]
     assert run("sample", release_file, "-n", 5, "-o", url, "--force")[0] == 0
@@ -136,7 +136,7 @@ def test_no_credential_in_any_message(postgres, release_file, monkeypatch, run):
         code, _, err = run("sample", release_file, "-n", 5, "-o", url)
         assert code == 3
         assert "process list" in err or "command line" in err
-    with pytest.raises(SettingError, match="say which table to write"), open_table(postgres.url):
+    with pytest.raises(SettingError, match="the table's name is missing"), open_table(postgres.url):
         pass
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     with pytest.raises(OutputError, match=r"could not be made"), open_table(f"{postgres.url}?table=no.t") as opened:

@@ -69,9 +69,9 @@ def test_every_type_comes_back_as_it_went(spark: Any, rows: pa.Table) -> None:
     spark.sql("drop table `Typed_rows`")
 
 
-def test_a_table_that_is_there_stays_unless_told(spark: Any, release: us.Release) -> None:
+def test_a_table_that_exists_stays_unless_overwriting_is_requested(spark: Any, release: us.Release) -> None:
     assert write_spark(release, spark, "kept", rows=3, seed=1) == 3
-    with pytest.raises(OutputError, match="table kept is there already"):
+    with pytest.raises(OutputError, match="table kept already exists"):
         write_spark(release, spark, "kept", rows=4)
     assert spark.table("kept").count() == 3
     write_spark(release, spark, "kept", rows=4, seed=2, where="a=1", overwrite=True)

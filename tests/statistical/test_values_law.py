@@ -20,7 +20,7 @@ from understudy.testing.tables import WordSource
 pytestmark = pytest.mark.law
 VALUES = 8000
 ALARM = 1e-9
-BUDGET = Budget.of(rho=0.02, delta=1e-3, purchase_delta=5e-4)
+BUDGET = Budget.of(rho=0.02, delta=1e-3, discovery_delta=5e-4)
 
 
 def count_released(below: float, max_rows: int = 1) -> tuple[int, int, Fraction]:

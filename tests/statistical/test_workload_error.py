@@ -1,4 +1,4 @@
-"""The workload error that is bought is unbiased, its interval covers as often as it says; shorter ones are noticed.
+"""The measured workload error is unbiased, its interval covers as often as it says; shorter ones are noticed.
 
 A test fails by chance with probability below 1e-9: each makes one comparison with the law, by the exact binomial law at
 4e-10 or at 6.3 standard errors. A coverage whose scale is wrong by 1.3 is called right with probability below 1e-17

@@ -28,7 +28,7 @@ def release() -> us.Release:
 
 
 @pytest.mark.parametrize("given", NOT_PATHS)
-def test_what_is_no_path_is_refused_by_its_option(given, release):
+def test_anything_but_a_path_is_refused_by_its_option(given, release):
     calls = {
         "path": (us.Release.load, release.save, SCHEMA.save),
         "schema": (us.Schema.load, lambda value: us.evaluate(ROWS, ROWS, value)),

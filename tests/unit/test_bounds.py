@@ -77,7 +77,7 @@ def test_l1_of_many_cells_comes_near_the_mean():
 
 @pytest.mark.parametrize("cells", [1, 5, 200, 10_000])
 @pytest.mark.parametrize("doubt", [0.5, 0.05, 1e-6])
-def test_subgaussian_bound_is_no_looser_than_theorem_3_and_holds_for_gaussians(cells, doubt):
+def test_subgaussian_bound_is_not_looser_than_theorem_3_and_holds_for_gaussians(cells, doubt):
     bound = subgaussian_l1(cells, 4.0, doubt)
     u = math.sqrt(-math.log(doubt))
     assert bound <= math.sqrt(2 * math.log(2)) * 2 * cells + u * 2 * math.sqrt(2 * cells) + 1e-9

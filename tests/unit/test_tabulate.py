@@ -118,7 +118,7 @@ def test_sparse_up_to_the_last_index_of_int64() -> None:
     assert counts.cells.tolist() == [8**20 - 1]
 
 
-def test_sparse_text_tells_only_the_size() -> None:
+def test_sparse_text_shows_only_the_size() -> None:
     counts = SparseCounts(np.array([31337]), np.array([4711]), 10**9)
     assert repr(counts) == str(counts) == "SparseCounts(size=1000000000)"
 

@@ -92,7 +92,7 @@ def test_parts_may_be_named_again():
 
 @pytest.mark.parametrize("case", HOSTILE)
 @pytest.mark.parametrize("place", ["title: {}", "fields: {}", "fields: [{{name: a, type: string, categories: {}}}]"])
-def test_a_hostile_schema_is_told_in_words(tmp_path: Path, case, place):
+def test_a_hostile_schema_is_reported_in_words(tmp_path: Path, case, place):
     path = tmp_path / "people.schema.yaml"
     path.write_text(place.format(HOSTILE[case].replace("- ", "[") if "indent" in case else HOSTILE[case]))
     with pytest.raises(SchemaError, match=r"people\.schema\.yaml"):
@@ -100,7 +100,7 @@ def test_a_hostile_schema_is_told_in_words(tmp_path: Path, case, place):
 
 
 @pytest.mark.parametrize("content", ["[" * 100_000, json.dumps({"fields": 0})[:-2] + "[" * 200 + "]" * 200 + "}"])
-def test_a_hostile_schema_in_json_is_told_in_words(tmp_path: Path, content):
+def test_a_hostile_schema_in_json_is_reported_in_words(tmp_path: Path, content):
     path = tmp_path / "people.schema.json"
     path.write_text(content)
     with pytest.raises(SchemaError, match="nested too deeply"):
@@ -108,7 +108,7 @@ def test_a_hostile_schema_in_json_is_told_in_words(tmp_path: Path, content):
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-def test_hostile_workloads_and_run_files_are_told_in_words(tmp_path: Path, case):
+def test_hostile_workloads_and_run_files_are_reported_in_words(tmp_path: Path, case):
     path = tmp_path / "w.yaml"
     path.write_text(HOSTILE[case])
     with pytest.raises(SettingError):

@@ -1,4 +1,4 @@
-"""What privacy costs and what may be spent: budgets, charges and receipts in exact arithmetic. No rows, no noise.
+"""Privacy accounting: budgets, charges and receipts in exact arithmetic. No rows, no noise.
 
 `budget`: what a run may spend, and the filter that enforces it. `charge`: what each kind of noise costs. `neighbours`:
 who is protected, and how far one of them moves an answer. `convert`: between rho and (epsilon, delta). `calibrate`: the

@@ -1,4 +1,4 @@
-"""What a run may spend, and the filter that never lets it spend more: exact rationals throughout."""
+"""Privacy budgets, and the filter that enforces them, in exact rationals."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Budget:
         rho: the sum that charges may reach under "zcdp" and "pld".
         epsilon: the guarantee, or None when only rho was given.
         delta: the guarantee's delta, or None when only rho was given.
-        purchase_delta: the part of delta set aside for purchases that have a delta of their own.
+        discovery_delta: the part of delta set aside for the discovery of values.
         rho_stated: whether the custodian stated rho itself; charges then never pass it, whatever else is proved.
 
-    **Guarantees.** Under "zcdp" rho is the largest value whose tightest known conversion, at `delta - purchase_delta`,
-    stays within epsilon: charges that sum to (rho, purchase_delta) of approximate zCDP are (epsilon, delta)-DP.
+    **Guarantees.** Under "zcdp" rho is the largest value whose tightest known conversion, at `delta - discovery_delta`,
+    stays within epsilon: charges that sum to (rho, discovery_delta) of approximate zCDP are (epsilon, delta)-DP.
     """
 
     proof: Proof
     rho: Fraction
     epsilon: Fraction | None
     delta: Fraction | None
-    purchase_delta: Fraction = Fraction(0)
+    discovery_delta: Fraction = Fraction(0)
     rho_stated: bool = field(default=False, compare=False)
 
     @classmethod
@@ -53,9 +53,9 @@ class Budget:
         epsilon: float | None = None,
         delta: float | None = None,
         rho: float | None = None,
-        purchase_delta: float = 0.0,
+        discovery_delta: float = 0.0,
     ) -> Budget:
-        """A budget from (epsilon, delta), from epsilon with delta = 0 (pure DP), or from rho.
+        """Make a budget from (epsilon, delta), from epsilon with delta = 0 (pure DP), or from rho.
 
         >>> float(Budget.of(epsilon=1.0, delta=1e-9).rho)  # doctest: +ELLIPSIS
         0.01497305...
@@ -66,43 +66,45 @@ class Budget:
             SettingError: naming the argument that is missing, contradictory or out of range.
         """
         if rho is not None:
-            return cls._from_rho(rho, epsilon, delta, _number("purchase_delta", purchase_delta))
+            return cls._from_rho(rho, epsilon, delta, _number("discovery_delta", discovery_delta))
         if epsilon is None:
-            raise SettingError("no budget was given: state epsilon and delta (or rho)")
+            raise SettingError("no budget was given: give epsilon and delta (or rho)")
         epsilon = _positive("epsilon", epsilon)
         if delta is None:
-            raise SettingError("delta: state it beside epsilon; 0 means pure DP, a usual choice is 1e-9")
-        delta, purchase_delta = _number("delta", delta), _number("purchase_delta", purchase_delta)
+            raise SettingError(
+                "delta is missing: give it together with epsilon; 0 means pure DP, a usual choice is 1e-9"
+            )
+        delta, discovery_delta = _number("delta", delta), _number("discovery_delta", discovery_delta)
         if not (0 <= delta < 1):
             raise SettingError("delta must be at least 0 and below 1; a usual choice is 1e-9, and 0 means pure DP")
-        if not (0 <= purchase_delta <= delta) or (purchase_delta and purchase_delta == delta):
-            raise SettingError("the delta set aside for purchases must be smaller than delta")
+        if not (0 <= discovery_delta <= delta) or (discovery_delta and discovery_delta == delta):
+            raise SettingError("the delta set aside for discovery must be smaller than delta")
         exact_epsilon, exact_delta = Fraction(epsilon), Fraction(delta)
         if delta == 0:
             return cls("pure", exact_epsilon**2 / 2, exact_epsilon, exact_delta)
-        rho = rho_of(epsilon, _rest(delta, purchase_delta))
+        rho = rho_of(epsilon, _rest(delta, discovery_delta))
         if not 0 < rho < math.inf:
-            raise SettingError("epsilon and delta are so small or large that no noise fits them; a usual epsilon is 1")
-        return cls("zcdp", Fraction(rho), exact_epsilon, exact_delta, Fraction(purchase_delta))
+            raise SettingError("epsilon or delta is too small or too large to calibrate noise; a usual epsilon is 1")
+        return cls("zcdp", Fraction(rho), exact_epsilon, exact_delta, Fraction(discovery_delta))
 
     @classmethod
-    def _from_rho(cls, rho: float, epsilon: float | None, delta: float | None, purchase_delta: float) -> Budget:
+    def _from_rho(cls, rho: float, epsilon: float | None, delta: float | None, discovery_delta: float) -> Budget:
         if epsilon is not None:
-            raise SettingError("rho and epsilon were both given; state one of them (delta may accompany rho)")
+            raise SettingError("rho and epsilon were both given; give one of them (delta may be given with rho)")
         rho = _positive("rho", rho)
         if delta is None:
-            if purchase_delta:
-                raise SettingError("delta: state it beside rho; a part of it pays for purchases")
+            if discovery_delta:
+                raise SettingError("delta is missing: give it together with rho; discovering values needs a part of it")
             return cls("zcdp", Fraction(rho), None, None, rho_stated=True)
         delta = _number("delta", delta)
         if not (0 < delta < 1):
-            raise SettingError("delta beside rho must be above 0 and below 1: a rho budget is never pure DP")
-        if not 0 <= purchase_delta < delta:
-            raise SettingError("the delta set aside for purchases must be smaller than delta")
-        epsilon = epsilon_of(rho, _rest(delta, purchase_delta))
+            raise SettingError("delta given with rho must be above 0 and below 1: a rho budget is never pure DP")
+        if not 0 <= discovery_delta < delta:
+            raise SettingError("the delta set aside for discovery must be smaller than delta")
+        epsilon = epsilon_of(rho, _rest(delta, discovery_delta))
         if math.isinf(epsilon):
-            raise SettingError("rho is so large that it promises nothing; a usual rho is 0.1")
-        exact = Fraction(epsilon), Fraction(delta), Fraction(purchase_delta)
+            raise SettingError("rho is so large that it protects nothing; a usual rho is 0.1")
+        exact = Fraction(epsilon), Fraction(delta), Fraction(discovery_delta)
         return cls("zcdp", Fraction(rho), *exact, rho_stated=True)
 
     @property
@@ -112,26 +114,26 @@ class Budget:
 
     @property
     def capacity(self) -> Fraction:
-        """What mechanisms divide among their steps: epsilon of a pure budget, rho of any other."""
+        """The amount that mechanisms divide among their steps: epsilon of a pure budget, rho of any other."""
         return self.epsilon if self.pure and self.epsilon is not None else self.rho
 
     def cost(self, charges: Iterable[Charge]) -> Fraction:
-        """What charges come to, in the same currency."""
+        """Return the sum of charges, in the same unit."""
         if self.pure:
             return sum((charge.epsilon or Fraction(0) for charge in charges), Fraction(0))
         return sum((charge.rho for charge in charges), Fraction(0))
 
-    def certified(self, rho: Fraction) -> Budget:
-        """The same guarantee for a batch fixed in advance whose exact curve was computed; its charges sum to `rho`.
+    def certify(self, rho: Fraction) -> Budget:
+        """Return the same guarantee for measurements fixed in advance, calibrated by the exact curve; they cost `rho`.
 
         The sum of many different sigmas is a fraction of thousands of digits; it is rounded up to a float.
         """
         return replace(self, proof="pld", rho=Fraction(float_above(rho)))
 
 
-def _rest(delta: float, purchase_delta: float) -> float:
-    """What purchases leave of delta, rounded down: approximate zCDP adds its delta to the conversion's."""
-    return math.nextafter(delta - purchase_delta, 0.0) if purchase_delta else delta
+def _rest(delta: float, discovery_delta: float) -> float:
+    """The delta that discovery leaves, rounded down: approximate zCDP adds its delta to the conversion's."""
+    return math.nextafter(delta - discovery_delta, 0.0) if discovery_delta else delta
 
 
 def _number(name: str, value: float) -> float:
@@ -149,7 +151,7 @@ def _positive(name: str, value: float) -> float:
 
 
 class Account:
-    """The privacy filter of one run: it adds up charges exactly and refuses the one that would pass the budget.
+    """The privacy filter of one run: it adds up charges exactly and refuses a charge that would exceed the budget.
 
     **Guarantees.** The charges it has accepted never sum to more than the budget, in rho, in delta and (pure budgets)
     in epsilon, also when several threads pay. There is no refund.
@@ -165,7 +167,7 @@ class Account:
 
     @property
     def budget(self) -> Budget:
-        """What may be spent; nobody's to change."""
+        """The budget; read-only."""
         return self._budget
 
     @property
@@ -175,16 +177,16 @@ class Account:
 
     @property
     def spent(self) -> Fraction:
-        """What the charges sum to, in the budget's own currency."""
+        """The sum of the charges, in the budget's own unit."""
         return self.budget.cost(self._charges)
 
     @property
     def remaining(self) -> Fraction:
-        """What is left, in the budget's own currency."""
+        """The rest of the budget, in its own unit."""
         return self.budget.capacity - self.spent
 
     def share(self, amount: float | Fraction) -> Fraction:
-        """The exact amount that a call may spend when it asks for `amount`.
+        """Return the exact amount that a call may spend if it asks for `amount`.
 
         A request that overshoots by a rounding error (a billionth of the budget) gets exactly what is left.
 
@@ -198,7 +200,7 @@ class Account:
         if exact > left + self.budget.capacity * _SLACK or left <= 0:
             raise BudgetExceeded(
                 f"this step asks for {float_above(exact):.6g} of a budget of {float_above(self.budget.capacity):.6g}, "
-                f"of which {float_above(max(left, Fraction(0))):.6g} is left; nothing was read"
+                f"and {float_above(max(left, Fraction(0))):.6g} is left; nothing was read"
             )
         return min(exact, left)
 
@@ -210,12 +212,12 @@ class Account:
         """
         charges = tuple(charges)
         if any(min(charge.rho, charge.delta, charge.epsilon or 0) < 0 for charge in charges):  # of a forged file
-            raise BudgetExceeded("a charge below zero would make room for others: there is no refund; nothing was read")
+            raise BudgetExceeded("a charge must not be negative: budget is never refunded; nothing was read")
         if self.budget.pure and any(charge.epsilon is None or charge.delta for charge in charges):
             raise BudgetExceeded("a pure-DP budget (delta = 0) cannot pay for this noise; give a delta above 0")
         with self._lock:
             if self.budget.cost(charges) > self.remaining:
-                raise BudgetExceeded("these charges would pass the budget; nothing was read")
-            if sum((charge.delta for charge in (*self._charges, *charges)), Fraction(0)) > self.budget.purchase_delta:
-                raise BudgetExceeded("these charges would pass the delta set aside for purchases; nothing was read")
+                raise BudgetExceeded("these charges would exceed the budget; nothing was read")
+            if sum((charge.delta for charge in (*self._charges, *charges)), Fraction(0)) > self.budget.discovery_delta:
+                raise BudgetExceeded("these charges would exceed the delta set aside for discovery; nothing was read")
             self._charges.extend(charges)

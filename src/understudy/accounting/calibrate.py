@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.accounting.budget import Budget
-from understudy.accounting.charge import planned
+from understudy.accounting.charge import planned_charge
 from understudy.accounting.convert import epsilon_of, rho_of
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
@@ -96,7 +96,7 @@ class LossDistribution:
         return masses / total, scale + math.log(total)
 
     def _reach(self, sigma: float) -> int:
-        """How far one measurement's noise is followed."""
+        """The range over which one measurement's noise is followed."""
         return math.ceil(self._cut * sigma) + 1
 
     def delta(self, epsilon: float) -> float:
@@ -257,13 +257,13 @@ def can_plan(budget: Budget, neighbours: Neighbours) -> bool:
     rho promises rho-zCDP, of which its epsilon is only a consequence: the curve would spend more rho than was given.
     """
     stated = budget.proof == "zcdp" and budget.epsilon is not None and budget.delta is not None
-    return stated and not budget.rho_stated and not budget.purchase_delta and neighbours.max_rows == 1
+    return stated and not budget.rho_stated and not budget.discovery_delta and neighbours.max_rows == 1
 
 
 def certified_plan(
     weights: Mapping[Clique, float], budget: Budget, neighbours: Neighbours
 ) -> tuple[dict[Clique, float], Budget]:
-    """The sigma of each measurement, and the budget whose guarantee rests on exactly these.
+    """Return the sigma of each measurement, and the budget that certifies exactly these.
 
     **Privacy.** Each clique measured once with discrete Gaussian noise of its sigma, and nothing else, is (epsilon,
     delta)-DP for the budget's epsilon and delta.
@@ -278,5 +278,5 @@ def certified_plan(
     common = planned_sigma(relative, epsilon, delta, replace_one=neighbours.replace_one)
     sigmas = dict(zip(weights, spread(common, relative), strict=True))
     squared = neighbours.marginal_l2_squared
-    charges = [planned("measure", (clique,), squared, sigma=sigma) for clique, sigma in sigmas.items()]
-    return sigmas, budget.certified(sum((charge.rho for charge in charges), Fraction(0)))
+    charges = [planned_charge("measure", (clique,), squared, sigma=sigma) for clique, sigma in sigmas.items()]
+    return sigmas, budget.certify(sum((charge.rho for charge in charges), Fraction(0)))

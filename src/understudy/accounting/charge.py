@@ -1,4 +1,4 @@
-"""One payment as data, and what each kind of noise costs: sigma rounded up, epsilon rounded down, the cost exact."""
+"""Charges as data, and the cost of each kind of noise: sigma rounded up, epsilon rounded down, the cost exact."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from understudy.domain import Clique
 from understudy.errors import SettingError
 
 What = Literal["measure", "select", "dependence", "type", "bounds", "bins", "values", "quality"]
-PURCHASES: tuple[What, ...] = ("type", "bounds", "bins", "values")
-"""The charges that bought facts for the schema, before the mechanism began."""
+DISCOVERIES: tuple[What, ...] = ("type", "bounds", "bins", "values")
+"""The charges that discovery makes, before the mechanism begins."""
 
 LARGEST_SCALE = 1 << 50
 """The most noise that fits 64-bit integers; a share so small that it needs more is refused before it is paid."""
@@ -27,7 +27,7 @@ LARGEST_SCALE = 1 << 50
 
 @dataclass(frozen=True)
 class Charge:
-    """One payment: what it bought and what it costs, all of it public.
+    """What one call on the gate asked for and what it costs; every field is public.
 
     Attributes:
         what: the call on the gate.
@@ -37,8 +37,8 @@ class Charge:
         scale: sigma of a Gaussian, scale of a Laplace, epsilon of an exponential mechanism.
         rho: the exact cost in zCDP.
         epsilon: the exact cost in pure DP, or None where the noise has none.
-        delta: the exact cost in delta, of purchases that have one.
-        threshold: for values: the noisy count from which on a value is told.
+        delta: the exact cost in delta; 0 unless values are discovered.
+        threshold: for values: the smallest noisy count with which a value is published.
         candidates: of a selection: how many there were, and the SHA-256 of their list. A spanning tree of 300 columns
             chooses 299 times among up to 44,850 pairs; their names would be most of the release.
     """
@@ -74,7 +74,7 @@ class Charge:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Charge:
-        """What `to_dict` wrote."""
+        """Read the result of `to_dict`."""
         return cls(
             what=data["what"],
             about=tuple(tuple(clique) for clique in data["about"]),
@@ -85,31 +85,31 @@ class Charge:
             epsilon=None if data["epsilon"] is None else fraction_of(data["epsilon"]),
             delta=fraction_of(data["delta"]),
             threshold=None if data.get("threshold") is None else int(data["threshold"]),
-            candidates=None if data.get("candidates") is None else _listed(*data["candidates"]),
+            candidates=None if data.get("candidates") is None else _read_candidates(*data["candidates"]),
         )
 
 
-def gaussian(what: What, about: tuple[Clique, ...], squared: int, *, share: Fraction) -> Charge:
+def gaussian_charge(what: What, about: tuple[Clique, ...], squared: int, *, share: Fraction) -> Charge:
     """Discrete Gaussian noise for at most `share` of rho, on an answer of L2 sensitivity sqrt(`squared`).
 
     **Privacy.** The discrete Gaussian of parameter sigma on integers is D^2 / (2 sigma^2)-zCDP, like the continuous one
     (Canonne, Kamath and Steinke 2020, Theorem 4).
     """
-    return planned(what, about, squared, sigma=sqrt_above(squared / (2 * share)))
+    return planned_charge(what, about, squared, sigma=sqrt_above(squared / (2 * share)))
 
 
-def planned(what: What, about: tuple[Clique, ...], squared: int, *, sigma: float) -> Charge:
+def planned_charge(what: What, about: tuple[Clique, ...], squared: int, *, sigma: float) -> Charge:
     """Discrete Gaussian noise whose sigma was fixed in advance."""
-    rho = squared / (2 * Fraction(_fitting(sigma)) ** 2)
+    rho = squared / (2 * Fraction(_check_scale(sigma)) ** 2)
     return Charge(what, about, "gaussian", math.sqrt(squared), sigma, rho)
 
 
-def laplace(what: What, about: tuple[Clique, ...], sensitivity: int, *, share: Fraction) -> Charge:
+def laplace_charge(what: What, about: tuple[Clique, ...], sensitivity: int, *, share: Fraction) -> Charge:
     """Discrete Laplace noise for at most `share` of epsilon, on an answer of this L1 sensitivity.
 
     **Privacy.** sensitivity / scale in pure DP; epsilon-DP implies epsilon^2 / 2-zCDP.
     """
-    scale = _fitting(float_above(sensitivity / share))
+    scale = _check_scale(float_above(sensitivity / share))
     epsilon = sensitivity / Fraction(scale)
     return Charge(what, about, "laplace", float(sensitivity), scale, epsilon**2 / 2, epsilon)
 
@@ -122,8 +122,8 @@ def laplace_sd(scale: float) -> float:
     return max(math.sqrt(2 * q) / -math.expm1(-1 / scale), 1e-9)
 
 
-def exponential(candidates: Sequence[Clique], sensitivity: Fraction, *, share: Fraction, pure: bool) -> Charge:
-    """A choice by an exponential mechanism with weights exp(epsilon q / (2 sensitivity)), for at most `share`.
+def exponential_charge(candidates: Sequence[Clique], sensitivity: Fraction, *, share: Fraction, pure: bool) -> Charge:
+    """A selection by the exponential mechanism with weights exp(epsilon q / (2 sensitivity)), for at most `share`.
 
     **Privacy.** epsilon-DP, and by its bounded range epsilon^2 / 8-zCDP (Cesar and Rogers 2021).
     """
@@ -133,13 +133,13 @@ def exponential(candidates: Sequence[Clique], sensitivity: Fraction, *, share: F
     return Charge("select", (), "exponential", float(sensitivity), epsilon, exact**2 / 8, exact, candidates=listed)
 
 
-def _listed(number: int, digest: str) -> tuple[int, str]:
+def _read_candidates(number: int, digest: str) -> tuple[int, str]:
     return int(number), str(digest)
 
 
-def _fitting(scale: float) -> float:
+def _check_scale(scale: float) -> float:
     if not scale <= LARGEST_SCALE:
-        raise SettingError("this share of the budget is so small that its noise would drown everything; give more")
+        raise SettingError("this share of the budget is too small: its noise would not fit 64-bit integers; give more")
     return scale
 
 
@@ -150,7 +150,7 @@ def _fitting(scale: float) -> float:
 def divide(
     cliques: Sequence[Clique], weights: Mapping[Clique, float] | None, share: Fraction, *, squared: bool
 ) -> dict[Clique, Fraction]:
-    """Each clique's part, exact: in proportion to its weight, or to the square of it.
+    """Divide a share among cliques exactly, in proportion to their weights or to the squares of these.
 
     Raises:
         SettingError: for a weight that is missing or not positive.
@@ -195,7 +195,7 @@ def _float(value: object) -> float:
 # rho. Values that a unit alone has, at most k of them with at most k rows each, must not be told: each passes the
 # threshold T with probability at most P(X >= T - k), so any of them does with probability at most delta = k P(X >= T -
 # k). Given that none does, the answer is distributed exactly as that of a mechanism which looks only at values that
-# both neighbouring tables have. So the answer is delta-approximate rho-zCDP; `docs/decisions/discovery.md` has the
+# both neighbouring tables have. So the answer is delta-approximate rho-zCDP; `docs/proofs/discovery.md` has the
 # proof in full.
 
 
@@ -220,13 +220,13 @@ def tail_above(sigma: Fraction, t: int, bits: int = 256) -> Fraction:
 
 @lru_cache(maxsize=256)
 def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int, Fraction]:
-    """The smallest threshold found that costs no more than `delta`, and what it costs.
+    """Find a threshold that costs at most `delta`, close to the smallest, and its cost.
 
     Raises:
         SettingError: when delta is not between 0 and 1.
     """
     if not 0 < delta < 1:
-        raise SettingError("values are bought with a part of delta: give a delta above 0")
+        raise SettingError("discovering values needs a part of delta: give a delta above 0")
     bits = 128 + 2 * (delta.denominator // delta.numerator).bit_length()
 
     def cost(threshold: int) -> Fraction:
@@ -241,16 +241,16 @@ def threshold_for(sigma: Fraction, max_rows: int, delta: Fraction) -> tuple[int,
     return high, min(delta, Fraction(float_above(cost(high))))
 
 
-def thresholded(
+def threshold_charge(
     about: tuple[Clique, ...], neighbours: Neighbours, *, share: Fraction, delta: float | Fraction
 ) -> Charge:
-    """Telling the values of a column whose noisy count reaches a threshold, for at most `share` of rho and `delta`.
+    """Publishing the values of a column whose noisy count reaches a threshold, for at most `share` of rho and `delta`.
 
     Raises:
         SettingError: when delta is no number between 0 and 1.
     """
     if isinstance(delta, bool) or not isinstance(delta, Real) or not 0 < delta < 1:
-        raise SettingError("values are bought with a part of delta: give a delta above 0 and below 1")
-    paid = gaussian("values", about, neighbours.marginal_l2_squared, share=share)
+        raise SettingError("discovering values needs a part of delta: give a delta above 0 and below 1")
+    paid = gaussian_charge("values", about, neighbours.marginal_l2_squared, share=share)
     threshold, cost = threshold_for(Fraction(paid.scale), neighbours.max_rows, exact_of(delta))
     return replace(paid, delta=cost, threshold=threshold)

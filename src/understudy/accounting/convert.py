@@ -107,7 +107,7 @@ def _best_log_delta(rho: float, epsilon: float) -> float:
 
 
 def _edge(holds: Callable[[float], bool], upper: float, *, above: bool = False) -> float:
-    """Where a predicate that holds up to some point of [0, upper] ceases to: the last float found on the asked side."""
+    """Find the point of [0, upper] up to which a predicate holds: the last float found on the requested side."""
     low, high = 0.0, upper
     for _ in range(200):
         middle = low + (high - low) / 2

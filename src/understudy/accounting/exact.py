@@ -53,7 +53,7 @@ def _root(square: Fraction) -> tuple[int, Fraction]:
 
 
 def upwards(value: float) -> str:
-    """A bound in six digits, never smaller than it is.
+    """Format a number in six digits, rounded up.
 
     >>> upwards(1.0), upwards(0.12345671), upwards(1e-9)
     ('1', '0.123457', '1e-09')
@@ -67,7 +67,7 @@ def upwards(value: float) -> str:
 
 
 def fraction_of(text: str) -> Fraction:
-    """The fraction that `str` wrote. Nothing else is read: "1e999999999" in a forged file would take for ever.
+    """The fraction that `str` wrote. Nothing else is read: "1e999999999" in a forged file would never finish.
 
     Raises:
         ValueError: when the text is not a whole number or a quotient of two.

@@ -1,4 +1,4 @@
-"""Who is protected, and how far one of them can move what is measured: the sensitivities, in exact integers.
+"""The neighbour relation of a run, and the sensitivities that follow from it, in exact integers.
 
 Two tables are neighbours when they differ in the rows of one *unit* (a row, or all rows that share a value of the unit
 column, at most k of which the source keeps):
@@ -44,7 +44,7 @@ class Neighbours:
 
     def __post_init__(self) -> None:
         if self.max_rows < 1:
-            raise SettingError("max_rows must be at least 1: a unit with no rows would not be in the table")
+            raise SettingError("max_rows must be at least 1: every unit in the table has a row")
 
     @property
     def marginal_l2_squared(self) -> int:
@@ -66,7 +66,7 @@ class Neighbours:
         return 4 * self.marginal_l1
 
     def describe(self) -> str:
-        """Who is protected, in words."""
+        """Describe who is protected."""
         if self.unit is None:
             who = "one row of the table"
         else:

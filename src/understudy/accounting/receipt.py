@@ -1,4 +1,4 @@
-"""The receipt: what was promised to whom, what it rests on, and every charge, as data and in words."""
+"""The receipt: the guarantee, its assumptions, and every charge, as data and in words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from understudy.accounting.budget import Account, Budget
-from understudy.accounting.charge import PURCHASES, Charge
+from understudy.accounting.charge import DISCOVERIES, Charge
 from understudy.accounting.exact import float_above, fraction_of, upwards
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import InputError
@@ -20,10 +20,10 @@ _PROOFS = {
 }
 
 NOT_PROMISED = (
-    "how long the run took, and anything else learned by watching the machine while it ran",
-    "protection against a custodian who means harm, or who declares private facts as public in the schema",
-    "protection of more than the unit stated above, such as a household or a class, beyond what composition gives",
-    "that statistics true of the population, and of no one in particular, stay unknown",
+    "secrecy of the run's duration, or of anything else observed on the machine while it ran",
+    "protection against a malicious custodian, or one who declares private facts as public in the schema",
+    "protection of groups larger than the unit stated above, such as a household, beyond group privacy",
+    "secrecy of statistics about the population as a whole",
 )
 
 
@@ -35,7 +35,7 @@ class Receipt:
         budget: what the run was allowed, with the guarantee it stands for.
         charges: every payment, exact.
         neighbours: who is protected, and the neighbour relation.
-        facts: for each column, what its declared facts rest on: public, reviewed, bought.
+        facts: the origin of each column's facts: public, reviewed or discovered.
         noise: which sampler drew the noise.
         insecure: True when the run used seeded noise for a test; such a release protects nobody.
         rehearsal: True when the rows were made from the schema alone; such a release is about nobody.
@@ -54,7 +54,7 @@ class Receipt:
 
     @property
     def rho(self) -> float:
-        """What the charges sum to, in zCDP."""
+        """The sum of the charges, in zCDP."""
         return float_above(self.exact_rho)
 
     @property
@@ -73,7 +73,7 @@ class Receipt:
         return None if self.budget.delta is None else float_above(self.budget.delta)
 
     def guarantee(self) -> str:
-        """The guarantee in one line."""
+        """Describe the guarantee in one line."""
         if self.rehearsal:
             return "NONE: a rehearsal on rows made from the schema alone; it is about nobody, and nothing was spent"
         if self.insecure:
@@ -85,7 +85,7 @@ class Receipt:
         return f"(epsilon = {upwards(self.epsilon)}, delta = {upwards(self.delta)})-differential privacy"
 
     def text(self) -> str:
-        """The receipt in words that a lawyer can read."""
+        """Describe the receipt in plain words."""
         facts = sorted(set(self.facts.values()))
         lines = [
             f"Guarantee: {self.guarantee()}.",
@@ -93,28 +93,30 @@ class Receipt:
             f"Why it holds: {_PROOFS[self.budget.proof]}; the noise is integer and drawn exactly ({self.noise}).",
             f"Spent: {self._spent()}, in {len(self.charges)} charges.",
             *self._for_quality(),
-            *(f"Facts taken as {origin}: {_names(self.facts, origin)}." for origin in facts),
-            *self._bought(),
+            *(f"Facts that are {origin}: {_names(self.facts, origin)}." for origin in facts),
+            *self._list_discoveries(),
             "It covers this run alone. Other releases about the same people add up: their epsilons and deltas add.",
             "Not promised: " + "; ".join(NOT_PROMISED) + ".",
         ]
         return "\n".join(lines)
 
     def _for_quality(self) -> list[str]:
-        """A line of its own for what measured the result."""
+        """One line for the cost of the measured quality."""
         paid = [charge for charge in self.charges if charge.what == "quality"]
         if not paid:
             return []
         cost = upwards(float_above(self.budget.cost(paid)))
         return [f"Of this, {cost} in {self._currency} measured how good the result is (workload error)."]
 
-    def _bought(self) -> list[str]:
-        """A line for each purchase that made the schema complete."""
+    def _list_discoveries(self) -> list[str]:
+        """One line for each fact that was discovered."""
         lines: dict[tuple[str, str], list[Charge]] = {}
         for charge in self.charges:
-            if charge.what in PURCHASES:
+            if charge.what in DISCOVERIES:
                 lines.setdefault((charge.what, charge.about[0][0]), []).append(charge)
-        return [f"Bought: the {what} of {column} for {self._price(paid)}." for (what, column), paid in lines.items()]
+        return [
+            f"Discovered: the {what} of {column} for {self._price(paid)}." for (what, column), paid in lines.items()
+        ]
 
     def _price(self, charges: Sequence[Charge]) -> str:
         price = f"{self._currency} {upwards(float_above(self.budget.cost(charges)))}"
@@ -141,7 +143,7 @@ class Receipt:
                 "rho": str(budget.rho),
                 "epsilon": None if budget.epsilon is None else str(budget.epsilon),
                 "delta": None if budget.delta is None else str(budget.delta),
-                "purchase_delta": str(budget.purchase_delta),
+                "discovery_delta": str(budget.discovery_delta),
             },
             "neighbours": {
                 "unit": neighbours.unit,
@@ -157,7 +159,7 @@ class Receipt:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
-        """What `to_dict` wrote.
+        """Read the result of `to_dict`.
 
         Raises:
             BudgetExceeded: when its charges pass its budget: no run wrote that.
@@ -166,7 +168,7 @@ class Receipt:
         try:
             return cls._from(data)
         except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
-            raise InputError("this is no receipt; give what `receipt.to_dict()` gave, unaltered") from None
+            raise InputError("this is not a receipt; give the unaltered result of `receipt.to_dict()`") from None
 
     @classmethod
     def _from(cls, data: Mapping[str, Any]) -> Receipt:
@@ -178,7 +180,7 @@ class Receipt:
             rho=fraction_of(stated["rho"]),
             epsilon=None if stated["epsilon"] is None else fraction_of(stated["epsilon"]),
             delta=None if stated["delta"] is None else fraction_of(stated["delta"]),
-            purchase_delta=fraction_of(stated["purchase_delta"]),
+            discovery_delta=fraction_of(stated["discovery_delta"]),
         )
         charges = tuple(Charge.from_dict(charge) for charge in data["charges"])
         Account(budget).pay(charges)

@@ -26,7 +26,7 @@ from understudy.schema.labels import code_labels
 ORIGINS = {
     "public": "from public documents",
     "reviewed": "declared by the custodian",
-    "bought": "bought with part of the budget",
+    "discovered": "discovered with part of the budget",
 }
 _COLUMNS = ("column", "title", "type", "value", "label", "missing", "estimate", "noise", "remark", "origin")
 

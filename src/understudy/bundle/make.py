@@ -244,9 +244,9 @@ def _check_folder(folder: Path) -> None:
         if folder.is_dir() and not any(folder.iterdir()):
             return
         if folder.exists() or folder.is_symlink():
-            raise OutputError(f"{folder} is there already and is not an empty folder; choose another output")
+            raise OutputError(f"{folder} already exists and is not an empty folder; choose another output")
         if not folder.parent.is_dir():
-            raise OutputError(f"the folder {folder.parent} does not exist; make it first")
+            raise OutputError(f"the folder {folder.parent} does not exist; create it first")
     except (OSError, ValueError):
         raise OutputError(f"{folder} cannot be written; choose another output") from None
 

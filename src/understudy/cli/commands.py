@@ -19,7 +19,7 @@ app = typer.Typer(
     cls=CommandGroup,
     help="Make differentially private stand-ins for sensitive tables.",
     epilog="Exit codes: 0 done, 2 wrong usage, 3 unusable input or setting, 4 schema, 5 release file, 6 budget, "
-    "7 interrupted after spending (resume it), 8 output cannot be written, 9 ledger, 70 our fault, "
+    "7 interrupted after spending (resume it), 8 output cannot be written, 9 ledger, 70 internal error, "
     "130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

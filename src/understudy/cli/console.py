@@ -32,7 +32,8 @@ from understudy.progress import Progress, Step, silent
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 LedgerAddress = Annotated[
-    str | None, typer.Option("--ledger", metavar="FILE|URL", help="The ledger; default: UNDERSTUDY_LEDGER, else yours.")
+    str | None,
+    typer.Option("--ledger", metavar="FILE|URL", help="Ledger to use; default: UNDERSTUDY_LEDGER, else your own."),
 ]
 
 
@@ -125,7 +126,7 @@ def print_result(words: str, data: Mapping[str, Any], *, quiet: bool = False, as
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"the answer could not be written ({describe_os_error(error)})") from None
+        raise OutputError(f"the result could not be written ({describe_os_error(error)})") from None
 
 
 def parse_value(name: str, text: str) -> Any:
@@ -158,15 +159,15 @@ def refuse_password(address: str) -> None:
 
 
 def check_new_file(path: Path, *, force: bool) -> None:
-    """Refuse an output that is there already, or whose folder is not.
+    """Refuse an output that already exists, or whose folder is not.
 
     Raises:
         OutputError: saying what to do.
     """
     if path.exists() and not force:
-        raise OutputError(f"{path} is there already; choose another output or add --force")
+        raise OutputError(f"{path} already exists; choose another output or add --force")
     if not path.parent.is_dir():
-        raise OutputError(f"the folder {path.parent} does not exist; make it first")
+        raise OutputError(f"the folder {path.parent} does not exist; create it first")
 
 
 @contextmanager
@@ -200,10 +201,10 @@ def show_progress(*, quiet: bool) -> Iterator[Progress]:
 INTERRUPTED, OUR_FAULT, USAGE = 130, 70, 2
 _NAMING = {
     errno.ENAMETOOLONG: "the name of a file is too long; choose a shorter one",
-    errno.EACCES: "a file or folder that the command names cannot be reached: this user may not enter a folder of its "
-    "path; choose another, or change who may",
+    errno.EACCES: "a file or folder given to the command cannot be reached: this user may not enter a folder of its "
+    "path; choose another, or change the permissions",
 }
-"""What the system says of a path that was given, where nothing before found it out."""
+"""Messages for operating system errors about a given path that no earlier check found."""
 
 
 class CommandGroup(TyperGroup):

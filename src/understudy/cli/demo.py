@@ -1,4 +1,4 @@
-"""`demo`: a stand-in for a real table, from start to finish."""
+"""`demo`: make a stand-in for a real table, from start to finish."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _describe_spent() -> str:
 
 
 def _write_reports(folder: Path, release: Release, table: Any, progress: Progress) -> dict[str, Path]:
-    """Both reports: the one that may be published, and the one beside the real rows."""
+    """Write both reports: the public one, and the custodian's, which compares with the real rows."""
     from understudy.report import custodian_report, public_report
     from understudy.schema.custodian import mark_path
 
@@ -93,12 +93,12 @@ def _load_real_table() -> Any:
     try:
         from statsmodels.datasets import randhie
     except ImportError:
-        raise InputError("the demo's table comes with statsmodels: pip install 'understudy[demo]'") from None
+        raise InputError("the demo's table needs statsmodels: pip install 'understudy[demo]'") from None
     return randhie.load_pandas().data
 
 
 def _make_folder(folder: Path) -> Path:
-    """The folder itself when it is new or empty, else the first free name beside it: earlier demos are kept."""
+    """Return the folder if it is new or empty, else the first free numbered name: earlier demos are kept."""
     for number in range(1, 1000):
         candidate = folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
         if not candidate.exists() or (candidate.is_dir() and not any(candidate.iterdir())):
@@ -107,4 +107,4 @@ def _make_folder(folder: Path) -> Path:
             except OSError:
                 raise OutputError(f"the folder {candidate} cannot be made; choose another with --output") from None
             return candidate
-    raise OutputError(f"{folder} and its neighbours are taken; choose another folder with --output")
+    raise OutputError(f"{folder} and 998 numbered folders like it already exist; choose another with --output")

@@ -1,4 +1,4 @@
-"""`evaluate` and `report`: how good a stand-in is. What is computed from real rows is for the custodian only."""
+"""`evaluate` and `report`: scores and reports of a stand-in. Results computed from real rows are custodian-only."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from understudy.errors import SettingError
 from understudy.files import write_text
 
 WARNING = (
-    "For the custodian only: these scores are computed from real rows and are not differentially private. They may not "
-    "be published, or used to choose among releases, without paying for it."
+    "For the custodian only: these scores are computed from real rows and are not differentially private. Do not "
+    "publish them, or choose among releases by them: the guarantee does not cover it."
 )
 
 
 def evaluate(
     real: Annotated[Path, typer.Argument(help="The sensitive table: .csv, .csv.gz or .parquet.")],
     synthetic: Annotated[Path, typer.Argument(help="The synthetic table, with the same columns.")],
-    schema: Annotated[Path, typer.Option("--schema", "-s", help="What is public about the columns.")],
+    schema: Annotated[Path, typer.Option("--schema", "-s", help="The schema: what is public about the columns.")],
     metric: Annotated[
         list[str] | None, typer.Option("--metric", "-m", help="A metric; repeatable. Default: all.")
     ] = None,
@@ -129,7 +129,7 @@ def report(
     from understudy.source import read_table
 
     if real is None and (weight is not None or setting):
-        raise SettingError("--weight and --set compare with the real table; add --real TABLE")
+        raise SettingError("--weight and --set need the real table; add --real TABLE")
     path = mark_path(output) if real is not None else _check_public_path(output)
     _check_report_path(path, force=force)
     loaded = Release.load(release)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from understudy.ledger import Grant, Ledger
 
 app = typer.Typer(
-    help="Show and grant what may be spent; prove that it is unaltered.",
+    help="Show, grant and audit privacy budgets.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -90,16 +90,17 @@ def revoke(
 def add_dataset(
     dataset: Annotated[str, typer.Argument(help="The dataset's name.")],
     parent: Annotated[
-        list[str] | None, typer.Option(help="A dataset whose people it shares: its runs count there too; repeatable.")
+        list[str] | None,
+        typer.Option(help="A dataset about the same people; runs count towards it as well; repeatable."),
     ] = None,
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Enter a dataset, with the datasets whose people it shares."""
+    """Add a dataset, and name other datasets about the same people."""
     from understudy.ledger import Ledger
 
     Ledger(ledger).add_dataset(dataset, parents=parent or [])
-    print_result(f"Dataset {dataset} is entered.", {"dataset": dataset, "parents": parent or []}, as_json=as_json)
+    print_result(f"Dataset {dataset} was added.", {"dataset": dataset, "parents": parent or []}, as_json=as_json)
 
 
 @app.command()
@@ -108,7 +109,7 @@ def cancel(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Give back the budget of a run that measured nothing. A run that measured anything stays charged."""
+    """Cancel a run that measured nothing and return its budget. A run with any measurement stays charged."""
     from understudy.ledger import Ledger
 
     Ledger(ledger).cancel(run)
@@ -122,7 +123,7 @@ def checkpoint(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Sign the present state. Keep the checkpoint elsewhere: it proves later that nothing before it was changed."""
+    """Sign the current state of the ledger. Keep the checkpoint elsewhere: it proves that no earlier entry changed."""
     from understudy.ledger import Ledger
     from understudy.ledger.log import verifier_line
 
@@ -137,7 +138,7 @@ def checkpoint(
 @app.command()
 def cosign(
     file: Annotated[Path, typer.Argument(help="The checkpoint's file; the signature is added to it.")],
-    name: Annotated[str, typer.Option(help="Who cosigns, without blanks, such as auditor.example.org.")],
+    name: Annotated[str, typer.Option(help="Name of the cosigner, without blanks, such as auditor.example.org.")],
     key: Key = None,
     as_json: Json = False,
 ) -> None:
@@ -162,7 +163,7 @@ def verify(
     ledger: LedgerAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Prove that no entry was changed, or say what was.
+    """Verify that no entry was changed, or list what was.
 
     Checks that no entry before a checkpoint was altered, removed or reordered.
     """
@@ -238,7 +239,7 @@ def _load_key(path: Path | None) -> Ed25519PrivateKey:
         return made
     except OSError as error:
         raise OutputError(
-            f"the key {file} cannot be read or made ({error.strerror}); give another with --key"
+            f"the key {file} cannot be read or created ({error.strerror}); give another with --key"
         ) from None
     except (ValueError, TypeError):
         raise SettingError(f"{file} is not an Ed25519 key without a password; give another with --key") from None
@@ -248,7 +249,7 @@ def _read_file(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeError):
-        raise LedgerError(f"{path}: there is no such checkpoint, or it cannot be read") from None
+        raise LedgerError(f"{path}: the checkpoint does not exist or cannot be read; check the path") from None
 
 
 def _write_output(text: str, path: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""`plan`: what to expect of a release before a row is read."""
+"""`plan`: predict the errors of a release before a row is read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEADER = ("mechanism", "error, one column", "error, pair", "pairs", "smallest g
 
 
 def plan(
-    schema: Annotated[Path, typer.Argument(help="What is public about the columns; may still be a draft.")],
+    schema: Annotated[Path, typer.Argument(help="The schema; may still be a draft.")],
     people: Annotated[
         str | None, typer.Option(help="About how many people, e.g. ~20000; not the true count. Default: declared rows.")
     ] = None,
@@ -30,16 +30,16 @@ def plan(
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="Which to compare.")] = "independent,mst,aim",
     accuracy: Annotated[
         str | None,
-        typer.Option(help="How right groups must be, e.g. 200:10%: shows the epsilon that each mechanism needs."),
+        typer.Option(help="Required accuracy, e.g. 200:10% (people:error): shows the epsilon each mechanism needs."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what to expect of a release, by budget and mechanism. Reads no data and costs nothing.
+    """Predict the errors of a release, by budget and mechanism. Reads no data and costs nothing.
 
-    The mechanisms themselves are run on made-up rows of this schema. Errors are in people: the mean absolute error of
-    the cells of measured columns and pairs. With --accuracy 200:10% the plan says which epsilon is needed so that
-    groups of 200 people and more are right within 10 %, 95 times in 100. Facts that the schema leaves to be bought are
-    assumed, and the assumptions printed. Example:
+    Runs the mechanisms themselves on made-up rows of this schema. Errors are in people: the mean absolute error of the
+    cells of measured columns and pairs. With --accuracy 200:10% the plan shows the epsilon with which groups of at
+    least 200 people are right within 10 %, 95 times in 100. Facts that the schema leaves to discovery
+    are assumed, and the assumptions are printed. Example:
 
     understudy plan people.schema.yaml --people ~20000 --epsilon 0.5,1,2
     """
@@ -87,7 +87,7 @@ def _words(made: Plan) -> str:
     if made.assumed:
         lines.append(f"Assumed: {'; '.join(made.assumed)}.")
     if refused := [line.mechanism for line in made.lines if line.memory_bytes is None]:
-        lines.append(f"Refused: columns of so many codes are too large for {', '.join(dict.fromkeys(refused))}.")
+        lines.append(f"Refused: columns with this many codes are too large for {', '.join(dict.fromkeys(refused))}.")
     return "\n".join(lines)
 
 
@@ -107,9 +107,9 @@ def _aligned(table: list[tuple[str, ...]]) -> list[str]:
 
 
 _NOTES = (
-    "Errors are of the cells of measured columns and pairs, from runs on made-up tables of this shape: mostly within",
-    "a third. Other pairs are only as right as these make them, which depends on your table.",
-    "The smallest group is three standard deviations of the noise: a smaller one cannot be told from none.",
+    "Errors are mean absolute errors of the cells of measured columns and pairs, from runs on made-up tables of this",
+    "shape; most are right within a third. The errors of other pairs depend on your table.",
+    "The smallest group is three standard deviations of the noise: smaller groups look like empty ones.",
 )
 
 

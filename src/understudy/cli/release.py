@@ -218,7 +218,7 @@ def bounds(
 
 def _format_bound(bound: Bound) -> str:
     source = "measured" if bound.source == "measured" else "from a selection"
-    text = "2 or more, which says nothing" if (bound.share or 0.0) >= _LARGEST_DISTANCE else f"{bound.share:.3g}"
+    text = "2 or more, which excludes nothing" if (bound.share or 0.0) >= _LARGEST_DISTANCE else f"{bound.share:.3g}"
     return f"{' x '.join(bound.clique)}: {text} ({source})"
 
 
@@ -263,7 +263,9 @@ def bundle(
         )
     words = [f"Bundle: {made.folder} ({made.rows} synthetic rows)", *(f"  {name}" for name in made.files)]
     if made.quoted:
-        words.append(f"Values a spreadsheet would run got an apostrophe in rows.csv: columns {', '.join(made.quoted)}.")
+        words.append(
+            f"Cells that look like formulas begin with an apostrophe in rows.csv: columns {', '.join(made.quoted)}."
+        )
     data = {"bundle": str(made.folder), "files": list(made.files), "rows": made.rows, "seed": made.seed}
     data |= {"quoted": {name: list(values) for name, values in made.quoted.items()}}
     data |= {"renamed": {name: dict(found) for name, found in made.renamed.items()}}

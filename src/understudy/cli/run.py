@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _WORDS = {
     "made": "Made from the table",
     "resumed": "Finished an interrupted run; the run is counted once",
-    "completed": "The run was finished; what was missing is made again; nothing was spent",
+    "completed": "The run was already finished; missing outputs were made again and nothing was spent",
     "unchanged": "Already finished; nothing was done or spent",
 }
 
@@ -33,7 +33,7 @@ def synthesize(
             help="The sensitive table: .csv, .parquet, .sav, .dta, .xlsx; a folder or 'pattern'; a database URL."
         ),
     ],
-    schema: Annotated[Path, typer.Option("--schema", "-s", help="What is public about its columns.")],
+    schema: Annotated[Path, typer.Option("--schema", "-s", help="The schema: what is public about the columns.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The release file to make; never overwritten.")],
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; smaller protects more.")] = None,
     delta: Annotated[float | None, typer.Option(help="Together with epsilon, e.g. 1e-9; 0 is pure DP.")] = None,
@@ -44,9 +44,11 @@ def synthesize(
     ] = None,
     keep: Annotated[
         list[str] | None,
-        typer.Option(metavar="A,B[:WEIGHT]", help="Columns whose joint table is always measured; repeatable."),
+        typer.Option(metavar="A,B[:WEIGHT]", help="A clique that is always measured, with a weight; repeatable."),
     ] = None,
-    public: Annotated[Path | None, typer.Option(help="A table you declare public (nist-mst); never charged.")] = None,
+    public: Annotated[
+        Path | None, typer.Option(help="A table that you declare public (nist-mst); reading it costs nothing.")
+    ] = None,
     workload: Annotated[
         str | None, typer.Option(help="Which marginals matter (aim): all-3way, target:COLUMN, or a .yaml file.")
     ] = None,
@@ -54,7 +56,7 @@ def synthesize(
         str | None, typer.Option(help="How rows are made from the measurements: pgm (a graphical model) or gum.")
     ] = None,
     rows: Annotated[
-        int | None, typer.Option(help="Rows that `sample` makes by default; published, so not the table's own count.")
+        int | None, typer.Option(help="Default number of rows of `sample`; published, so do not give the exact count.")
     ] = None,
     quality: Annotated[
         str | None, typer.Option(metavar="SHARE", help="Keep this part of the budget, e.g. 5%, to measure the error.")
@@ -136,14 +138,14 @@ def run(
 
 
 def rehearse(
-    schema: Annotated[Path, typer.Argument(help="What is public about a table; the table itself is not needed.")],
+    schema: Annotated[Path, typer.Argument(help="The schema; the table itself is not needed.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")] = Path("rehearsal-out"),
     epsilon: Annotated[float, typer.Option(help="The budget that the real run would have.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Together with epsilon.")] = 1e-9,
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
     rows: Annotated[
         int | None,
-        typer.Option(help="Rows to make up. Default: as declared, or 1000 (20000 where facts are bought)."),
+        typer.Option(help="Rows to make up. Default: as declared, or 1000 (20000 with discovery)."),
     ] = None,
     seed: Annotated[int, typer.Option(help="For the made-up rows.")] = 0,
     quiet: Quiet = False,

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="schema",
-    help="Say what is public about a table: draft, review, check.",
+    help="Describe what is public about a table: draft, review, check.",
     no_args_is_help=True,
 )
 
 _UNSAID = """\
-# Still to be stated: who is protected. If nobody has two rows:
+# To do: state who is protected. If nobody has more than one row:
 #   privacy_unit: row
-# If people can have several, the column that tells them apart, and how many rows of each to use:
+# If people can have several rows, the column that identifies them and how many rows of each are used:
 #   privacy_unit: {column: patient_id, max_rows: 3}
 """
 
@@ -62,15 +62,17 @@ def draft(
     `other`, columns that are different in almost every row are proposed as `drop` or `id`. Nothing in a draft may be
     released: `understudy schema review` comes next.
 
-    With --discover no row is read and nothing is spent: types, bounds, bins and values are bought by `synthesize`.
+    With --discover no row is read and nothing is spent: `synthesize` discovers types, bounds, bins and values.
     """
     if discover:
         if header is not None:
-            raise SettingError("--header and --no-header go without --discover, which takes the first line for names")
+            raise SettingError(
+                "--header and --no-header cannot be combined with --discover, which reads names from the first line"
+            )
         _draft_from_names(data, output, unit, types or [], quiet=quiet, as_json=as_json)
         return
     if types:
-        raise SettingError("--type goes with --discover; without it types are proposed from the rows")
+        raise SettingError("--type needs --discover; without it, types are proposed from the rows")
     if "://" in data or Path(data).is_dir():
         raise SettingError("a draft does not read rows of a database or folder; use --discover")
     _draft_from_rows(Path(data), output, unit, header, quiet=quiet, as_json=as_json)
@@ -91,7 +93,7 @@ def _draft_from_rows(
     if not len(table):
         sheet = " in its first sheet, and others are not read" if data.suffix.lower() == ".xlsx" else ""
         raise InputError(
-            f"{data}: no rows to propose anything from{sheet}; draft with --discover, or write the schema by hand"
+            f"{data}: the table has no rows to draft from{sheet}; draft with --discover, or write the schema by hand"
         )
     stated = None if unit is None else parse_unit(unit, names)
     proposal = propose(table, names, dialect, stated)
@@ -140,15 +142,15 @@ def _draft_from_names(
         names[name] = kind
     if unit is None:
         raise SettingError(
-            "say who is protected: --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
+            "--unit is missing: give --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
         )
     content = draft_open_schema(names, dialect, parse_unit(unit, list(names)))
     opened = Schema.from_dict(content).open
     write_text(format_page(content, output.suffix), output)
-    lines = [f"Schema of {len(names)} columns: {output}", f"To be bought: {len(opened)} of them; no row was read."]
+    lines = [f"Schema of {len(names)} columns: {output}", f"To be discovered: {len(opened)} of them. No row was read."]
     lines += notes
-    lines += ["Next: understudy synthesize, whose --discovery-share says what part of the budget buys them."]
-    result = {"schema": str(output), "columns": len(names), "to_be_bought": [column.name for column in opened]}
+    lines += ["Next: understudy synthesize; its --discovery-share is the share of the budget for discovery."]
+    result = {"schema": str(output), "columns": len(names), "to_discover": [column.name for column in opened]}
     print_result("\n".join(lines), result, quiet=quiet, as_json=as_json)
 
 
@@ -206,7 +208,7 @@ def refuse_existing(*paths: Path) -> None:
     """
     for path in paths:
         if path.exists():
-            raise OutputError(f"{path} is there already, perhaps with your corrections; choose another output")
+            raise OutputError(f"{path} already exists, perhaps with your corrections; choose another output")
 
 
 def parse_unit(text: str, names: list[str] | None = None) -> Any:
@@ -439,11 +441,11 @@ def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], 
     places = [place for place, name in enumerate(names, 1) if name.strip() and names.count(name) > 1]
     names = [name for name in names if name.strip()]
     if not names:
-        raise SchemaError(f"{path}: no column has a name; name them in its first line, or say --no-header")
+        raise SchemaError(f"{path}: no column has a name; name the columns in the first line, or add --no-header")
     if places:
         raise SchemaError(
-            f"{path}: columns number {', '.join(map(str, places[:10]))} share a name with another; rename them in the "
-            "file, or say --no-header where its first line is a row"
+            f"{path}: columns {', '.join(map(str, places[:10]))} share a name with another column; rename them in the "
+            "file, or add --no-header if its first line is a row"
         )
     columns = tuple(Categorical(name=name, values=("",)) for name in names)
     return read_table(path, Schema(columns, dialect=dialect)), names, dialect, asides
@@ -521,7 +523,7 @@ def format_fit(fit: CheckResult) -> str:
     """Format the fit as a table of the columns and a list of what to look at, marked custodian-only."""
     from understudy.schema.custodian import MARK
 
-    lines = [MARK, f"{fit.rows} rows, of which {fit.dropped} are not used (`on_unknown: drop_row`)."]
+    lines = [MARK, f"{fit.rows} rows; {fit.dropped} are not used (`on_unknown: drop_row`)."]
     if fit.units is not None:
         lines.append(f"{fit.units[0]} privacy units; the limit per unit leaves out {fit.units[1]} rows.")
     width = max([6, *(len(_shorten(column.name)) for column in fit.columns)])
@@ -548,7 +550,7 @@ def _shorten(name: str) -> str:
 def _list_losses(column: ColumnCheck) -> list[str]:
     """List what the binning alone changes by more than two percent."""
     return [
-        f"{column.name}: the bins alone move the {loss.statistic} from "
+        f"{column.name}: binning alone changes the {loss.statistic} from "
         f"{_format_value(column.kind, loss, loss.before)} to {_format_value(column.kind, loss, loss.after)}."
         for loss in column.losses
         if loss.relative > 0.02

@@ -62,7 +62,7 @@ def discovery_budget(
             f"column {words[0]!r}: discovering its values takes a delta above 0 (pure DP and rho alone have none); "
             "give a delta, or declare the column's type and `categories`"
         )
-    return Budget.of(epsilon=epsilon, delta=delta, rho=rho, purchase_delta=float(delta) * DELTA_SHARE)
+    return Budget.of(epsilon=epsilon, delta=delta, rho=rho, discovery_delta=float(delta) * DELTA_SHARE)
 
 
 def narrowest_schema(schema: Schema) -> Schema:
@@ -143,7 +143,7 @@ class Discovery:
         self._price = self.rho / sum(weights, Fraction(0))
         account = self.table.account
         self._before = account.spent
-        self._delta = account.budget.purchase_delta - sum((charge.delta for charge in account.charges), Fraction(0))
+        self._delta = account.budget.discovery_delta - sum((charge.delta for charge in account.charges), Fraction(0))
         words = [column for column in self.schema.open if column.may_need_delta]
         if self._delta <= 0 and words:
             raise BudgetExceeded("nothing is left of the delta set aside for discovery; nothing was read")

@@ -4,7 +4,7 @@ A `Law` encloses its distribution function F at any precision asked for. A `Tabl
 T[x] with T[x] <= 2^64 F(x) <= T[x] + 1. A uniform number U is drawn bit by bit, 64 bits u first; the sample is the x
 with F(x - 1) <= U < F(x). If u < T[x] then U < F(x), and if u > T[x] then U >= F(x): only u = T[x] leaves it open, and
 then `settle` draws more bits of U and encloses F more closely until it is decided. Nothing is ever rounded,
-so the law of the sample is exactly the law asked for, tails included. The proof is in docs/decisions/exact-noise.md.
+so the law of the sample is exactly the law asked for, tails included. The proof is in docs/proofs/exact-noise.md.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _leading_bits(law: Law, width: int) -> tuple[int, list[int]]:
 
 
 def settle(law: Law, first: int, width: int, stream: Stream) -> int:
-    """The draw for a uniform number that starts with the `width` bits `first`, however close to an edge it lies.
+    """Decide the draw of a uniform number whose first `width` bits are `first`, by drawing more bits.
 
     **Guarantees.** Exact: every further bit of the uniform number is drawn from `stream`, and a value is returned only
     when the enclosures prove it. Ends with probability one.
@@ -220,7 +220,7 @@ def table(law: Law) -> Table:
 # of weight exp(-U / scale), which are independent for any M.
 #
 # A trial accepts if U < exp(-gamma), for a uniform U of which 64 bits are drawn. Floating point settles only what it
-# can prove: the computed probability errs by less than 2^-45 (docs/decisions/exact-noise.md), and a U within `margin`
+# can prove: the computed probability errs by less than 2^-45 (docs/proofs/exact-noise.md), and a U within `margin`
 # = 2^-40 of it goes to `below_exp_neg`, which decides with the exact rational gamma, integers and further bits.
 
 
@@ -229,7 +229,7 @@ _BATCH = 1 << 15  # proposals handled at a time, so that all intermediate arrays
 _LARGEST_PROPOSAL = 1 << 62
 
 
-def trials(
+def run_trials(
     gamma: NDArray[np.float64], exact: Callable[[int], Fraction], stream: Stream, margin: float = MARGIN
 ) -> NDArray[np.bool_]:
     """One trial for each gamma: True with probability exactly exp(-exact(i)).
@@ -263,10 +263,10 @@ def _proposals(scale: Fraction, size: int, stream: Stream, margin: float) -> NDA
     """About 0.6 x `size` draws of the discrete Laplace law."""
     unit = -(-scale.numerator // scale.denominator)
     uniform = _below(unit, size, stream)
-    low = uniform[trials(uniform / float(scale), lambda i: int(uniform[i]) / scale, stream, margin)]
+    low = uniform[run_trials(uniform / float(scale), lambda i: int(uniform[i]) / scale, stream, margin)]
     high = table(Geometric(unit / scale)).draw(len(low), stream)
     if high.size and int(high.max()) >= _LARGEST_PROPOSAL // unit:
-        raise SettingError("sigma or scale: a draw of the noise does not fit a 64-bit integer; choose a smaller one")
+        raise SettingError("sigma or scale: the noise does not fit 64-bit integers; choose a smaller one")
     magnitude: NDArray[np.int64] = low + unit * high
     negative = (stream.words(len(low)) & np.uint64(1)).astype(np.bool_)
     kept: NDArray[np.bool_] = ~(negative & (magnitude == 0))  # or zero would count twice
@@ -299,7 +299,7 @@ def gaussian_by_rejection(sigma: Fraction, size: int, stream: Stream, margin: fl
     def accepted(proposals: int) -> NDArray[np.int64]:
         y = _proposals(Fraction(scale), proposals, stream, margin)
         gamma = (np.abs(y) - centre_float) ** 2 / twice_float
-        return y[trials(gamma, lambda i: (abs(int(y[i])) - centre) ** 2 / twice, stream, margin)]
+        return y[run_trials(gamma, lambda i: (abs(int(y[i])) - centre) ** 2 / twice, stream, margin)]
 
     return _collect(size, accepted, 0.45)
 
@@ -402,7 +402,7 @@ class _Exact:
 
 
 class _OpenDP:
-    """OpenDP's samplers of the same laws, for whoever prefers their vetted code to speed. They cannot be seeded."""
+    """OpenDP's samplers of the same distributions: vetted code, but slower. They cannot be seeded."""
 
     def gaussian(self, sigma: Parameter, size: Shape) -> NDArray[np.int64]:
         return self._draw("make_gaussian", "l2_distance", _as_float("sigma", sigma), size)
@@ -454,8 +454,8 @@ def _count(size: Shape) -> int:
     return math.prod(shape)
 
 
-def noise_named(noise: str | Noise) -> Noise:
-    """A sampler by its name, or the given one.
+def get_noise(noise: str | Noise) -> Noise:
+    """Return a sampler by its name, or the given one.
 
     Raises:
         SettingError: listing the names.

@@ -46,7 +46,7 @@ class Stream:
         self._drawn = 0
 
     def _renew(self) -> None:
-        """Start at a fresh counter: whoever copied the state of this stream goes on elsewhere."""
+        """Start at a fresh counter, so that a copy of this stream's state continues differently."""
         self._cipher.reset_nonce(os.urandom(16))
 
     def _refill(self, words: int) -> NDArray[np.uint64]:
@@ -76,7 +76,7 @@ class Stream:
 
 
 class _SeededStream(Stream):
-    """The same generator under a known key: reproducible, and therefore worth nothing as protection."""
+    """The same generator with a known key: reproducible, so it protects nothing."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -86,7 +86,7 @@ class _SeededStream(Stream):
         return hashlib.sha384(b"understudy insecure test mode " + str(self._seed).encode()).digest()
 
     def _renew(self) -> None:
-        """Go on where the last refill ended: nothing may come from the operating system."""
+        """Continue where the last refill ended, without bits of the operating system."""
 
 
 _threads = threading.local()

@@ -30,7 +30,7 @@ _LARGEST = 2.0**44
 """Given tables of more rows than this could overflow the scaled int64 sums, and a wrapped sum has no sensitivity."""
 
 
-def dyadic(marginals: Sequence[tuple[Clique, int, ArrayLike]]) -> list[NDArray[np.int64]]:
+def round_to_units(marginals: Sequence[tuple[Clique, int, ArrayLike]]) -> list[NDArray[np.int64]]:
     """Public marginals in whole units of 2^-16 rows, given with their clique and how many cells it has.
 
     Raises:
@@ -41,9 +41,9 @@ def dyadic(marginals: Sequence[tuple[Clique, int, ArrayLike]]) -> list[NDArray[n
         try:
             flat.append(np.asarray(marginal, dtype=np.float64).reshape(-1))
         except (TypeError, ValueError, OverflowError):
-            raise SettingError(f"the given marginal of {clique} holds something that is no number of rows") from None
+            raise SettingError(f"the given marginal of {clique} holds a value that is not a number") from None
         if len(flat[-1]) != cells:
-            raise SettingError(f"the given marginal of {clique} has {len(flat[-1])} cells, its table {cells}")
+            raise SettingError(f"the given marginal of {clique} has {len(flat[-1])} cells; its clique has {cells}")
     whole, starts = np.concatenate(flat), _starts(flat)
     for (clique, _, _), reasonable in zip(marginals, np.add.reduceat(np.abs(whole), starts) < _LARGEST, strict=True):
         if not reasonable:
@@ -119,7 +119,7 @@ def merged(counts: Counts, shape: tuple[int, ...], maps: Sequence[NDArray[np.int
 
 
 class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):
-    """Public marginals that stay as they are, each made when it is asked for.
+    """Public marginals that do not change; each is computed on first use.
 
     Give these to `PrivateTable.select` instead of a dict when the same ones are used in many selections: the gate then
     counts each clique once. Two are equal only when they are the same object.
@@ -127,7 +127,7 @@ class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):
 
     @abstractmethod
     def __getitem__(self, clique: Clique) -> NDArray[np.float64]:
-        """The marginal of one clique, always the same."""
+        """Return the marginal of one clique."""
 
     def __eq__(self, other: object) -> bool:
         return self is other
@@ -154,7 +154,7 @@ class Distances:
         return self._known.setdefault(against, {}) if isinstance(against, FixedMarginals) else {}
 
 
-def distances_of(
+def compute_distances(
     counted: Iterable[tuple[Clique, NDArray[np.integer[Any]]]], given: Mapping[Clique, Callable[[], NDArray[np.int64]]]
 ) -> Iterator[tuple[Clique, int]]:
     """Each clique with the exact L1 distance of its counts from what is given, in units of 2^-16 rows."""
@@ -163,7 +163,7 @@ def distances_of(
         yield from zip(cliques, distances([c for _, c in batch], [given[c]() for c in cliques]), strict=True)
 
 
-def whole_scores(
+def scale_scores(
     distances: Sequence[int], weights: Sequence[float] | None, offsets: Sequence[float] | None
 ) -> tuple[list[int], int]:
     """Scores ``weight * (distance - offset)`` as whole numbers, and how many of them make one row.
@@ -173,23 +173,23 @@ def whole_scores(
     Exact: a float stands for its binary value. Fractions are never reduced, which would cost most of a selection's time
     where there are thousands of candidates.
 
-    >>> whole_scores([3 << 16, 1 << 16], [0.5, 2.0], [1.0, 0.0])
+    >>> scale_scores([3 << 16, 1 << 16], [0.5, 2.0], [1.0, 0.0])
     ([131072, 262144], 131072)
     """
     scores, unit = list(distances), 1 << BITS
     if offsets is not None:
-        less, fine = _whole([offset.as_integer_ratio() for offset in offsets])
+        less, fine = _to_common_denominator([offset.as_integer_ratio() for offset in offsets])
         common = math.lcm(unit, fine)
         scores = [s * (common // unit) - o * (common // fine) for s, o in zip(scores, less, strict=True)]
         unit = common
     if weights is not None:
-        times, parts = _whole([weight.as_integer_ratio() for weight in weights])
+        times, parts = _to_common_denominator([weight.as_integer_ratio() for weight in weights])
         scores = [s * w for s, w in zip(scores, times, strict=True)]
         unit *= parts
     return scores, unit
 
 
-def _whole(ratios: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
+def _to_common_denominator(ratios: Sequence[tuple[int, int]]) -> tuple[list[int], int]:
     """Numbers given as ratios, as multiples of one over their common denominator."""
     common = math.lcm(*{denominator for _, denominator in ratios})
     return [numerator * (common // denominator) for numerator, denominator in ratios], common
@@ -237,19 +237,19 @@ def invert(gaps: Sequence[int], rate: Fraction, source: Stream, width: int = 64)
     first = source.bits(width)
     if rate and len(gaps) < _MANY:
         short, error = _short_weights(gaps, rate)
-        index = _fallen(np.cumsum(short).tolist(), error, first, width)
+        index = _locate(np.cumsum(short).tolist(), error, first, width)
         if index is not None:
             return index
     while True:
         weights, error = _weights(gaps, rate, width + len(gaps).bit_length() + 16)
-        index = _fallen(list(accumulate(weights)), error, first, width)
+        index = _locate(list(accumulate(weights)), error, first, width)
         if index is not None:
             return index
         first, width = first << 64 | source.bits(64), width + 64
 
 
-def _fallen(lower: list[int], error: int, first: int, width: int) -> int | None:
-    """Where U falls, of which `first` holds the first bits, as far as sums of enclosed weights prove it."""
+def _locate(lower: list[int], error: int, first: int, width: int) -> int | None:
+    """Locate U, whose first bits are `first`, among the sums of enclosed weights; None if more bits are needed."""
     slack = error * len(lower)  # lower[i] <= true sum <= lower[i] + slack
     low, high = first * lower[-1] >> width, ((first + 1) * (lower[-1] + slack) >> width) + 1
     index = min(bisect_left(lower, high), len(lower) - 1)  # U < 1 is always below the last sum

@@ -17,31 +17,31 @@ from understudy.accounting.charge import (
     Charge,
     What,
     divide,
-    exponential,
-    gaussian,
-    laplace,
+    exponential_charge,
+    gaussian_charge,
+    laplace_charge,
     laplace_sd,
     numbers,
-    planned,
-    thresholded,
+    planned_charge,
+    threshold_charge,
 )
 from understudy.accounting.exact import float_above, float_below, sqrt_above
 from understudy.accounting.neighbours import Neighbours
 from understudy.arguments import as_mapping, as_whole
 from understudy.domain import Clique, CodeGroups, Domain
 from understudy.errors import BudgetExceeded, SettingError
-from understudy.gate.noise import Noise, noise_named
+from understudy.gate.noise import Noise, get_noise
 from understudy.gate.selection import (
     BITS,
     Distances,
     FixedMarginals,
     batches,
-    distances_of,
-    dyadic,
+    compute_distances,
     exponential_mechanism,
     indif,
     merged,
-    whole_scores,
+    round_to_units,
+    scale_scores,
 )
 from understudy.measurement import Measurement
 from understudy.quality import NoisyError
@@ -97,7 +97,7 @@ def check_cliques(
     except (KeyError, TypeError):
         found = [(clique, frozenset(clique)) for clique in map(domain.check, given)]
     if len({columns for _, columns in found}) != len(found):
-        raise SettingError("the same set of columns is named twice in one call; name it once")
+        raise SettingError("a clique is given twice in one call; give it once")
     for clique, columns in found:
         if clique not in known:
             if too_large := _find_excess(clique, domain, counted):
@@ -132,10 +132,10 @@ def check_marginals(
     """
     for clique in cliques:
         if not isinstance(against, Mapping) or clique not in against:
-            raise SettingError(f"against: there is no marginal of {clique} to compare with; give one per candidate")
+            raise SettingError(f"against: the marginal of {clique} is missing; give one for every candidate")
 
     def made(several: Sequence[Clique]) -> list[NDArray[np.int64]]:
-        return dyadic([(clique, domain.cells(clique), against[clique]) for clique in several])
+        return round_to_units([(clique, domain.cells(clique), against[clique]) for clique in several])
 
     given: dict[Clique, Callable[[], NDArray[np.int64]]] = {}
     for batch in batches(cliques, domain.cells):
@@ -228,8 +228,8 @@ def error_charge(weights: Mapping[Clique, int], marginal_l1: int, share: Fractio
         raise SettingError("error: give every clique a weight that is a whole number of at least 1")
     reach = marginal_l1 * sum(weights.values()) << BITS
     if pure:
-        return laplace("quality", tuple(weights), reach, share=share)
-    return gaussian("quality", tuple(weights), reach**2, share=share)
+        return laplace_charge("quality", tuple(weights), reach, share=share)
+    return gaussian_charge("quality", tuple(weights), reach**2, share=share)
 
 
 def noisy_error(
@@ -339,10 +339,10 @@ class PrivateTable:
         plan: Mapping[Clique, float] | None = None,
     ) -> None:
         if not isinstance(source, Source):
-            raise SettingError("source: give private rows ready to be counted, `understudy.source.open_source(...)`")
+            raise SettingError("source: give private rows that can be counted, `understudy.source.open_source(...)`")
         self.__source = source
         self.__account = Account(budget)
-        self.__noise = noise_named(noise)
+        self.__noise = get_noise(noise)
         self.__recorder = recorder
         self.__recoding = Recoding.identity()
         self.__distances = Distances()
@@ -398,8 +398,8 @@ class PrivateTable:
         """What is left of the budget, rounded down."""
         return float_below(self.__account.remaining)
 
-    def recoded(self, recoding: Recoding) -> PrivateTable:
-        """The same rows with codes merged: one budget, one account; the merging happens inside the gate.
+    def recode(self, recoding: Recoding) -> PrivateTable:
+        """Return the same rows with merged codes and the same account; the merging happens inside the gate.
 
         **Privacy.** Merging codes acts row by row, so sensitivities stay as they are. In a run whose measurements were
         fixed in advance the plan is shared: each is still made once, over whichever codes, with its own sigma.
@@ -428,8 +428,8 @@ class PrivateTable:
             self.__source.unit,
             self.__source.rows_public,
         ):
-            raise SettingError("another coding of the same rows must protect the same units")
-        view = self.recoded(Recoding.identity())
+            raise SettingError("the other coding of the rows must protect the same units")
+        view = self.recode(Recoding.identity())
         view.__source, view.__domain = source, source.domain
         return view
 
@@ -477,17 +477,17 @@ class PrivateTable:
     def weight_power(self) -> int:
         """A clique's share of the budget of `measure` grows with this power of its weight.
 
-        Noise is inversely proportional to the weight, and a share buys less noise by its square root (Gaussian noise:
-        2) or in proportion (Laplace: 1). So noise falls to half when a share grows 2^power times.
+        `measure` makes noise inversely proportional to the weight. Gaussian noise falls with the square root of the
+        share (power 2), Laplace noise in proportion to it (power 1).
         """
         return 1 if self.__account.budget.pure else 2
 
     def allocation(self, rho: float) -> Allocation:
-        """Division of this share of the budget over marginals that gives the least expected L1 error in all."""
+        """Division of this share of the budget over marginals that minimises the total expected L1 error."""
         return Allocation(self.expected_noise(rho), self.weight_power)
 
     def dependence_noise(self, pairs: int, rho: float) -> float:
-        """Standard deviation of the noise on each of so many scores of `dependence`, asked for with this share."""
+        """Return the standard deviation of the noise on each of `pairs` scores of `dependence`, for this share."""
         if self.__account.budget.pure:
             return self.sigma(rho) * self.neighbours.indif * pairs / self.neighbours.marginal_l1
         return self.sigma(rho) * self.neighbours.indif * math.sqrt(pairs / self.neighbours.marginal_l2_squared)
@@ -502,7 +502,7 @@ class PrivateTable:
     def measure(
         self, cliques: Iterable[Clique], *, rho: float, weights: Mapping[Clique, float] | None = None
     ) -> list[Measurement]:
-        """Noisy marginals of these cliques, for `rho` in all.
+        """Measure the marginals of these cliques with noise, for a total of `rho`.
 
         Args:
             cliques: the cliques, each measured once.
@@ -564,12 +564,12 @@ class PrivateTable:
         sensitivity = self.neighbours.score(Fraction(1 if weight is None else max(weight)))
         self._refuse_if_planned()
         pure = self.__account.budget.pure
-        charge = exponential(wanted, sensitivity, share=self.__account.share(rho), pure=pure)
+        charge = exponential_charge(wanted, sensitivity, share=self.__account.share(rho), pure=pure)
 
         def choose() -> Clique:
             keep = not isinstance(against, FixedMarginals)
-            distances.update(distances_of(self._counts(list(given), keep=keep), given))
-            scores, scale = whole_scores([distances[clique] for clique in wanted], weight, offset)
+            distances.update(compute_distances(self._counts(list(given), keep=keep), given))
+            scores, scale = scale_scores([distances[clique] for clique in wanted], weight, offset)
             rate = Fraction(charge.scale) / (2 * sensitivity * scale)
             return wanted[getattr(self.__noise, "choose", exponential_mechanism)(scores, rate)]
 
@@ -590,13 +590,13 @@ class PrivateTable:
         if not wanted:
             return {}
         if any(len(pair) != 2 for pair in wanted):
-            raise SettingError("dependence is about pairs of columns: give cliques of two")
+            raise SettingError("dependence: every clique must have two columns")
         self._refuse_if_planned()
         share, m = self.__account.share(rho), len(wanted)
         if self.__account.budget.pure:
-            charge = laplace("dependence", tuple(wanted), self.neighbours.indif * m, share=share)
+            charge = laplace_charge("dependence", tuple(wanted), self.neighbours.indif * m, share=share)
         else:
-            charge = gaussian("dependence", tuple(wanted), self.neighbours.indif**2 * m, share=share)
+            charge = gaussian_charge("dependence", tuple(wanted), self.neighbours.indif**2 * m, share=share)
 
         def score() -> dict[Clique, int]:
             noise = self._draw(charge, len(wanted))
@@ -607,7 +607,7 @@ class PrivateTable:
 
     @one_at_a_time
     def tally(self, columns: Mapping[str, Fraction], *, what: Mapping[str, What]) -> dict[str, Measurement]:
-        """Noisy counts of the codes of single columns, each for its own share: purchases of facts for the schema.
+        """Count the codes of single columns with noise, each for its own share of the budget; `discovery` calls this.
 
         **Privacy.** As `measure`: a column's counts move by at most `marginal_l2_squared` (`marginal_l1` in pure DP).
 
@@ -619,7 +619,7 @@ class PrivateTable:
         wanted = self._check_cliques([(column,) for column in columns])
         self._refuse_if_planned()
         if missing := [column for column in columns if column not in what]:
-            raise SettingError(f"what: say what is bought about {missing[0]!r}, such as 'bounds'")
+            raise SettingError(f"what: name the fact to discover about {missing[0]!r}, such as 'bounds'")
         shares = map(self.__account.share, columns.values())
         charges = [
             self._count_charge(what[clique[0]], clique, share) for clique, share in zip(wanted, shares, strict=True)
@@ -633,7 +633,7 @@ class PrivateTable:
 
     @one_at_a_time
     def values(self, column: str, *, rho: float | Fraction, delta: float | Fraction) -> dict[str, int]:
-        """The values of a column of which enough rows have each, with their noisy counts, in the order of the text.
+        """Return the values of a column that enough rows have, with their noisy counts, in the order of the text.
 
         **Privacy.** Costs at most `rho` and `delta` of approximate zCDP; see `threshold`.
 
@@ -647,10 +647,10 @@ class PrivateTable:
             remedy = "is not supported for this kind of table yet; declare its values under `categories`"
             raise SettingError(f"column {column!r}: `values: discover` {remedy}")
         if not isinstance(column, str) or column not in source.words:
-            raise SettingError(f"column {column!r} is not one whose values are being bought; nothing was spent")
+            raise SettingError(f"column {column!r} is not declared `values: discover`; nothing was spent")
         if self.__account.budget.pure:
-            raise BudgetExceeded("values cannot be bought under pure DP (delta = 0): declare them, or give a delta")
-        charge = thresholded(((column,),), self.neighbours, share=self.__account.share(rho), delta=delta)
+            raise BudgetExceeded("values cannot be discovered under pure DP (delta = 0): declare them, or give a delta")
+        charge = threshold_charge(((column,),), self.neighbours, share=self.__account.share(rho), delta=delta)
 
         def count() -> dict[str, int]:
             counted = sorted(source.values(column).items())
@@ -679,7 +679,7 @@ class PrivateTable:
         charge = error_charge(weights, self.neighbours.marginal_l1, share, pure=self.__account.budget.pure)
 
         def compare() -> NoisyError:
-            distances = dict(distances_of(self._counts(wanted), given))
+            distances = dict(compute_distances(self._counts(wanted), given))
             return noisy_error(distances, weights, int(self._draw(charge, 1)[0]), charge)
 
         return self._answer([charge], compare)
@@ -688,7 +688,7 @@ class PrivateTable:
         return check_cliques(cliques, self.domain, self.__source.domain, self.__asked)
 
     def _answer(self, charges: Sequence[Charge], compute: Callable[[], T]) -> T:
-        """Pay, then give the recorded answer, or compute one from the rows and record it before anybody sees it."""
+        """Charge, then return the recorded answer, or compute one from the rows and record it before it is returned."""
         recorded = None if self.__recorder is None else self.__recorder.recall(charges, self.__recoding)
         self.__account.pay(charges)
         if recorded is not None:
@@ -706,19 +706,19 @@ class PrivateTable:
                 if clique not in self.__plan:
                     raise BudgetExceeded(f"{clique} is not among the measurements fixed in advance; nothing was read")
             squared = self.neighbours.marginal_l2_squared
-            return [planned("measure", (clique,), squared, sigma=self.__plan[clique]) for clique in cliques]
+            return [planned_charge("measure", (clique,), squared, sigma=self.__plan[clique]) for clique in cliques]
         shares = divide(cliques, weights, self.__account.share(rho), squared=not self.__account.budget.pure)
         return [self._count_charge("measure", clique, share) for clique, share in shares.items()]
 
     def _count_charge(self, what: What, clique: Clique, share: Fraction) -> Charge:
         """The charge for the noisy counts of one clique's cells."""
         if self.__account.budget.pure:
-            return laplace(what, (clique,), self.neighbours.marginal_l1, share=share)
-        return gaussian(what, (clique,), self.neighbours.marginal_l2_squared, share=share)
+            return laplace_charge(what, (clique,), self.neighbours.marginal_l1, share=share)
+        return gaussian_charge(what, (clique,), self.neighbours.marginal_l2_squared, share=share)
 
     def _refuse_if_planned(self) -> None:
         if self.__plan is not None:
-            raise BudgetExceeded("this run fixed its measurements in advance: nothing is left for other questions")
+            raise BudgetExceeded("this run fixed its measurements in advance; it cannot ask for anything else")
 
     def _counts(
         self, cliques: Sequence[Clique], *, keep: bool = False
@@ -748,5 +748,5 @@ class PrivateTable:
         return Measurement(clique, values, laplace_sd(charge.scale), noise="laplace")
 
     def _released(self, answer: T) -> T:
-        """Every new answer passes here on its way out; tests replace it."""
+        """Return a new answer; tests replace this method to observe answers."""
         return answer

@@ -113,7 +113,7 @@ class Database:
             yield connection
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._engine is not None and self._process == os.getpid():
             self._engine.dispose()
         self._engine = None
@@ -182,7 +182,7 @@ class Database:
 
     @contextmanager
     def _translate(self) -> Iterator[None]:
-        """Turn the database's errors into ours: its own words may quote a statement with answers."""
+        """Translate the database's errors into ours: its messages may quote a statement with answers."""
         try:
             yield
         except exc.DBAPIError as error:
@@ -211,7 +211,7 @@ def default_path() -> Path:
 
 
 def _configure(connection: Any, _: Any) -> None:
-    """Durable before anybody sees an answer: a write-ahead log, synchronised at every commit."""
+    """Make commits durable: a write-ahead log, synchronised at every commit."""
     connection.execute("pragma journal_mode = wal")
     connection.execute("pragma synchronous = full")
 
@@ -224,16 +224,16 @@ def _begin(connection: sa.Connection) -> None:
 def _reason(error: exc.DBAPIError) -> str:
     words = str(error.orig).lower()
     for sign, reason in (
-        ("locked", "is locked by another process that does not go on; end that process, then run this again"),
+        ("locked", "is locked by another process that does not finish; end that process, then run this again"),
         ("disk is full", "cannot be written: the disk is full; make room, then run this again"),
         ("readonly", "cannot be written: it is read-only; change its permissions, or set UNDERSTUDY_LEDGER"),
-        ("malformed", "is damaged; put a backup back, and compare it with a checkpoint (`understudy ledger verify`)"),
-        ("not a database", "is not a ledger, or is damaged; put a backup back, or set UNDERSTUDY_LEDGER"),
+        ("malformed", "is damaged; restore a backup, and compare it with a checkpoint (`understudy ledger verify`)"),
+        ("not a database", "is not a ledger, or is damaged; restore a backup, or set UNDERSTUDY_LEDGER"),
         ("unable to open", "cannot be opened; check the path and its permissions, or set UNDERSTUDY_LEDGER"),
         ("permission denied", "refuses this user; ask its owner for access to the understudy_* tables"),
     ):
         if sign in words:
             return reason
     if error.connection_invalidated or isinstance(error, exc.OperationalError):
-        return "cannot be reached; once the server answers again, run the same again: nothing that was answered is lost"
+        return "cannot be reached; run the same command again when the server answers: no recorded answer is lost"
     return "cannot be used"

@@ -79,7 +79,7 @@ class RunHandle:
     finished: Mapping[str, Any] | None = None
     releases: set[str] = field(default_factory=set)
     last: int = 0
-    """The number of the run's last entry; whoever wrote it may write the next one."""
+    """The number of the run's last entry; only the process that wrote it may write the next one."""
 
 
 class Ledger:
@@ -95,11 +95,11 @@ class Ledger:
 
     @property
     def address(self) -> str:
-        """Where the ledger is."""
+        """The address of the ledger."""
         return self._database.address
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._database.close()
 
     # -- runs ------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ class Ledger:
         key: str | None = None,
         run: str | None = None,
     ) -> RunHandle:
-        """Reserve a run's whole budget, or go on with the run of the same key.
+        """Reserve a run's whole budget, or continue the run of the same key.
 
         Args:
             dataset: the dataset that the run is about.
@@ -139,14 +139,14 @@ class Ledger:
             if key is not None and (known := self._find(log, key)) is not None:
                 return self._attempt(log, known)
             self._check_owner(log, dataset)
-            new = Reservation(run or secrets.token_hex(8), dataset, budget, unit, log.now, log.now, who())
+            new = Reservation(run or secrets.token_hex(8), dataset, budget, unit, log.now, log.now, current_user())
             drawn = self._draw(log, new)
             body = {"budget": budget_to_dict(budget), "unit": unit, "key": key, "grants": drawn, "spec": dict(spec)}
             log.add("reserve", body, dataset=dataset, run=new.run)
             return self._attempt(log, new.run)
 
     def take(self, run: str) -> RunHandle:
-        """Go on with a run, given its identifier or the beginning of it.
+        """Continue a run, given its identifier or the beginning of it.
 
         Raises:
             LedgerError: when there is no such run, or it was cancelled.
@@ -156,7 +156,7 @@ class Ledger:
         _refuse_test_mode()
         with self._database.write() as connection:
             log = _Log(connection)
-            return self._attempt(log, self._named(log, run))
+            return self._attempt(log, self._resolve_run(log, run))
 
     def find(self, run: str) -> RunHandle:
         """A run without its answers, given its identifier or the beginning of it; nothing is written.
@@ -166,7 +166,7 @@ class Ledger:
         """
         with self._database.read() as connection:
             log = _Log(connection)
-            return self._handle(log, self._named(log, run), answers=False)
+            return self._handle(log, self._resolve_run(log, run), answers=False)
 
     def peek(self, key: str) -> RunHandle | None:
         """The run of this key without its answers, or None; takes nothing and writes nothing."""
@@ -205,7 +205,7 @@ class Ledger:
         handle.finished = dict(body)
 
     def abandon(self, handle: RunHandle) -> None:
-        """Give back the reservation of a run that this process was answered nothing for.
+        """Cancel the reservation of a run for which this process received no answer.
 
         Raises:
             OutputError: when another process goes on with the run; its reservation stands.
@@ -214,11 +214,11 @@ class Ledger:
         with self._database.write() as connection:
             log = _Log(connection)
             if log.last_of(handle.run) != handle.last:
-                raise OutputError(f"another process goes on with run {handle.run}")
+                raise OutputError(f"another process is continuing run {handle.run}")
             self._cancel(log, handle.run)
 
     def cancel(self, run: str) -> None:
-        """Give back the reservation of a run that was answered nothing.
+        """Cancel the reservation of a run that has no answer.
 
         **Privacy.** A process that still works on the run cannot record, and so cannot see, an answer any more.
 
@@ -228,7 +228,7 @@ class Ledger:
         """
         with self._database.write() as connection:
             log = _Log(connection)
-            self._cancel(log, self._named(log, run))
+            self._cancel(log, self._resolve_run(log, run))
 
     def reservations(self, dataset: str | None = None) -> list[Reservation]:
         """Every run about a dataset or a dataset derived from it, or about any; oldest first."""
@@ -243,21 +243,23 @@ class Ledger:
             log = _Log(connection)
             if log.last_of(handle.run) != handle.last:
                 raise OutputError(
-                    f"another process goes on with run {handle.run}; this one stops. Nothing was answered twice"
+                    f"another process is continuing run {handle.run}; this one stops. Nothing was answered twice"
                 )
             number = log.add(kind, body, dataset=handle.dataset, run=handle.run, payload=payload)
         handle.last = number
 
     def _cancel(self, log: _Log, run: str) -> None:
         if log.first(run, "answer") is not None:
-            raise LedgerError(f"run {run} was answered and its charges stand; go on with `understudy resume {run}`")
+            raise LedgerError(
+                f"run {run} was answered and its charges stand; continue it with `understudy resume {run}`"
+            )
         if log.first(run, "cancel") is None:
             log.add("cancel", {}, dataset=log.find(run=run, kind="reserve")[0].dataset, run=run)
 
-    def _named(self, log: _Log, run: str) -> str:
+    def _resolve_run(self, log: _Log, run: str) -> str:
         named = [entry.run for entry in log.find(kind="reserve") if str(entry.run).startswith(run)]
         if len(named) != 1 or not run:
-            raise LedgerError(f"there is no run {run!r}, or several begin like this; `understudy runs` lists them")
+            raise LedgerError(f"no run, or more than one, begins with {run!r}; `understudy runs` lists them")
         return str(named[0])
 
     def _find(self, log: _Log, key: str) -> str | None:
@@ -268,7 +270,7 @@ class Ledger:
         return None
 
     def _attempt(self, log: _Log, run: str) -> RunHandle:
-        """Write down that this process goes on with the run; from then on no other process can record for it."""
+        """Record that this process continues the run; from then on no other process can record answers for it."""
         handle = self._handle(log, run)
         before = log.find(run=run, kind="attempt")
         if handle.finished is None and before and _is_alive(before[-1].body):
@@ -298,7 +300,7 @@ class Ledger:
     # -- datasets and grants ---------------------------------------------------------------------------------------
 
     def add_dataset(self, name: str, *, parents: Sequence[str] = ()) -> None:
-        """Enter a dataset, with the datasets whose people it shares: what is spent on it is spent on those as well.
+        """Add a dataset, with other datasets about the same people: what is spent on it counts for those as well.
 
         Raises:
             SettingError: for a name that is taken or not allowed, or an unknown parent.
@@ -308,7 +310,7 @@ class Ledger:
             log = _Log(connection)
             known = {entry.dataset for entry in log.find(kind="dataset")}
             if name in known:
-                raise SettingError(f"dataset {name!r} is in the ledger already")
+                raise SettingError(f"dataset {name!r} is already in the ledger")
             for parent in parents:
                 if parent not in known:
                     raise SettingError(f"dataset {parent!r} is not in the ledger; add it first")
@@ -322,7 +324,7 @@ class Ledger:
             return _parents(_Log(connection))
 
     def grant(self, grant: Grant) -> Grant:
-        """Enter a grant; its number is given to it. Whoever entered a dataset grants budget for it, and nobody else.
+        """Add a grant and return it with its number. Only the user who entered a dataset grants budget for it.
 
         Raises:
             SettingError: for what is no grant, a name that is not allowed, or a dataset that somebody else entered.
@@ -359,31 +361,32 @@ class Ledger:
             return [grant for grant in _Log(connection).grants() if dataset in (None, grant.dataset)]
 
     def used(self, grant: Grant) -> float:
-        """What counts towards a grant now, in its own unit; runs from before the dataset had any grant count too."""
+        """Return what counts towards a grant now, in its own unit; runs from before the first grant count too."""
         with self._database.read() as connection:
             log = _Log(connection)
             return grant.used(log.drawn(grant), log.now)
 
     def total(self, dataset: str) -> Total:
-        """What all runs about a dataset, and about datasets derived from it, come to."""
+        """Return the total of all runs about a dataset and about datasets derived from it."""
         return add_up(self.reservations(dataset))
 
     def _check_owner(self, log: _Log, dataset: str) -> None:
-        """Enter a new dataset; refuse somebody else's unless a grant lets this person draw on it."""
+        """Add a new dataset; refuse the dataset of another user unless a grant allows it."""
         found = log.find(kind="dataset", dataset=dataset)
         if not found:
             log.add("dataset", {"parents": []}, dataset=dataset)
-        elif found[0].who != who() and not any(_may_draw(g) for g in log.grants() if g.dataset == dataset):
+        elif found[0].who != current_user() and not any(_may_draw(g) for g in log.grants() if g.dataset == dataset):
             raise BudgetExceeded(
-                f"dataset {dataset!r} was entered by {found[0].who}, and no grant names you ({who()}). If you mean the "
-                f"same table, ask for a grant (`understudy ledger grant {dataset} --to {who()}`); else choose another "
-                "name (--dataset). Nothing was read"
+                f"dataset {dataset!r} was entered by {found[0].who}, and no grant is for you ({current_user()}). "
+                "If you mean the same table, ask for a grant "
+                f"(`understudy ledger grant {dataset} --to {current_user()}`); else choose another name (--dataset). "
+                "Nothing was read"
             )
 
     def _check_grantor(self, log: _Log, dataset: str) -> None:
         found = log.find(kind="dataset", dataset=dataset)
-        if found and found[0].who != who():
-            raise SettingError(f"dataset {dataset!r} was entered by {found[0].who}, who alone grants budget for it")
+        if found and found[0].who != current_user():
+            raise SettingError(f"dataset {dataset!r} was entered by {found[0].who}; only they can grant budget for it")
 
     def _draw(self, log: _Log, new: Reservation) -> list[int]:
         """The grants that a reservation draws on: one of its dataset and one of each dataset it is derived from."""
@@ -417,12 +420,12 @@ class Ledger:
 
     @property
     def origin(self) -> str:
-        """The ledger's own name, which its checkpoints carry."""
+        """The ledger's own name, which its checkpoints contain."""
         with self._database.read() as connection:
             return str(connection.execute(sa.select(facts.c.value).where(facts.c.name == "origin")).scalar_one())
 
     def checkpoint(self, key: Ed25519PrivateKey) -> Checkpoint:
-        """Sign the present state and keep the checkpoint."""
+        """Sign the current state and keep the checkpoint."""
         origin = self.origin
         with self._database.write() as connection:
             leaves = _leaves(connection)
@@ -438,7 +441,7 @@ class Ledger:
             return [Checkpoint.parse(note) for note in notes]
 
     def verify(self, given: Iterable[Checkpoint] = (), *, verifiers: Sequence[str] = ()) -> list[str]:
-        """What is wrong with the ledger; empty where every entry is as it was at every checkpoint.
+        """List what is wrong with the ledger; empty if every entry is unchanged since every checkpoint.
 
         Args:
             given: checkpoints that were kept elsewhere, beside those that the ledger keeps.
@@ -508,7 +511,7 @@ class _Log:
             "kind": kind,
             "dataset": dataset,
             "run": run,
-            "who": who(),
+            "who": current_user(),
             "body": json.dumps(body, separators=(",", ":"), allow_nan=False),
             "payload": payload,
         }
@@ -591,8 +594,8 @@ class _Log:
         return found
 
 
-def who() -> str:
-    """The person who runs this: the holder of the token in `UNDERSTUDY_TOKEN`, else the operating system's user."""
+def current_user() -> str:
+    """Return the current user: the holder of the token in `UNDERSTUDY_TOKEN`, else the operating system's user."""
     if token := os.environ.get("UNDERSTUDY_TOKEN"):
         return token_holder(token)
     try:
@@ -606,7 +609,7 @@ def who() -> str:
 
 
 def token_holder(token: str) -> str:
-    """The name under which a token's holder is entered: a digest, so that the ledger does not give the token away."""
+    """Return the name under which a token's holder is recorded: a digest, which does not reveal the token."""
     return f"token:{hashlib.sha256(token.encode()).hexdigest()[:32]}"
 
 
@@ -618,8 +621,8 @@ def check_name(dataset: Any) -> str:
     """
     if not isinstance(dataset, str) or not _NAME.fullmatch(dataset):
         raise SettingError(
-            "dataset: use a name of letters, digits, blanks and . _ + - (at most 100). Where none is given "
-            "(--dataset) it is the table's own, which may have others"
+            "dataset: use a name of letters, digits, blanks and . _ + - (at most 100). If no name is given "
+            "(--dataset), the table's own name is used"
         )
     return dataset
 
@@ -633,7 +636,7 @@ def _refuse_test_mode() -> None:
 
 def _may_draw(grant: Grant) -> bool:
     kind, _, name = grant.to.partition(":")
-    if grant.to == "anyone" or grant.to == who():
+    if grant.to == "anyone" or grant.to == current_user():
         return True
     return kind == "group" and name in _groups()
 
@@ -683,7 +686,7 @@ def _descendants(log: _Log, dataset: str) -> list[str]:
 
 
 def _leaf_data(row: Any) -> bytes:
-    """What a leaf is the hash of: everything that the entry says, its payload by a digest."""
+    """Return the bytes that a leaf hashes: all fields of the entry, its payload by a digest."""
     get: Callable[[str], Any] = row.get if isinstance(row, Mapping) else lambda name: getattr(row, name)
     payload = get("payload")
     said = [get(name) for name in ("number", "time", "kind", "dataset", "run", "who", "body")]
@@ -715,7 +718,7 @@ def _entry(row: Any) -> Entry:
 
 
 def _import_book(connection: sa.Connection) -> None:
-    """Enter the runs and yearly limits of the book that earlier versions kept beside the ledger's default place."""
+    """Import the runs and yearly limits of the book of earlier versions."""
     from platformdirs import user_data_path
 
     folder = Path(os.environ.get("UNDERSTUDY_BOOK") or user_data_path("understudy") / "book")
@@ -737,5 +740,5 @@ def _import_book(connection: sa.Connection) -> None:
                 log.add("finish", {"release": None, "imported": True}, dataset=page.stem, run=run)
         except (OSError, ValueError, KeyError, TypeError, SettingError):
             raise LedgerError(
-                f"{page} cannot be read; repair it, or move it away if nothing in it counts any more. Nothing was read"
+                f"{page} cannot be read; repair it, or move it away if it is no longer needed. Nothing was read"
             ) from None

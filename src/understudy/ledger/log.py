@@ -92,15 +92,17 @@ class Checkpoint:
     def sign(self, name: str, key: Ed25519PrivateKey) -> Checkpoint:
         """The checkpoint with the ledger's own signature added."""
         signature = _key_id(name, _SIGNATURE, key.public_key()) + key.sign(self.text.encode())
-        return self._signed(name, signature)
+        return self._add_signature(name, signature)
 
     def cosign(self, name: str, key: Ed25519PrivateKey) -> Checkpoint:
         """The checkpoint with a second party's signature and its time added (C2SP tlog-cosignature)."""
         seconds = int(time.time())
         signed = key.sign(f"cosignature/v1\ntime {seconds}\n{self.text}".encode())
-        return self._signed(name, _key_id(name, _COSIGNATURE, key.public_key()) + seconds.to_bytes(8, "big") + signed)
+        return self._add_signature(
+            name, _key_id(name, _COSIGNATURE, key.public_key()) + seconds.to_bytes(8, "big") + signed
+        )
 
-    def _signed(self, name: str, signature: bytes) -> Checkpoint:
+    def _add_signature(self, name: str, signature: bytes) -> Checkpoint:
         return Checkpoint(self.origin, self.size, self.root, self.text, (*self.signatures, (name, signature)))
 
     def is_signed_by(self, verifier: str) -> bool:
@@ -126,7 +128,7 @@ class Checkpoint:
 
 
 def verifier_line(name: str, key: Ed25519PublicKey, *, cosigner: bool = False) -> str:
-    """The public key as one line, to be kept by whoever verifies: name, key identifier and key."""
+    """Format the public key as one line for the verifying party: name, key identifier and key."""
     algorithm = _COSIGNATURE if cosigner else _SIGNATURE
     raw = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
     return f"{name}+{_key_id(name, algorithm, key).hex()}+{base64.b64encode(algorithm + raw).decode()}"

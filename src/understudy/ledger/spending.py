@@ -1,4 +1,4 @@
-"""Grants, reservations, and what several reservations about the same people come to."""
+"""Grants, reservations, and the total of several reservations about the same people."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Total:
-    """What several runs about the same people may reveal together.
+    """The total of several runs about the same people.
 
     Attributes:
         runs: the number of runs.
@@ -74,11 +74,11 @@ class Total:
         runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
         note = "; the runs protect different units, so this total is a guarantee for none of them" if self.mixed else ""
         if self.epsilon is None:
-            return f"{runs}, rho {upwards(self.rho)} in all{note}"
+            return f"{runs}, rho {upwards(self.rho)} in total{note}"
         if self.runs > 1:
             note += "; for budgets fixed in advance (if later budgets were chosen after seeing earlier results, the "
             note += "delta doubles)"
-        return f"{runs}, epsilon {upwards(self.epsilon)} in all at delta {upwards(self.delta or 0.0)}{note}"
+        return f"{runs}, epsilon {upwards(self.epsilon)} in total at delta {upwards(self.delta or 0.0)}{note}"
 
 
 def add_up(reservations: Iterable[Reservation]) -> Total:
@@ -93,7 +93,7 @@ def add_up(reservations: Iterable[Reservation]) -> Total:
     rho = float_above(sum((one.budget.rho for one in counted), Fraction(0)))
     stated = [one.budget for one in counted if one.budget.epsilon is not None]
     delta = sum((budget.delta or Fraction(0) for budget in stated), Fraction(0))
-    aside = sum((one.budget.purchase_delta for one in counted), Fraction(0))
+    aside = sum((one.budget.discovery_delta for one in counted), Fraction(0))
     rest = float_below(delta - aside)
     bounds = [epsilon_of(rho, rest)] if rest > 0 and delta < 1 else []
     if counted and len(stated) == len(counted):
@@ -104,7 +104,7 @@ def add_up(reservations: Iterable[Reservation]) -> Total:
 
 @dataclass(frozen=True)
 class Grant:
-    """Permission to spend: an amount of epsilon at a delta, or of rho, in all or in any 365 days.
+    """Permission to spend: an amount of epsilon at a delta, or of rho, in total or in any 365 days.
 
     Attributes:
         dataset: the dataset it is for; runs about datasets derived from it draw on it as well.
@@ -129,18 +129,18 @@ class Grant:
     def __post_init__(self) -> None:
         given = [value for value in (self.epsilon, self.rho) if value is not None]
         if len(given) != 1 or not (isinstance(given[0], int | float) and 0 < given[0] < math.inf):
-            raise SettingError("grant: give a positive epsilon (at a delta) or a positive rho, one of them")
+            raise SettingError("grant: give either a positive epsilon (with a delta) or a positive rho")
         if not (isinstance(self.delta, int | float) and 0 < self.delta < 1):
             raise SettingError("grant: delta must lie between 0 and 1, such as 1e-6")
         if self.per not in ("all", "year"):
-            raise SettingError("grant: per is 'all' or 'year'")
+            raise SettingError("grant: per must be 'all' or 'year'")
         if self.to != "anyone" and not re.fullmatch(r"(user|group|token):\S(.{0,98}\S)?", self.to):
-            raise SettingError("grant: to is 'anyone', 'user:NAME', 'group:NAME' or a token")
+            raise SettingError("grant: to must be 'anyone', 'user:NAME', 'group:NAME' or a token")
 
     def __str__(self) -> str:
         amount = f"rho {self.rho:g}" if self.rho is not None else f"epsilon {self.epsilon:g} at delta {self.delta:g}"
         to = "a token" if self.to.startswith("token:") else self.to
-        return f"{amount} {'in any 365 days' if self.per == 'year' else 'in all'} to {to}"
+        return f"{amount} {'in any 365 days' if self.per == 'year' else 'in total'} to {to}"
 
     @property
     def amount(self) -> float:
@@ -148,7 +148,7 @@ class Grant:
         return float(self.rho if self.rho is not None else self.epsilon or 0.0)
 
     def used(self, drawn: Iterable[Reservation], now: datetime) -> float:
-        """What the reservations that count towards this grant come to at `now`, in the grant's own unit.
+        """Return the total of the reservations that count towards this grant at `now`, in the grant's own unit.
 
         **Guarantees.** Never too little; see `add_up` for the two bounds. Infinity where neither bound applies, and
         where the runs protect different units: what one row may lose does not bound what a person with many rows may.
@@ -156,7 +156,7 @@ class Grant:
         return self._sum(self._current(drawn, now))
 
     def refusal(self, drawn: Iterable[Reservation], new: Reservation) -> str | None:
-        """Why `new` cannot draw on this grant beside what is drawn on it; None where it can."""
+        """Return why `new` cannot draw on this grant in addition to `drawn`; None if it can."""
         together = [*self._current(drawn, new.time), new]
         total = self._sum(together)
         if total <= self.amount * (1 + 1e-9):  # five runs of 0.1 are no more than 0.5, whatever their last bits say
@@ -164,10 +164,10 @@ class Grant:
         if len(_units(together)) > 1:
             return (
                 f"the runs about {self.dataset!r} would protect different units, and their sum would be a guarantee "
-                f"for none of them (grant {self.number}: {self}); protect the same unit in all"
+                f"for none of them (grant {self.number}: {self}); protect the same unit in every run"
             )
         unit, shown = "rho" if self.rho is not None else "epsilon", upwards(total) if total < math.inf else "too much"
-        return f"{self.dataset!r} would come to {unit} {shown}; grant {self.number} allows {self}"
+        return f"{self.dataset!r} would reach {unit} {shown}; grant {self.number} allows {self}"
 
     def _current(self, drawn: Iterable[Reservation], now: datetime) -> list[Reservation]:
         counted = [one for one in drawn if one.state != "cancelled"]
@@ -181,7 +181,7 @@ class Grant:
         rho = sum((one.budget.rho for one in counted), Fraction(0))
         if self.rho is not None:
             return float_above(rho)
-        rest = float_below(Fraction(self.delta) - sum((one.budget.purchase_delta for one in counted), Fraction(0)))
+        rest = float_below(Fraction(self.delta) - sum((one.budget.discovery_delta for one in counted), Fraction(0)))
         bounds = [epsilon_of(float_above(rho), rest)] if rest > 0 else []
         delta = sum((one.budget.delta or Fraction(0) for one in counted), Fraction(0))
         if all(one.budget.epsilon is not None for one in counted) and delta <= Fraction(self.delta):
@@ -196,26 +196,27 @@ def budget_to_dict(budget: Budget) -> dict[str, Any]:
         "rho": str(budget.rho),
         "epsilon": None if budget.epsilon is None else str(budget.epsilon),
         "delta": None if budget.delta is None else str(budget.delta),
-        "purchase_delta": str(budget.purchase_delta),
+        "discovery_delta": str(budget.discovery_delta),
     }
 
 
 def budget_from_dict(data: Mapping[str, Any]) -> Budget:
-    """What `budget_to_dict` wrote.
+    """Read the result of `budget_to_dict`.
 
     Raises:
         ValueError: for numbers that no run reserves.
     """
-    numbers = {name: data.get(name) for name in ("rho", "epsilon", "delta", "purchase_delta")}
+    numbers = {name: data.get(name) for name in ("rho", "epsilon", "delta", "discovery_delta")}
+    numbers["discovery_delta"] = data.get("discovery_delta", data.get("purchase_delta"))  # the name in older ledgers
     exact = {name: None if text is None else fraction_of(text) for name, text in numbers.items()}
     if exact["rho"] is None or any(number is not None and number < 0 for number in exact.values()):
         raise ValueError("a reservation is never negative")
     if (exact["epsilon"] is None) != (exact["delta"] is None):
         raise ValueError("epsilon and delta go together")
-    aside = exact["purchase_delta"] or Fraction(0)
+    aside = exact["discovery_delta"] or Fraction(0)
     return Budget(data.get("proof", "zcdp"), exact["rho"], exact["epsilon"], exact["delta"], aside)
 
 
 def _units(reservations: Iterable[Reservation]) -> set[str]:
-    """Whom the reservations protect. How many rows of a unit are used changes the noise, not who is protected."""
+    """Return the units that the reservations protect. The number of rows per unit changes the noise, not the unit."""
     return {_ROWS_USED.sub("", one.unit) for one in reservations}

@@ -31,7 +31,7 @@ from understudy.workload import Workload
 
 _ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models: a choice needs no more
 _PRECISE, _SMALL_MIB = (1e-3, 1e-4), 1.0  # at the end; more precisely where that takes no time
-_FEW = 8  # columns of fewer codes have little to merge: their second look buys less, and pairs will measure them too
+_FEW = 8  # columns of fewer codes have little to merge: their second look gains less, and pairs will measure them too
 _ROOM = 1 << 25  # cells of candidates that merging may let in, where the declared ones have fewer: a gigabyte
 _WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
 
@@ -83,7 +83,7 @@ class AIM(Mechanism):
 
     def __post_init__(self) -> None:
         if not self.first + self.look <= 0.9 or (self.look and not self.first):
-            raise SettingError("aim: first and look together may take at most 0.9 of the budget, and look needs first")
+            raise SettingError("aim: first and look must not exceed 0.9 of the budget together, and look needs first")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Algorithm 2: initialise, then select, measure and estimate until the budget is spent."""
@@ -182,7 +182,7 @@ class AIM(Mechanism):
         if not self.threshold:
             return raw, stages, table
         recoding = compress(table.domain, raw, table.code_groups, threshold=self.threshold)
-        return raw, stages, table.recoded(recoding)
+        return raw, stages, table.recode(recoding)
 
     def _candidates(
         self,

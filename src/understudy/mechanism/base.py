@@ -1,4 +1,4 @@
-"""What every mechanism is: settings, a fit through the gate, and a finish from whatever was measured.
+"""The base class of mechanisms: settings, a fit through the gate, and a finish from the measurements.
 
 A mechanism is a subclass of `Mechanism` with its settings as annotated fields and a `fit`:
 
@@ -48,11 +48,11 @@ Count: TypeAlias = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a run will need, worked out from the schema and the settings alone.
+    """The memory and disk that a run needs, computed from the schema and the settings alone.
 
     Attributes:
-        memory_bytes: the most memory the mechanism holds beside the coded rows.
-        disk_bytes: the most room its measurements take when written down.
+        memory_bytes: the most memory that the mechanism uses, without the coded rows.
+        disk_bytes: the most disk space that its measurements need.
     """
 
     memory_bytes: int
@@ -61,9 +61,9 @@ class Footprint:
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field, Field))
 class Mechanism(ABC):
-    """Base of all mechanisms: a frozen, keyword-only dataclass of settings, each checked against its type.
+    """Base of all mechanisms: a frozen, keyword-only dataclass of settings, each validated against its type.
 
-    **Privacy.** A mechanism touches rows only through the `PrivateTable` it is given; it draws no noise, keeps no
+    **Privacy.** A mechanism reads rows only through the `PrivateTable` it is given; it draws no noise, keeps no
     account, prints nothing and opens no file.
 
     Raises:
@@ -77,10 +77,10 @@ class Mechanism(ABC):
     """Whether it can run under pure DP (delta = 0)."""
 
     generator: str = "pgm"
-    """What makes the model of the measurements; a mechanism that lets users choose has a setting of this name."""
+    """The generator that makes the model; a mechanism that lets users choose has a setting of this name."""
 
     workload: str | None = None
-    """Which marginals matter, where there is a setting of this name; the quality of a run is measured on them."""
+    """The marginals that matter, if there is a setting of this name; the quality of a run is measured on them."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -104,7 +104,7 @@ class Mechanism(ABC):
         Args:
             table: the rows behind the gate.
             rho: the share of the table's budget that may be spent.
-            progress: told about each step.
+            progress: called with each step.
         """
 
     def finish(
@@ -116,14 +116,14 @@ class Mechanism(ABC):
         total: float | None = None,
         progress: Progress = silent,
     ) -> Fit:
-        """Make the best model of these measurements, at no cost; also what an interrupted run is finished by.
+        """Fit the model to these measurements, at no privacy cost; this also finishes an interrupted run.
 
         Args:
             domain: the declared domain.
-            measurements: any part of what `fit` would have measured, as the gate returned it.
-            recoding: the merged codes that were in force for the last of them.
-            total: the number of rows, where it is public.
-            progress: told about each step.
+            measurements: any part of the measurements of `fit`, as the gate returned them.
+            recoding: the merged codes of the last measurement.
+            total: the number of rows, if it is public.
+            progress: called with each step.
         """
         return generate(self.make_generator(), domain, measurements, recoding=recoding, total=total, progress=progress)
 
@@ -135,13 +135,13 @@ class Mechanism(ABC):
         rounds: Sequence[Mapping[str, Any]] = (),
         progress: Progress = silent,
     ) -> Fit:
-        """Finish a run: the model of all its measurements.
+        """Finish a run: fit the model to all of its measurements.
 
         Args:
-            table: the rows behind the gate, with the codes merged that were merged in the end.
+            table: the rows behind the gate, with the final merged codes.
             measurements: all of them, as the gate returned them.
-            rounds: what the release says about choices and rounds.
-            progress: told about each step.
+            rounds: what the release records about selections and rounds.
+            progress: called with each step.
         """
         fit = self.finish(
             table.declared_domain,
@@ -153,17 +153,17 @@ class Mechanism(ABC):
         return replace(fit, rounds=rounds)
 
     def make_generator(self) -> Generator:
-        """The generator that the settings name."""
+        """Return the generator that the settings name."""
         return Generator(self.generator)
 
     def settings(self) -> dict[str, Any]:
-        """The settings by name."""
+        """Return the settings by name."""
         return asdict(self)  # type: ignore[call-overload, no-any-return]
 
-    # Hooks: what only some mechanisms have.
+    # Optional methods of some mechanisms.
 
     def plan(self, domain: Domain) -> dict[Clique, float]:
-        """All measurements with their weights, where they are fixed in advance; else none.
+        """Return all measurements with their weights if they are fixed in advance; else none.
 
         The gate then calibrates their Gaussian noise together by the exact privacy curve. `fit` measures exactly these,
         with these weights; codes may be merged in between.
@@ -171,7 +171,7 @@ class Mechanism(ABC):
         return {}
 
     def prepare(self, schema: Schema) -> Self:
-        """The mechanism with what it learns from public sources, and without those: it keeps no rows.
+        """Return the mechanism with what it learns from public tables, but without their rows.
 
         Raises:
             InputError: before anything is spent: settings do not fit the schema, or a source cannot be read.
@@ -179,14 +179,14 @@ class Mechanism(ABC):
         return self
 
     def public_tables(self) -> dict[str, Any]:
-        """By the name that the receipt gives them, tables that the custodian declares public.
+        """Return the tables that the custodian declares public, by the name that the receipt gives them.
 
         A table is a frame, a path or a source; None once `prepare` has learned from it.
         """
         return {}
 
     def footprint(self, domain: Domain) -> Footprint:
-        """What a run will need, before anything is spent: a few copies of the planned tables, or of all pairs."""
+        """Return what a run needs, before anything is spent: a few copies of the planned tables, or of all pairs."""
         cliques = self.plan(domain) or [*one_way(domain), *combinations(domain, 2)]
         cells = sum(map(domain.cells, cliques))
         return Footprint(memory_bytes=100 * cells + (64 << 20), disk_bytes=16 * cells + 512 * (len(cliques) + 1))

@@ -15,7 +15,7 @@ from understudy.measurement import Measurement, combine
 from understudy.schema import Recoding
 
 _MANY = 1000
-"""From so many codes on, the threshold is at least what the largest noise among them is likely to reach."""
+"""From this many codes on, the threshold is at least the expected largest noise among them."""
 
 
 _NO_GROUPS = CodeGroups()
@@ -99,7 +99,7 @@ def measure_columns_again(
         The table with codes merged by both looks, and the second measurements.
     """
     later = table.measure([one.clique for one in ones], rho=rho, weights=weights) if rho else []
-    return table.recoded(merge([*ones, *later])), later
+    return table.recode(merge([*ones, *later])), later
 
 
 def _combine_columns(domain: Domain, one_ways: Sequence[Measurement]) -> dict[str, tuple[NDArray[np.float64], float]]:
@@ -144,7 +144,7 @@ def _share(rare: NDArray[np.bool_], counts: NDArray[np.float64]) -> float:
 def _merge_intervals(
     rare: NDArray[np.bool_], counts: NDArray[np.float64], least: float, places: int
 ) -> NDArray[np.int64]:
-    """Intervals of an axis of so many places, too small to be halved, then other codes; the rare of these are one.
+    """Divide an axis of `places` places into intervals too small to be halved; rare codes outside the axis become one.
 
     Where two columns are in order, the noise of their table is on one side of its diagonal: it makes the first early
     and the second late. Intervals of 2 sqrt(rows sigma) rows keep it to some hundredths of the rows whatever sigma is;

@@ -1,7 +1,7 @@
 """`mst`: a spanning tree of dependent pairs, chosen privately (Algorithm 2 of "Winning the NIST Contest", in general).
 
 What differs from the paper lowers the error at no cost; `paper_settings` undoes it, and docs/decisions/mst.md says what
-each change bought.
+each change gains.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class MST(Mechanism):
         progress(Step("measure", 0.0, "one-way marginals"))
         columns = weights_by_size(table.domain, one_way(table.domain), self.size_power)
         ones = table.measure(columns, rho=for_ones, weights=columns)
-        merged = table.recoded(merge(ones))  # Algorithm 4
+        merged = table.recode(merge(ones))  # Algorithm 4
         tree = self._choose_tree(merged, ones, kept, for_tree, for_pairs, progress)  # Algorithm 6
         cliques = weights_by_size(merged.domain, tree, self.size_power) | kept
         left = for_pairs if tree else for_pairs + for_tree
@@ -141,9 +141,9 @@ class MST(Mechanism):
         return {pair: self._worth(independent[pair], noise) for pair in eligible_pairs(table.domain, self.max_cells)}
 
     def _worth(self, expected: NDArray[np.float64], noise: float) -> float:
-        """Noise of little weight beside the rows is no reason against a pair: tables of more cells tell more.
+        """Return a pair's offset: no penalty below 10 % of the rows, full penalty from 20 %, less a bonus for cells.
 
-        Through a pair the columns behind it depend on each other as well, and the more so the more codes it has.
+        A pair with more codes also carries more of the dependence between its other neighbours in the tree.
         """
         rows, cost = float(expected.sum()), float(np.minimum(noise, expected).sum())
         felt = min(cost, max(0.0, 2 * (cost - _UNFELT * rows)))

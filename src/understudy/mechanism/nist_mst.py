@@ -104,7 +104,7 @@ class NistMST(Mechanism):
 
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(columns, rho=spend - rest, weights=columns)
-        merged = table.recoded(merge(ones))
+        merged = table.recode(merge(ones))
         weights = self._affordable(merged, chosen)
         progress(Step("measure", 0.5, "marginals chosen from the public table"))
         later: list[Measurement] = []
@@ -143,7 +143,7 @@ class NistMST(Mechanism):
         cliques = choose_cliques(source, keep=[clique for clique, _ in self.keep], error=self.error)
         return tuple((clique, 1.0) for clique in cliques)
 
-    def _selected(self) -> dict[Clique, float]:
+    def _weighted_cliques(self) -> dict[Clique, float]:
         """Chosen and kept cliques with their weights (line 6 of Algorithm 5); weights of kept ones win."""
         cliques = self.cliques
         if cliques is None:
@@ -157,7 +157,7 @@ class NistMST(Mechanism):
 
         A single column that is kept adds its weight to that of its first look: nothing is measured twice.
         """
-        chosen = self._selected()
+        chosen = self._weighted_cliques()
         for clique in chosen:
             domain.check(clique)
         part = (2 if chosen else 1) ** (-1 / power)
@@ -195,7 +195,7 @@ def _paper_sigma(table: PrivateTable) -> float | None:
 
 
 def _report_noise(table: PrivateTable, ones: Sequence[Measurement]) -> list[dict[str, float]]:
-    """The scale of the run's Gaussian noise, for sensitivity 1, beside that of equation 5.1; nothing under pure DP.
+    """The scale of the run's Gaussian noise, for sensitivity 1, and that of equation 5.1; nothing under pure DP.
 
     A table of sigma s costs rho = D^2 / (2 s^2) at L2 sensitivity D, so 2 rho is its precision for sensitivity 1.
     """

@@ -60,7 +60,7 @@ class PrivSyn(Mechanism):
     def __post_init__(self) -> None:
         if not self.one_way_share + self.dependence_share < 1:
             raise SettingError(
-                "privsyn: one_way_share and dependence_share must leave something for the cliques; give less to one"
+                "privsyn: one_way_share and dependence_share must add up to less than 1; lower one of them"
             )
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
@@ -68,7 +68,7 @@ class PrivSyn(Mechanism):
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(one_way(table.domain), rho=self.one_way_share * rho)
         recoding = compress(table.domain, ones, table.code_groups, threshold=self.threshold)
-        view = table.recoded(recoding)
+        view = table.recode(recoding)
         progress(Step("select", None, "dependence of all pairs"))
         candidates = self._candidates(view.domain)
         asked = self.dependence_share * rho if candidates else 0.0
@@ -76,7 +76,7 @@ class PrivSyn(Mechanism):
         left = rho - self.one_way_share * rho - asked
         pairs = self._choose(view, scores, left)
         named = {column for pair in pairs for column in pair}  # merged codes are of no use to the others
-        view = table.recoded(Recoding({column: array for column, array in recoding.maps.items() if column in named}))
+        view = table.recode(Recoding({column: array for column, array in recoding.maps.items() if column in named}))
         cliques, weights = self._cliques(view, pairs, left)
         progress(Step("measure", 0.5, f"{len(cliques)} marginals"))
         tables = view.measure(cliques, rho=left, weights=weights)
@@ -87,7 +87,7 @@ class PrivSyn(Mechanism):
         return Generator(self.generator, self.limit_mib)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """Tables of at most `most_cells` cells in all, in a few copies."""
+        """A few copies of tables with at most `most_cells` cells in total."""
         wide = [column for column, size in domain.items() if size > 1]
         # merging codes may turn a pair that is too large into one that is just small enough
         pairs = sum(min(domain.cells(pair), self.pair_cells) for pair in combinations(wide, 2))

@@ -51,7 +51,7 @@ def setting_names(chosen: type[Mechanism] | None) -> list[str]:
     return [] if chosen is None else [field.name for field in fields(chosen)]  # type: ignore[arg-type]
 
 
-def mechanism_named(mechanism: str | Mechanism, **settings: Any) -> Mechanism:
+def make_mechanism(mechanism: str | Mechanism, **settings: Any) -> Mechanism:
     """A mechanism from its name and settings, or the given one.
 
     Raises:

@@ -46,7 +46,7 @@ def parse_kept(keep: Any) -> Kept:
             raise SettingError(f"keep: the weight of {clique} must be a positive, finite number")
     kept = tuple((tuple(clique), float(weight)) for clique, weight in pairs)
     if len({frozenset(clique) for clique, _ in kept}) != len(kept):
-        raise SettingError("keep: a set of columns is named twice; name it once")
+        raise SettingError("keep: a clique is given twice; give it once")
     return kept
 
 
@@ -142,7 +142,7 @@ def spanning_tree(
         start: cliques that are measured anyway; their columns count as connected.
         max_cells: the largest pair.
         offsets: what a pair must be worth, in rows; none by default.
-        progress: told about each choice.
+        progress: called with each selection.
     """
     domain = table.domain
     pairs = eligible_pairs(domain, max_cells)

@@ -4,7 +4,7 @@
 """
 
 from understudy.metric.base import Counted, Metric, Part, Score
-from understudy.metric.registry import METRICS, metric_named
+from understudy.metric.registry import METRICS, get_metric
 from understudy.metric.tables import Rows
 
-__all__ = ["METRICS", "Counted", "Metric", "Part", "Rows", "Score", "metric_named"]
+__all__ = ["METRICS", "Counted", "Metric", "Part", "Rows", "Score", "get_metric"]

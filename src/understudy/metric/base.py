@@ -89,7 +89,9 @@ class Score:
             *((f"{part.kind} {part.name}", part.value) for part in self.parts),
         ]:
             if not math.isfinite(value):
-                raise InputError(f"{self.metric}: {name} has no finite value; this is our mistake, please report it")
+                raise InputError(
+                    f"{self.metric}: {name} has no finite value; this is a bug in understudy; please report it"
+                )
 
     def part(self, kind: str, name: str) -> float:
         """The value of one part.

@@ -128,7 +128,7 @@ def _solve_by_ortools(network: Network, gap: Whole, room: Whole, spare: Whole) -
     )
     solver.set_nodes_supplies(np.arange(nodes + 1), np.append(gap, -gap.sum()))
     if solver.solve() != solver.OPTIMAL:
-        raise InputError("the flow network could not be solved; this is our mistake, please report it")
+        raise InputError("the flow network could not be solved; this is a bug in understudy; please report it")
     flows = np.asarray(solver.flows(np.arange(2 * edges + 4 * len(lies))), dtype=np.int64)
     excess, lack = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
     rest = flows[2 * edges :].reshape(4, len(lies))

@@ -45,7 +45,7 @@ def pmse_ratio(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, 
             expected = _estimate_null(model, data, found, complexity, settings, rng, held=True)
             parts.append(Part("model", f"{model}, cross-validated", found.pmse / expected))
     if any(part.name == "cart" and part.value > _DOUBTFUL for part in parts):
-        notes += ("The tree's null is next to nothing, so its ratio says no more than 'clearly different'.",)
+        notes += ("The tree's null value is close to zero, so its ratio only says 'clearly different'.",)
     return Score(METRIC.name, parts[0].value, "lower", 0.0, tuple(parts), notes)
 
 

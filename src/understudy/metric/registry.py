@@ -65,7 +65,7 @@ def all_metrics() -> dict[str, Metric]:
     return METRICS | {name: point.load() for name, point in others.items()}
 
 
-def metric_named(name: str) -> Metric:
+def get_metric(name: str) -> Metric:
     """The metric of that name.
 
     Raises:
@@ -108,13 +108,13 @@ def choose_metrics(metrics: Sequence[str] | None, settings: Given) -> list[str]:
         SettingError: for an unknown name, or settings of a metric that is not computed.
     """
     for name in settings:
-        metric_named(name)
+        get_metric(name)
     if metrics is None:
         ours = [name for name, metric in METRICS.items() if not metric.needs or name in settings]
         return ours + [name for name in settings if name not in METRICS]
     names = list(dict.fromkeys([metrics] if isinstance(metrics, str) else metrics))
     for name in names:
-        metric_named(name)
+        get_metric(name)
     unused = [name for name in settings if name not in names]
     if unused:
         raise SettingError(f"settings are given for {unused[0]}, which is not among the metrics; add it")
@@ -149,7 +149,7 @@ def measure(
     """
     settings = settings or {}
     names = choose_metrics(metrics, settings)
-    metrics_by_name = {name: metric_named(name) for name in names}
+    metrics_by_name = {name: get_metric(name) for name in names}
     ready = [(metric, read_settings(metric, settings.get(name, {}))) for name, metric in metrics_by_name.items()]
     scores = []
     for place, (metric, given) in enumerate(ready):

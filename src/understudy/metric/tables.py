@@ -94,7 +94,7 @@ class Rows:
         )
 
     def sample(self, rows: int, rng: np.random.Generator) -> Rows:
-        """Draw at most so many rows without replacement; the same table when it has no more."""
+        """Draw at most `rows` rows without replacement; return the table itself if it has no more."""
         return self if self.rows <= rows else self.take(np.sort(rng.choice(self.rows, rows, replace=False)))
 
     def split(self, rng: np.random.Generator) -> tuple[Rows, Rows]:
@@ -214,7 +214,7 @@ def _counts_at(table: Counts, cells: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def draw_cliques(columns: Iterable[str], way: int, most: int, rng: np.random.Generator) -> tuple[list[Clique], bool]:
-    """Draw at most so many sets of `way` columns without replacement; also return whether some were left out."""
+    """Draw at most `most` sets of `way` columns without replacement; also return whether some were left out."""
     names = list(columns)
     if comb(len(names), way) <= most:
         return list(combinations(names, way)), False

@@ -88,7 +88,7 @@ def _check_settings(tolerance: float, limit_mib: float | None, max_seconds: floa
         raise SettingError("tolerance must lie between 0 and 1; the default is a good start")
     for name, value in (("limit_mib", limit_mib), ("max_seconds", max_seconds)):
         if value is not None and not value > 0.0:
-            raise SettingError(f"{name} must be positive; leave it out for no limit of your own")
+            raise SettingError(f"{name} must be positive; leave it out for the default limit")
 
 
 def _memory_limit(limit_mib: float | None) -> float:
@@ -127,7 +127,7 @@ def _estimate_total(domain: Domain, measurements: Sequence[Measurement], total: 
     found = [estimate for m in measurements if (estimate := _implied_total(domain, m)) is not None]
     if not found:
         if total is None:
-            raise InputError("no measurement tells the number of rows; give total, or measure a marginal")
+            raise InputError("no measurement gives the number of rows; give total, or measure a marginal")
         return float(total)
     mean, precision = weighted_mean((value, 1.0 / variance) for value, variance in found)
     if total is None:

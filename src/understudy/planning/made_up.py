@@ -1,4 +1,4 @@
-"""Rows made from a schema alone: what plans and rehearsals run on. They are about nobody.
+"""Rows made from a schema alone: what plans and rehearsals run on. They describe no real people.
 
 `SKEW`, `TIE`, their spreads, `SECOND` and `EMPTY` were fitted by hand to the errors of all mechanisms on Adult and
 Fire, and checked on two tables of SDNist and the stroke trial: benchmarks/plan.md.
@@ -142,10 +142,10 @@ def _times(table: Counts, weight: int) -> Counts:
 
 
 BINS, VALUES, UNCUT = 32, 16, 100
-"""How many bins, and how many values, a column is assumed to have; bounds alone are bought for `UNCUT` bins."""
+"""The assumed numbers of bins and of values of a column, and of bins where only the bounds are discovered."""
 
-PURCHASE_SHARE = 0.1
-"""The part of the budget that buys facts, as `synthesize` has it by default."""
+DISCOVERY_SHARE = 0.1
+"""The default share of the budget that `synthesize` spends on discovery."""
 
 _BOUNDS: dict[str, tuple[Any, Any]] = {
     "date": ("2000-01-01", "2019-12-31"),
@@ -155,7 +155,7 @@ _BOUNDS: dict[str, tuple[Any, Any]] = {
 
 
 def assume_facts(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
-    """Fill in plausible facts for everything that is still to be bought, and say which.
+    """Fill in plausible facts for everything that is still to be discovered, and list them.
 
     **Privacy.** Reads the declaration alone.
 
@@ -170,7 +170,10 @@ def assume_facts(schema: Schema) -> tuple[Schema, tuple[str, ...]]:
         alike.setdefault(f"{_codes(column)} {'values' if column.may_need_delta else 'bins'}", []).append(column.name)
     words = [f"{', '.join(names)}: {count}" for count, names in alike.items()]
     delta = ", and a tenth of delta is set aside" if any(column.may_need_delta for column in schema.open) else ""
-    return replace(schema, columns=columns), (*words, f"a tenth of the budget buys these facts{delta}")
+    return replace(schema, columns=columns), (
+        *words,
+        f"a tenth of the budget is spent on discovering these facts{delta}",
+    )
 
 
 def _fill(column: Open) -> Any:

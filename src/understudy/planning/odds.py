@@ -1,4 +1,4 @@
-"""What epsilon and delta mean: what an attacker can learn at most, and which delta is small enough for so many people.
+"""The meaning of epsilon and delta: the most that an attacker can learn, and a delta that is small enough for a table.
 
 Under (epsilon, delta) differential privacy a test of whether somebody's record was used finds it with probability at
 most e^epsilon times its rate of false alarms, plus delta. So whatever somebody believed before, the odds of being right
@@ -55,7 +55,7 @@ def odds_of(epsilon: float, delta: float) -> Odds:
 
 
 def default_delta(people: int) -> float:
-    """The delta to use unless told: the largest power of ten that is at most 1 / (10 people), and at most 1e-6.
+    """The default delta: the largest power of ten that is at most 1 / (10 people), and at most 1e-6.
 
     A mechanism that publishes a whole record with probability delta keeps the promise too. With delta of at most
     1 / (10 people) even such a one would, on average, publish less than a tenth of one record.
@@ -67,7 +67,7 @@ def default_delta(people: int) -> float:
 
 
 def check_delta(delta: float, people: int) -> None:
-    """Refuse a delta that is too large for so many people.
+    """Refuse a delta that is too large for this number of people.
 
     Raises:
         SettingError: naming the largest delta.

@@ -10,8 +10,8 @@ from typing import Any
 
 from understudy.discovery.discover import discovery_budget
 from understudy.errors import SettingError
-from understudy.mechanism import mechanism_named
-from understudy.planning.made_up import PURCHASE_SHARE, assume_facts
+from understudy.mechanism import make_mechanism
+from understudy.planning.made_up import DISCOVERY_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
 from understudy.planning.predict import Expected, PlannedRelease, Prediction, needs_public, predict
 from understudy.schema import Schema
@@ -31,7 +31,7 @@ _DROWNED = 0.4  # where so many of the rows are in the wrong cell of a pair, pai
 
 @dataclass(frozen=True)
 class Accuracy:
-    """A wish: the counts of groups of at least so many people are right within a part of them, 95 times in 100.
+    """A required accuracy: counts of groups of at least `people` are right within a share of them, 95 times in 100.
 
     Attributes:
         people: the smallest group that matters.
@@ -149,13 +149,13 @@ def plan(
     mechanisms: Sequence[str] = MECHANISMS,
     accuracy: Accuracy | None = None,
 ) -> Plan:
-    """What to expect of a release of this schema about so many people.
+    """Predict the errors of a release of this schema about this number of people.
 
     **Privacy.** Reads no data. `people` is rounded to two figures, so that a true count given by mistake goes no
     further; where the schema declares `rows`, that is the default.
 
     Args:
-        schema: what is public about the columns; it may still be a draft, and have facts to buy: see `assume_facts`.
+        schema: what is public about the columns; a draft is allowed, and facts left to discovery are assumed.
         people: about how many people (privacy units) the table has.
         epsilons: the budgets to compare; by default 0.5, 1 and 2, or those that the accuracy needs.
         delta: as `default_delta` by default; 0 is pure DP.
@@ -171,7 +171,7 @@ def plan(
     check_delta(delta, about)
     names = list(dict.fromkeys(mechanisms))
     for name in names:
-        if delta == 0 and not mechanism_named(name).pure:
+        if delta == 0 and not make_mechanism(name).pure:
             raise SettingError(f"{name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)")
     filled, assumed = assume_facts(schema)
     unit = schema.privacy_unit
@@ -180,10 +180,10 @@ def plan(
         return PlannedRelease(
             sizes=tuple(filled.domain.items()),
             rows=about * unit.max_rows,
-            budget=discovery_budget(schema, PURCHASE_SHARE, epsilon=epsilon, delta=delta, rho=None),
+            budget=discovery_budget(schema, DISCOVERY_SHARE, epsilon=epsilon, delta=delta, rho=None),
             unit=unit,
             rows_public=schema.rows is not None,
-            kept=1 - PURCHASE_SHARE if assumed else 1.0,
+            kept=1 - DISCOVERY_SHARE if assumed else 1.0,
         )
 
     needed: dict[str, tuple[float | None, float | None]] = {}
@@ -236,14 +236,17 @@ def recommend(lines: Sequence[Line], columns: int) -> tuple[str, str]:
     best = next(iter(quick), None)
     if best is None or (alone is not None and _misplaced(best) > _BETTER * _misplaced(alone)):
         if alone is not None:
-            return alone.mechanism, "noise drowns tables of two columns: they would tell nothing about relations"
+            return alone.mechanism, "tables of two columns would be mostly noise and show nothing about relations"
         best = (quick or related or list(lines))[0]
     passed = f"with {columns} columns {slow[0].mechanism} would take hours; " if slow else ""
     if best.expected.misplaced > _DROWNED:
-        return best.mechanism, f"{passed}noise drowns tables of two columns in all of them: take a larger budget"
+        return (
+            best.mechanism,
+            f"{passed}with every mechanism tables of two columns are mostly noise: use a larger budget",
+        )
     others = [f"{100 * _misplaced(line):.2g} % with {line.mechanism}" for line in lines if line is not best]
     return best.mechanism, (
-        f"{passed}of made-up tables like this it misplaces {100 * _misplaced(best):.2g} % of the rows in a pair of "
+        f"{passed}on made-up tables of this shape it misplaces {100 * _misplaced(best):.2g} % of the rows in a pair of "
         f"columns ({', '.join(others)}); it measures about {best.expected.pairs} of {comb(columns, 2)} pairs"
     )
 
@@ -277,9 +280,9 @@ def _round_up(number: float) -> float:
 def _round(people: int | None) -> int:
     """To two figures."""
     if people is None:
-        raise SettingError("say about how many people the table has with --people, for example --people ~20000")
+        raise SettingError("--people is missing: give about how many people the table has, for example --people ~20000")
     if people < 10:
-        raise SettingError("--people must be at least 10: fewer cannot be hidden among each other")
+        raise SettingError("--people must be at least 10: fewer people cannot hide among each other")
     digits = math.floor(math.log10(people)) - 1
     return int(round(people / 10**digits) * 10**digits)
 

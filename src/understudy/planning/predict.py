@@ -36,7 +36,7 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.gate.selection import merged
-from understudy.mechanism import mechanism_named
+from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import mechanism_classes, setting_names
 from understudy.model.fit import Fit
 from understudy.planning.made_up import MadeUpSource, made_up_codes
@@ -52,14 +52,14 @@ MODEL_MIB = 0.5
 """The setting `max_mib` of mechanisms that have one, while they are tried: large models take minutes to fit."""
 
 FEW = 3
-"""A mechanism that measures in at most so many calls is quick, and is tried on more columns."""
+"""A mechanism that measures in at most this many calls is quick, and is tried on more columns."""
 
 TABLES, RUNS = 60, 3
-"""A quick mechanism is tried on one made-up table after another until so many columns and pairs were compared, or so
-often; a slow one once."""
+"""A quick mechanism is tried on one made-up table after another until this many columns and pairs were compared, at
+most this many times; a slow one once."""
 
 VISIBLE = 3.0
-"""A group stands out from noise from so many standard deviations on."""
+"""The number of standard deviations from which a group is distinguishable from noise."""
 
 MANY = 25
 """Columns above which the footprint of a mechanism with tables of three columns is worked out for a part of them."""
@@ -95,11 +95,11 @@ class PlannedRelease:
 
     @property
     def columns(self) -> tuple[tuple[str, int], ...]:
-        """The columns of more than one code, of which there is something to learn."""
+        """The columns with more than one code."""
         return tuple((name, size) for name, size in self.sizes if size > 1) or self.sizes[:1]
 
     def choose_columns(self, most: int) -> dict[str, int]:
-        """At most so many columns that are made up, with their codes: all, or of few, some and many codes."""
+        """At most `most` columns with their codes: all, or a choice of columns with few, some and many codes."""
         columns = self.columns
         if len(columns) > most:
             by_size = sorted(columns, key=lambda column: column[1])
@@ -228,7 +228,7 @@ def _run(name: str, release: PlannedRelease, most: int, number: int) -> _Trial:
     source = _made_up(
         tuple(release.choose_columns(most).items()), release.rows, release.unit, release.rows_public, number
     )
-    mechanism = mechanism_named(name, **_settings(name, source))
+    mechanism = make_mechanism(name, **_settings(name, source))
     capacity = _capacity(mechanism, release, source.domain, chosen=not needs_public(name))
     pure = release.budget.pure
     budget = Budget.of(epsilon=capacity, delta=0) if pure else Budget.of(rho=capacity)
@@ -438,6 +438,6 @@ def _memory(mechanism: str, release: PlannedRelease, trial: _Trial) -> int | Non
 @lru_cache(maxsize=64)
 def _footprint(mechanism: str, sizes: tuple[tuple[str, int], ...]) -> int | None:
     try:
-        return mechanism_named(mechanism).footprint(Domain(dict(sizes))).memory_bytes
+        return make_mechanism(mechanism).footprint(Domain(dict(sizes))).memory_bytes
     except SettingError:
         return None

@@ -201,7 +201,7 @@ def parse_query(text: str) -> dict[str, Any]:
     {'sex': 'F', 'age': ('30', '40'), 'city': ['Bonn', 'Ulm'], 'dose': '2,5 mg'}
     """
     if text.count('"') % 2:
-        raise SettingError("query: a double quote is not closed; close it")
+        raise SettingError("query: a double quote is not closed; add the closing quote")
     query: dict[str, Any] = {}
     for part in filter(str.strip, _split_unquoted(text, ",")):
         name, *rest = _split_unquoted(part, "=", 1)

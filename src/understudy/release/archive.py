@@ -56,7 +56,7 @@ def write_archive(
     """Write a release file atomically: it is complete, or it does not exist.
 
     Raises:
-        OutputError: when the file cannot be written, or is there already and may not be overwritten.
+        OutputError: when the file cannot be written, or already exists and may not be overwritten.
     """
     members = {f"{name}.npy": _array_bytes(array) for name, array in arrays.items()}
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in members.items()}
@@ -64,7 +64,7 @@ def write_archive(
     members = {_MANIFEST: page, _DIGEST: hashlib.sha256(page).hexdigest().encode(), **members}
     try:
         if path.exists() and not overwrite:
-            raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
+            raise OutputError(f"{path} already exists; choose another name, or pass overwrite=True")
         _write(path, members)
     except OSError as error:
         raise OutputError(f"{path} could not be written ({describe_os_error(error)})") from None
@@ -89,7 +89,7 @@ def _write(path: Path, members: Mapping[str, bytes]) -> None:
 
 
 def _fits_memory(size: int) -> bool:
-    """Whether so many bytes of memory are free; small sizes are not checked, because the check is slow to start."""
+    """Whether this many bytes of memory are free; small sizes are not checked, because the check is slow to start."""
     if size <= _FEW_BYTES:
         return True
     import psutil
@@ -112,7 +112,7 @@ def read_archive(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         with path.open("rb") as file:
             manifest, members = _read_members(file, path)
     except FileNotFoundError:
-        raise ReleaseError(f"{path}: there is no such file") from None
+        raise ReleaseError(f"{path}: no such file; check the path") from None
     except IsADirectoryError:
         raise ReleaseError(f"{path} is a folder; give the release file in it, such as stand-in.release") from None
     except (
@@ -157,7 +157,7 @@ def _read_members(file: BinaryIO, path: Path) -> tuple[dict[str, Any], dict[str,
             raise ReleaseError(f"{path} is a zip file but not a release: it has no {_MANIFEST}")
         unpacked = sum(info.file_size for info in infos.values())
         if not _fits(infos[_MANIFEST].file_size, unpacked, size):
-            raise ReleaseError(f"{path} would unpack to far more than its size, as no release does; do not trust it")
+            raise ReleaseError(f"{path} unpacks to far more than any release does; do not trust it")
         if not _fits_memory(2 * unpacked):
             raise ReleaseError(f"{path} unpacks to more than half of the free memory; open it on a larger machine")
         page = archive.read(infos.pop(_MANIFEST))
@@ -182,7 +182,9 @@ def _read_manifest(page: bytes, size: int, path: Path) -> dict[str, Any]:
     if isinstance(number, bool) or not isinstance(number, int) or not isinstance(manifest, dict):
         raise ReleaseError(f"{path}: {_MANIFEST} cannot be read; ask for a fresh copy")
     if number < OLDEST:
-        raise ReleaseError(f"{path} has format {number}, which no version of understudy reads any more; make it anew")
+        raise ReleaseError(
+            f"{path} has format {number}, which this version of understudy does not read; make the release again"
+        )
     if number > FORMAT:
         raise ReleaseError(
             f"{path} has format {number} and this version reads up to {FORMAT}: install a newer understudy"
@@ -332,7 +334,7 @@ class _Budget(_Part):
     rho: _Fraction
     epsilon: _Fraction | None
     delta: _Fraction | None
-    purchase_delta: _Fraction
+    discovery_delta: _Fraction
 
 
 class _Neighbours(_Part):

@@ -82,7 +82,7 @@ class _Side:
         return cls(name, cells.compared.astype(np.float64), cells.has_value, group, np.arange(table.num_rows))
 
     def partners(self, bad: NDArray[np.bool_], times: int, rng: np.random.Generator) -> NDArray[np.int64]:
-        """The bad rows and about so many times as many others of their groups, in random order."""
+        """The bad rows and about `times` times as many others of their groups, in random order."""
         broken = np.bincount(self.group[bad], minlength=int(self.group.max()) + 1)
         others = np.bincount(self.group[self.known & ~bad], minlength=len(broken))
         share = times * broken / np.maximum(others, 1)
@@ -90,7 +90,7 @@ class _Side:
         return rng.permutation(np.flatnonzero(bad | chosen))
 
     def arrange(self, rows: NDArray[np.int64], beside: NDArray[np.float64]) -> None:
-        """Within each group, the values of these rows ascend as those beside them do: no other way breaks fewer."""
+        """Order the values of these rows within each group like `beside`, which breaks the fewest order rules."""
         to, source = self._ascending(rows, beside), self._ascending(rows, self.values)
         self.values[to], self.source[to] = self.values[source], self.source[source]
 

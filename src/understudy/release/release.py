@@ -296,7 +296,7 @@ class Release:
             overwrite: replace a file of that name. The budget of a release that is lost cannot be recovered.
 
         Raises:
-            OutputError: when the file is there already, or cannot be written.
+            OutputError: when the file already exists, or cannot be written.
         """
         target = as_path("path", path)
         arrays: dict[str, NDArray[Any]] = {}

@@ -88,11 +88,11 @@ class RowMaker:
         self._total = release.model.total
 
     def expected(self, rows: int) -> int:
-        """The expected number of rows, of so many unconditional ones, that satisfy the condition; at least 1."""
+        """The expected number of rows that satisfy the condition, among `rows` unconditional ones; at least 1."""
         return max(min(rows, 1), round(rows * self._model.total / self._total)) if self._conditions else rows
 
     def rows(self, count: int, rng: np.random.Generator, *, first: int = 1, last: int | None = None) -> Any:
-        """Make an arrow table of so many rows; keys run from `first`, and are formatted for keys up to `last`."""
+        """Make an arrow table of `rows` rows; keys run from `first`, and are formatted for keys up to `last`."""
         import pyarrow as pa
 
         merged = self._model.sample(count, rng)
@@ -115,7 +115,7 @@ class RowMaker:
             made, bad = made + other.num_rows, bad[len(good) :]
         if len(bad):
             raise SettingError(
-                "hardly any row obeys the schema's rules and the conditions together; use weaker conditions, correct "
+                "almost no row satisfies both the schema's rules and the conditions; use weaker conditions, correct "
                 "the rules, or use finer bins for the columns that they name"
             )
         whole = table if len(pieces) == 1 else pa.concat_tables(pieces).take(pa.array(place))
@@ -192,7 +192,7 @@ def _condition_model(release: Release, asked: list[Condition], weights: Mapping[
         raise SettingError(f"where: no value of column {empty[0]!r} satisfies the condition; correct it")
     if empty:
         raise SettingError(
-            f"where: the values asked of column {empty[0]!r} were merged as too rare, so no row shows them; use a "
+            f"where: the values requested of column {empty[0]!r} were merged as too rare, so no row shows them; use a "
             "wider range, or rare='spread'"
         )
     try:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique
 from understudy.metric.base import Counted, Metric, Score
-from understudy.metric.registry import choose_metrics, measure, metric_named
+from understudy.metric.registry import choose_metrics, get_metric, measure
 from understudy.metric.tables import Rows, is_ordered
 from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload
@@ -365,7 +365,7 @@ def _format_change(column: AxisColumn, name: str, before: float | None, after: f
 
 
 def _format_figures(value: float, *, sign: bool = False, figures: int = 4) -> str:
-    """Format a number with so many significant figures and thousands separators.
+    """Format a number with `figures` significant figures and thousands separators.
 
     >>> _format_figures(12345.678), _format_figures(0.012345), _format_figures(0.0, sign=True), _format_figures(3.0)
     ('12,346', '0.01235', '0', '3')
@@ -471,7 +471,7 @@ def score_on_scale(
             progress(replace(step, fraction=(place + (step.fraction or 0)) / 3, detail=f"{step.detail} ({word})"))
 
         columns.append(measure(left, right, schema, names, given, seed=seed, progress=report_step))
-    return [ScaledScore(metric_named(name), *row) for name, *row in zip(names, *columns, strict=True)]
+    return [ScaledScore(get_metric(name), *row) for name, *row in zip(names, *columns, strict=True)]
 
 
 def shuffle_columns(real: Rows, rng: np.random.Generator) -> Rows:

@@ -1,4 +1,4 @@
-"""What is checked before the first charge, from the schema and settings alone: a doomed run must not cost anything."""
+"""Checks before the first charge, from the schema and settings alone: a run that must fail costs nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check_output(path: Path) -> None:
     """
     if path.suffix.lower() in _TABLES:
         raise OutputError(
-            f"{path}: a release is no table of rows; call it {path.stem}.release, and make rows of it with "
+            f"{path}: a release is not a table of rows; name it {path.stem}.release, and make rows from it with "
             f"`understudy sample {path.stem}.release -o {path.name}`"
         )
     try:
@@ -49,9 +49,9 @@ def check_output(path: Path) -> None:
     except (OSError, ValueError):
         raise OutputError(f"{path} cannot be written; choose another output") from None
     if taken:
-        raise OutputError(f"{path} is there already and a release is never overwritten; choose another output")
+        raise OutputError(f"{path} already exists, and a release is never overwritten; choose another output")
     if not folder:
-        raise OutputError(f"the folder {path.parent} does not exist; make it first")
+        raise OutputError(f"the folder {path.parent} does not exist; create it first")
     remove_stale_drafts(path)
     probe = draft_path(path)
     try:
@@ -112,7 +112,7 @@ def check_memory(needed_bytes: int) -> None:
 
 
 def check_rules(schema: Schema) -> int:
-    """Make sure that rules fit into memory and leave something, by making a few rows of nothing but rules.
+    """Check that rules fit into memory and leave possible rows, by making a few rows from the rules alone.
 
     **Privacy.** Reads the schema alone.
 
@@ -167,7 +167,7 @@ def check_noise(noise: str) -> None:
 
 
 def warn_of_weak_budget(budget: Budget) -> None:
-    """Warn of a budget that promises hardly anything; what to spend is still the custodian's decision."""
+    """Warn of a budget that protects almost nothing; the custodian still decides."""
     if budget.delta is not None and budget.delta > _WEAK_DELTA:
         words = (
             f"delta {float(budget.delta):g} is large: with this probability the guarantee fails entirely and a whole "
@@ -175,7 +175,7 @@ def warn_of_weak_budget(budget: Budget) -> None:
         )
         warnings.warn(words, WeakBudget, stacklevel=5)
     if budget.epsilon is not None and budget.epsilon > _WEAK_EPSILON:
-        words = f"epsilon {float(budget.epsilon):g} promises hardly anything to anybody; a usual epsilon is about 1"
+        words = f"epsilon {float(budget.epsilon):g} protects almost nothing; a usual epsilon is about 1"
         warnings.warn(words, WeakBudget, stacklevel=5)
 
 

@@ -30,7 +30,7 @@ ROWS, REPORTS = ("csv", "parquet"), ("public", "custodian")
 
 
 class _OnceEach(LOADER):  # type: ignore[misc]
-    """A safe loader that refuses a key that is there twice: of two budgets, none is meant."""
+    """A safe YAML loader that refuses repeated keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         keys = [key.value for key, _ in node.value]
@@ -64,20 +64,20 @@ class RunFile:
         try:
             content = read_yaml(file.read_bytes(), _OnceEach, most=_MOST_VALUES)
         except OSError:
-            raise SettingError(f"{file}: there is no such run file, or it cannot be read") from None
+            raise SettingError(f"{file}: the run file does not exist or cannot be read; check the path") from None
         except (yaml.YAMLError, UnicodeError):
             raise SettingError(
-                f"{file} is not valid YAML, or says a key twice; check quotes, colons and indentation"
+                f"{file} is not valid YAML, or repeats a key; check quotes, colons and indentation"
             ) from None
-        return cls(file, _checked(content, file))
+        return cls(file, _check_content(content, file))
 
-    def but(self, *, quality: Any = None, rehearsal: bool = False) -> RunFile:
-        """The same run with what the command line says on top."""
+    def override(self, *, quality: Any = None, rehearsal: bool = False) -> RunFile:
+        """Return the same run with the options of the command line, which take precedence."""
         content = dict(self.content) | ({} if quality is None else {"quality": quality})
         return replace(self, content=content, rehearsal=rehearsal or self.rehearsal)
 
     def near(self, name: str) -> str:
-        """A path as the file means it; the address of a database is left as it is."""
+        """Resolve a path relative to the file; the address of a database is returned unchanged."""
         return name if "://" in name else str(self.path.parent / name)
 
     @property
@@ -90,7 +90,7 @@ class RunFile:
         """Which rows and reports to make, and the seed of the rows."""
         given = self.content.get("outputs") or {}
         rows, reports = given.get("rows", ["csv"]), given.get("report", ["public"])
-        return {"rows": _listed(rows), "report": _listed(reports), "seed": given.get("seed")}
+        return {"rows": _to_list(rows), "report": _to_list(reports), "seed": given.get("seed")}
 
     @property
     def dataset(self) -> str:
@@ -110,20 +110,20 @@ class RunFile:
             SettingError: when the schema, workload or query file cannot be read.
         """
         said = {key: value for key, value in self.content.items() if key != "outputs"}
-        said["the schema's content"] = _parsed(self.schema, "schema")
+        said["the schema's content"] = _parse_file(self.schema, "schema")
         workload, query = self.content.get("workload"), self.content.get("query")
         if isinstance(workload, str) and is_yaml_or_json(workload):
-            said["the workload's content"] = _parsed(Path(self.near(workload)), "workload")
+            said["the workload's content"] = _parse_file(Path(self.near(workload)), "workload")
         if isinstance(query, str):
             said["the query's content"] = _text(Path(self.near(query)), "query").decode(errors="replace")
         return hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()
 
     def key(self, folder: Path) -> str:
-        """What makes two starts the same run: the same file and schema, for the same folder."""
+        """Return the key of the run: the same for the same file and schema and the same folder."""
         return hashlib.sha256(f"{self.digest()}\n{folder.resolve()}".encode()).hexdigest()
 
     def data(self) -> Any:
-        """The table: a path or address as the file means it, or the rows of a rehearsal."""
+        """Return the table: a resolved path or an address, or the rows of a rehearsal."""
         if not self.rehearsal:
             return self.near(self.content["data"])
         from understudy.run.rehearsal import rehearsal_rows
@@ -193,20 +193,20 @@ def _parse_clique(entry: Any, file: Path) -> tuple[list[str], float]:
     return [str(column) for column in columns], float(weight)
 
 
-def _checked(content: Any, file: Path) -> dict[str, Any]:
+def _check_content(content: Any, file: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or not content:
         raise SettingError(f"{file}: a run file is a mapping with at least data, schema and budget")
-    _known(content, KEYS, f"{file}: ")
+    _refuse_unknown_keys(content, KEYS, f"{file}: ")
     for key in ("data", "schema", "budget"):
         if content.get(key) is None or not str(content[key]).strip():
-            raise SettingError(f"{file}: `{key}` is missing; a run needs data, schema and budget")
+            raise SettingError(f"{file}: `{key}` is missing; a run file needs data, schema and budget")
     for key in ("data", "query", "schema", "dataset", "public", "noise"):
         if not isinstance(content.get(key, ""), str):
             raise SettingError(f"{file}: `{key}` must be text; put it in quotes")
     for key, known in (("budget", _BUDGET), ("outputs", _OUTPUTS)):
         if not isinstance(content.get(key) or {}, dict):
             raise SettingError(f"{file}: `{key}` is a mapping; its keys are {', '.join(known)}")
-        _known(content.get(key) or {}, known, f"{file}: {key}: ")
+        _refuse_unknown_keys(content.get(key) or {}, known, f"{file}: {key}: ")
     _refuse_password(content["data"], file)
     mechanism = content.get("mechanism", "mst")
     if not isinstance(mechanism, str) and not (isinstance(mechanism, dict) and isinstance(mechanism.get("name"), str)):
@@ -216,14 +216,14 @@ def _checked(content: Any, file: Path) -> dict[str, Any]:
 
 
 def _refuse_password(data: str, file: Path) -> None:
-    """A run file is kept, copied and committed: no place for a secret."""
+    """Refuse a password in a run file, which may be copied and committed."""
     if holds_password(data):
         raise SettingError(
             f"{file}: `data` holds a password; put it into PGPASSWORD, ~/.pgpass or a service file (?service=NAME)"
         )
 
 
-def _known(given: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None:
+def _refuse_unknown_keys(given: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None:
     for key in given:
         if key not in known:
             near = get_close_matches(str(key), known, 1, 0.6)
@@ -233,7 +233,7 @@ def _known(given: Mapping[Any, Any], known: tuple[str, ...], where: str) -> None
 
 def _check_outputs(outputs: Mapping[str, Any], file: Path) -> None:
     for key, known in (("rows", ROWS), ("report", REPORTS)):
-        for name in _listed(outputs.get(key, [])):
+        for name in _to_list(outputs.get(key, [])):
             if name not in known:
                 raise SettingError(f"{file}: outputs: {key}: {name!r} is unknown; the choices are {', '.join(known)}")
     seed = outputs.get("seed")
@@ -241,12 +241,12 @@ def _check_outputs(outputs: Mapping[str, Any], file: Path) -> None:
         raise SettingError(f"{file}: outputs: seed: give a whole number of at least 0")
 
 
-def _listed(value: Any) -> list[Any]:
+def _to_list(value: Any) -> list[Any]:
     return [] if value in (None, False) else [value] if isinstance(value, str) else list(value)
 
 
-def _parsed(path: Path, what: str) -> Any:
-    """A file's content, so that comments and layout do not count."""
+def _parse_file(path: Path, what: str) -> Any:
+    """Parse a file, so that comments and layout do not matter."""
     try:
         return (read_json if path.suffix == ".json" else read_yaml)(_text(path, what))
     except (yaml.YAMLError, ValueError):

@@ -65,7 +65,7 @@ def run(
     Raises:
         UnderstudyError: as `synthesize`; OutputError also for a folder that holds something else.
     """
-    file = RunFile.load(Path(path)).but(quality=quality, rehearsal=rehearse)
+    file = RunFile.load(Path(path)).override(quality=quality, rehearsal=rehearse)
     return _Folder(file, Path(output), Ledger(ledger)).fill(progress or silent)
 
 
@@ -80,7 +80,7 @@ def rehearse(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Practise a whole run on rows made from a schema alone. Costs nothing; everything it makes is marked a rehearsal.
+    """Rehearse a complete run on rows made from a schema alone. Costs nothing; all output is marked as a rehearsal.
 
     Args:
         schema: the schema's file.
@@ -88,7 +88,7 @@ def rehearse(
         epsilon: the budget that the real run would have, and so its noise.
         delta: beside epsilon.
         mechanism: a mechanism's name.
-        rows: how many rows to make up; by default the declared number, else 1000 (20,000 where facts are bought).
+        rows: how many rows to make up; by default the declared number, else 1000 (20,000 with discovery).
         seed: for the made-up rows and those sampled.
         progress: called with each `Step`.
 
@@ -111,11 +111,11 @@ def rehearse(
 
 
 def find_run_file(known: RunHandle, ledger: Ledger) -> Path | None:
-    """The run file that starts this run and no other; None where it is gone or says something else by now."""
+    """Return the run file of this run; None if it is gone or was changed."""
     place = known.spec.get("place", {})
     try:
         path, folder = Path(place["run"]), Path(place["folder"])
-        found = ledger.peek(RunFile.load(path).but(quality=place.get("quality")).key(folder))
+        found = ledger.peek(RunFile.load(path).override(quality=place.get("quality")).key(folder))
     except (KeyError, SettingError):
         return None
     return path if found is not None and found.run == known.run else None
@@ -135,7 +135,7 @@ class _Folder:
 
     def fill(self, progress: Progress) -> Outcome:
         """Make what is missing."""
-        known = None if self.file.rehearsal else self._known()
+        known = None if self.file.rehearsal else self._find_run()
         there = known is not None and self._has_release(known)
         if known is not None and there and all(file.exists() for file in [*self.rows, *self.reports.values()]):
             return Outcome("unchanged", self._summary(known.dataset, (known.finished or {})["facts"]))
@@ -153,14 +153,14 @@ class _Folder:
             self._write_outputs(release, progress)
         except KeyboardInterrupt as interrupt:
             if self.release.exists():
-                interrupt.add_note(f"{self.release} is made; run the same again for what is missing, at no cost.")
+                interrupt.add_note(f"{self.release} was made; run the same command again to make the rest, at no cost.")
             raise
         from understudy.release.release import summarize
 
         return Outcome(status, self._summary(self.file.dataset, summarize(release)))
 
-    def _known(self) -> RunHandle | None:
-        """The run of this file and folder in the ledger, or the run that made a finished folder which was moved."""
+    def _find_run(self) -> RunHandle | None:
+        """Find the run of this file and folder in the ledger, or the run of a finished folder that was moved."""
         if (found := self.ledger.peek(self.file.key(self.path))) is not None:
             return found
         if not self.release.exists():
@@ -186,7 +186,7 @@ class _Folder:
         return self.release.exists()
 
     def _check(self, known: RunHandle | None) -> None:
-        """What can be said before anything is spent: the folder, and whether reports can be made."""
+        """Check the folder, and whether reports can be made, before anything is spent."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             held = [item.name for item in self.path.iterdir() if not item.name.startswith(".")]
@@ -261,7 +261,7 @@ class _Folder:
 
 
 def staged_path(output: Path, handle: RunHandle | None) -> Path:
-    """Where a release waits until the ledger says that its run is finished."""
+    """Return the hidden path of a release whose run is not yet recorded as finished."""
     return output.with_name(f".{output.name}.{'rehearsal' if handle is None else handle.run}")
 
 
@@ -276,10 +276,12 @@ def publish(staged: Path, output: Path) -> None:
             raise FileExistsError
         staged.rename(output)
     except OSError:
-        raise OutputError(f"{output} is there by now; the release is kept as {staged}, rename it") from None
+        raise OutputError(
+            f"{output} was created in the meantime; the release was kept as {staged}: rename it"
+        ) from None
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file: how the ledger knows a run's release."""
+    """Return the SHA-256 of a file; the ledger identifies a run's release by it."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

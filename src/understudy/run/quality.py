@@ -1,4 +1,4 @@
-"""Measuring how good a fit is: which tables of the workload are compared, and the one question to the gate."""
+"""Measured quality: the tables of the workload that are compared, and the question to the gate."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Rating:
 
     @property
     def named(self) -> str:
-        """The workload, whether it was named or not."""
+        """The name of the workload, or of the default one."""
         return self.workload or "all-2way"
 
     def tables(
@@ -66,18 +66,18 @@ class Rating:
         return {clique: max(1, round(_FINE * weight / top)) for clique, weight in small.items()}, len(weights)
 
     def cost(self, capacity: Fraction) -> Fraction:
-        """What it costs, in the budget's own currency."""
+        """Return the cost, in the budget's own unit."""
         return Fraction(self.share) * capacity
 
 
-def rated(table: PrivateTable, fit: Fit, rating: Rating) -> Quality:
-    """The workload error of a fit, measured with its share of the budget.
+def measure_quality(table: PrivateTable, fit: Fit, rating: Rating) -> Quality:
+    """Measure the workload error of a fit with its share of the budget.
 
     Values that were merged as rare count as one value.
 
     **Privacy.** One call to the gate, against marginals of a model that is made of earlier answers.
     """
-    view = table.recoded(fit.recoding)
+    view = table.recode(fit.recoding)
     weights, of = rating.tables(view.domain, view.can_measure)
     cost = float_below(min(rating.cost(table.account.budget.capacity), table.account.remaining))
     against = fit.model.project_many(list(weights))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.accounting.charge import PURCHASES, Charge, laplace_sd
+from understudy.accounting.charge import DISCOVERIES, Charge, laplace_sd
 from understudy.errors import InputError, LedgerError, SettingError, UnderstudyError
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
@@ -24,7 +24,7 @@ from understudy.schema import Recoding
 
 
 class CannotContinue(UnderstudyError):
-    """The run cannot ask its next question; it is finished from the recorded answers. Caught by the road."""
+    """The run cannot ask its next question; it is finished from the recorded answers. Caught by `execute`."""
 
 
 class Recorder:
@@ -54,7 +54,7 @@ class Recorder:
         return len(self._answers) > self._recalled or not self._recalled
 
     def recall(self, charges: Sequence[Charge], recoding: Recoding) -> Any | None:
-        """The recorded answer to the next question, asked with this recoding in force.
+        """Return the recorded answer to the next question, asked with this recoding in force.
 
         Raises:
             CannotContinue: when another question is on record, or nothing is and there are no rows.
@@ -67,11 +67,11 @@ class Recorder:
             same = _charges(body) == list(charges)
             answer, recorded = _decode(charges, body, payload) if same else (None, recoding)
             if not same or ("cells" in body and recorded != recoding):
-                raise CannotContinue("this version of understudy asks other questions than the run did before")
+                raise CannotContinue("this version of understudy asks other questions than the run recorded")
             self._next += 1
             return self._keep(charges, answer, recoding)
         if not self._has_rows:
-            raise CannotContinue("the table is not there to answer further questions")
+            raise CannotContinue("the table is not available to answer further questions")
         return None
 
     def record(self, charges: Sequence[Charge], answer: Any, recoding: Recoding) -> None:
@@ -94,7 +94,7 @@ class Recorder:
         paid: list[Charge] = []
         while self._next < len(self._answers):
             charges = _charges(self._answers[self._next][0])
-            if charges[0].what not in PURCHASES:
+            if charges[0].what not in DISCOVERIES:
                 break
             paid += charges
             self._next += 1
@@ -117,7 +117,7 @@ class Recorder:
         return answer
 
     def _refuse_test_mode(self) -> None:
-        """Test mode may begin while a run goes on, in a progress callback for example."""
+        """Refuse test mode; it may begin during a run, in a progress callback for example."""
         if self._handle is not None and is_insecure():
             raise SettingError("the ledger refuses answers in test mode: their noise is seeded and protects nobody")
 
@@ -191,7 +191,7 @@ def _answer(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes |
     if what == "dependence":
         return dict(zip(charges[0].about, tables[0].tolist(), strict=True))
     found = [_measurement(charge, table) for charge, table in zip(charges, tables, strict=True)]
-    return {one.clique[0]: one for one in found} if what in PURCHASES else found
+    return {one.clique[0]: one for one in found} if what in DISCOVERIES else found
 
 
 def _measurement(charge: Charge, values: Any) -> Measurement:

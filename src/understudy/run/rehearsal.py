@@ -1,4 +1,4 @@
-"""Rows made from a schema alone: for practice, demonstrations and the tests of pipelines. They are about nobody."""
+"""Rows made from a schema alone, for practice, demonstrations and tests. They describe no real people."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from understudy.errors import SettingError
 from understudy.planning.made_up import assume_facts, made_up_codes
 from understudy.schema import Schema
 
-ROWS, BUYING, MOST = 1000, 20_000, 100_000
-"""How many rows a rehearsal has unless told, where facts are to be bought (of few rows none would be), and at most."""
+ROWS, DISCOVERY_ROWS, MOST = 1000, 20_000, 100_000
+"""Rows of a rehearsal: by default; by default with discovery, which finds nothing in few rows; and at most."""
 
 
 def rehearsal_rows(schema: Schema, rows: int | None = None, *, seed: int = 0) -> Any:
     """An arrow table that fits the schema: the same schema, number and seed give the same rows.
 
     Columns are related, so that mechanisms have something to find, and every value is about equally frequent, so that
-    most of them occur. A unit has one row, two, ... up to its limit. Columns of which something is to be bought are
-    filled as `plan` assumes them to turn out: the rehearsal then buys from that.
+    most of them occur. A unit has one row, two, ... up to its limit. Columns left to discovery are filled as
+    `plan` assumes them; the rehearsal then discovers from these rows.
 
     **Privacy.** Made of declared facts and a seed.
 
     Args:
         schema: what is public about the columns.
-        rows: how many; by default the declared number, else 1000, or 20,000 where facts are to be bought.
+        rows: how many; by default the declared number, else 1000, or 20,000 with discovery.
         seed: for everything that is drawn.
 
     Raises:
         SettingError: for a number of rows that makes no sense.
     """
-    number = min(rows or schema.rows or (BUYING if schema.open else ROWS), MOST)
+    number = min(rows or schema.rows or (DISCOVERY_ROWS if schema.open else ROWS), MOST)
     if number < 1:
         raise SettingError("rows must be at least 1")
     schema, _ = assume_facts(schema)

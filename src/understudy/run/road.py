@@ -37,7 +37,7 @@ from understudy.files import check_space
 from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
-from understudy.mechanism import Fit, Mechanism, mechanism_named
+from understudy.mechanism import Fit, Mechanism, make_mechanism
 from understudy.model.dependencies import learn_dependencies
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parse_share
@@ -55,7 +55,7 @@ from understudy.run.checks import (
     warn_of_weak_budget,
 )
 from understudy.run.folder import file_digest, publish, staged_path
-from understudy.run.quality import Rating, rated
+from understudy.run.quality import Rating, measure_quality
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema, frame_kind
 from understudy.source import open_source
@@ -66,7 +66,7 @@ from understudy.workload import public_workload_name
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """What a run is asked to do.
+    """The specification of a run.
 
     Attributes:
         data: the table: a frame, a path, an address or a table object; None where it is gone.
@@ -124,7 +124,7 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], dataset: str) -> RunSpec:
-        """What `to_dict` wrote; the data is None where it was a frame or is gone."""
+        """Read the result of `to_dict`; the data is None if it was a frame or is gone."""
         content = dict(data) | {"schema": Schema.from_dict(data["schema"]), "dataset": dataset}
         return cls(**content).without_missing_data()
 
@@ -172,8 +172,8 @@ def synthesize(
         output: where to save the release; checked before anything is spent.
         dataset: the name under which the ledger adds up what was spent about the same people.
         noise: "exact" (ours) or "opendp".
-        discovery_share: the part of the budget that buys what the schema wants discovered; nothing is spent on
-            discovery where the schema declares everything. A tenth of delta is set aside where values are bought.
+        discovery_share: the share of the budget for discovery; nothing is spent on
+            discovery where the schema declares everything. A tenth of delta is set aside where values are discovered.
         quality: the part of the budget, such as "5%", that measures the workload error of the result; it is stated in
             `release.quality` and the report.
         query: a SELECT statement to read instead of a database's table; with files, they are its table ``data``.
@@ -196,7 +196,9 @@ def synthesize(
     if data is None:
         raise InputError("the table must be a pandas, polars or pyarrow frame, or a path; nothing was given")
     if "seed" in settings:
-        raise SettingError("seed: noise that protects people cannot be seeded; seed the rows, `release.sample(seed=1)`")
+        raise SettingError(
+            "seed: private noise cannot be seeded; seed the synthetic rows instead, `release.sample(seed=1)`"
+        )
     spec = RunSpec(
         data=data,
         schema=schema if isinstance(schema, Schema) else Schema.load(schema),
@@ -225,7 +227,7 @@ def resume(
     progress: Progress | None = None,
     ledger: str | PathLike[str] | None = None,
 ) -> Release:
-    """Go on with an interrupted run: it keeps the answers it has, asks only what is missing, and is counted once.
+    """Continue an interrupted run: it keeps its recorded answers, asks only for missing ones, and is counted once.
 
     Where the table is gone, or this version of understudy asks other questions, the release is made from what was
     measured, at no more cost. Of a finished run, the release is made again from its answers.
@@ -247,7 +249,9 @@ def resume(
     book = Ledger(ledger)
     stored = book.find(run)
     if not stored.spec:
-        raise LedgerError(f"run {stored.run} was imported from the book of an earlier version, without its answers")
+        raise LedgerError(
+            f"run {stored.run} was imported from an earlier version without its answers and cannot be continued"
+        )
     spec = RunSpec.from_dict(stored.spec, stored.dataset)
     spec = spec if data is None else replace(spec, data=data)
     target = spec.place.get("release") if output is None else output
@@ -256,7 +260,7 @@ def resume(
 
 
 class Run:
-    """Everything about a run that is known before a row is read: all of it public."""
+    """Everything about a run that is known before a row is read; all of it is public."""
 
     def __init__(self, spec: RunSpec, budget: Budget, mechanism: Mechanism, rating: Rating | None) -> None:
         self.spec, self.schema, self.mechanism, self.rating = spec, spec.schema, mechanism, rating
@@ -312,17 +316,19 @@ def resolve(spec: RunSpec) -> Run:
     schema = spec.schema
     schema.require_reviewed()
     if not narrowest_schema(schema).domain:
-        raise SettingError("the schema has no column to synthesise; declare at least one")
+        raise SettingError("the schema has no columns to synthesise; declare at least one")
     budget = discovery_budget(schema, spec.discovery_share, epsilon=spec.epsilon, delta=spec.delta, rho=spec.rho)
     if spec.rows is not None:
         as_whole("rows", spec.rows, least=1)
     check_noise(spec.noise)
     find_compiler_cache()
-    mechanism = mechanism_named(spec.mechanism, **spec.settings)
+    mechanism = make_mechanism(spec.mechanism, **spec.settings)
     for public in (table for table in mechanism.public_tables().values() if table is not None):
         if schema.open:
             name = schema.open[0].name
-            raise SettingError(f"public: a public table needs a declared schema; column {name!r} is still to be bought")
+            raise SettingError(
+                f"public: a public table needs a declared schema; column {name!r} is still to be discovered"
+            )
         refuse_same_table(public, spec.data)
     mechanism = mechanism.prepare(schema)  # what it learns from public sources; it keeps no rows of them
     _settings(mechanism)
@@ -348,7 +354,7 @@ def execute(
     ledger: Ledger,
     run: str | None = None,
 ) -> Release:
-    """The road: resolve, check, reserve, read, fit, write.
+    """Execute a run: resolve, check, reserve, read, fit, write.
 
     Args:
         spec: what to do.
@@ -398,7 +404,7 @@ def _write(release: Release, output: Path | None, ledger: Ledger, handle: RunHan
 
 
 def _check(run: Run, output: Path | None) -> None:
-    """What can be checked before anything is reserved: memory, disk, the output, and whether the budget is meant."""
+    """Check memory, disk, the output and the budget before anything is reserved."""
     footprint = run.mechanism.footprint(narrowest_schema(run.schema).domain)
     check_memory(footprint.memory_bytes + check_rules(narrowest_schema(run.schema)))
     if run.counts:
@@ -429,7 +435,7 @@ def _make(
             raise
         fit, total = _finish(run, table, recorder, str(reason), progress)  # the attempt before failed like this as well
     fit = learn_dependencies(run.mechanism.finish, fit, run.schema, total=total, progress=progress)
-    quality = _rate(run, table, fit, progress)
+    quality = _measure_quality(run, table, fit, progress)
     table.account.pay(recorder.recall_rest())  # what an earlier attempt was answered beyond this is paid as well
     receipt = run.receipt(table.account.charges)
     label: dict[str, Any] = {"mechanism": run.mechanism.name, "settings": _public_settings(run.mechanism)}
@@ -451,9 +457,9 @@ def _open(
     if not run.schema.open:
         return PrivateTable(_source(data, run.schema), run.budget, plan=run.plan, **rest)
     if data is None:
-        raise CannotContinue("the table is not there, and discovery was not finished")
+        raise CannotContinue("the table is not available, and discovery was not finished")
     reopen = make_opener(data, run.schema)
-    reopen(narrowest_schema(run.schema))  # a column that is missing is refused before anything is bought
+    reopen(narrowest_schema(run.schema))  # a missing column is refused before anything is discovered
     table = PrivateTable(NoRows(run.schema), run.budget, **rest)
     share = Fraction(run.spec.discovery_share) * table.account.remaining
     run.schema = Discovery(table, reopen, run.schema, share, progress).discover(run.fits)
@@ -469,7 +475,7 @@ def _source(data: Any, schema: Schema) -> Any:
 def _finish(
     run: Run, table: PrivateTable, recorder: Recorder, reason: str, progress: Progress
 ) -> tuple[Fit, float | None]:
-    """The fit of everything that is on record, at no more cost, and the number of rows that it takes for public."""
+    """Fit the model to all recorded answers, at no further cost; also return the public number of rows it uses."""
     table.account.pay(recorder.recall_rest())
     if not recorder.measurements:
         raise CannotContinue(f"{reason}, and nothing was measured yet")
@@ -486,13 +492,13 @@ def _finish(
         return finish(None), None
 
 
-def _rate(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Quality | None:
-    """The measured quality; None where it was not asked for, or its share was spent on another attempt's fit."""
+def _measure_quality(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Quality | None:
+    """Measure the quality; None if it was not requested, or if its share was spent on another attempt's fit."""
     if run.rating is None or any(charge.what == "quality" for charge in table.account.charges):
         return None
     progress(Step("measure", None, "the workload error"))
     try:
-        return rated(table, fit, run.rating)
+        return measure_quality(table, fit, run.rating)
     except CannotContinue:
         return None
 
@@ -500,7 +506,7 @@ def _rate(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Qualit
 def _explain(
     error: BaseException, spec: RunSpec, ledger: Ledger, handle: RunHandle | None, recorder: Recorder | None
 ) -> BaseException:
-    """What to raise instead: our own error while nothing was answered, else one that says how to go on.
+    """Return the error to raise: our own if nothing was answered yet, else one that says how to continue.
 
     **Privacy.** Any other error's message may quote a cell: it is reported by its type and its place in the code.
     """
@@ -509,13 +515,13 @@ def _explain(
     after = "Nothing was spent."
     if handle is not None and answered:
         again = f"`understudy resume {handle.run}`"
-        again = f"run the same again, or {again}" if spec.key is not None else f"go on with {again}"
-        after = f"The charges stand and every answer is recorded as run {handle.run}: {again}, at no more cost"
+        again = f"run the same command again, or {again}" if spec.key is not None else f"continue with {again}"
+        after = f"The charges stand and every answer is recorded as run {handle.run}: {again}, at no further cost"
     elif handle is not None:
         try:
             ledger.abandon(handle)
         except OutputError:
-            after = f"Another process goes on with run {handle.run}."
+            after = f"Another process is continuing run {handle.run}."
         except UnderstudyError:
             after = f"The budget of run {handle.run} stays reserved until `understudy ledger cancel {handle.run}`."
     if isinstance(error, KeyboardInterrupt | SystemExit):
@@ -529,16 +535,16 @@ def _explain(
     if isinstance(error, UnderstudyError):
         error.__context__ = error.__cause__ = None
         return error.with_traceback(None)
-    return InternalError(f"something went wrong that we did not foresee ({words}); nothing was spent")
+    return InternalError(f"unexpected error ({words}); nothing was spent")
 
 
 def dataset_name(data: Any) -> str:
-    """The ledger's name for a table that was given none: that of the file, folder or database table, else "unnamed"."""
+    """Return the default dataset name: that of the file, folder or database table, else "unnamed"."""
     return data.name if isinstance(data, StoredTable) else table_name(data)
 
 
 def _plain(value: Any) -> Any:
-    """A number of numpy as one of Python, for JSON; anything else as it is."""
+    """Convert a numpy number to a Python number, for JSON; return anything else unchanged."""
     return value if isinstance(value, int) or not isinstance(value, Real) else float(value)
 
 
@@ -549,12 +555,12 @@ def _settings(mechanism: Mechanism) -> dict[str, Any]:
         return dict(json.loads(json.dumps(settings, allow_nan=False)))
     except (TypeError, ValueError, RecursionError):
         raise SettingError(
-            f"the settings of {mechanism.name} must be plain values: numbers, words, lists of them"
+            f"the settings of {mechanism.name} must be plain values: numbers, text or lists of these"
         ) from None
 
 
 def _public_settings(mechanism: Mechanism) -> dict[str, Any]:
-    """The settings as everyone may read them: a workload file by its name, without its folder."""
+    """Return the settings for publication: a workload file by its name, without its folder."""
     settings = _settings(mechanism)
     named = settings.get("workload")
     return settings | ({"workload": public_workload_name(named)} if isinstance(named, str) else {})

@@ -575,7 +575,7 @@ class AxisColumn(Coded):
 
 
 def check_bin_count(count: float, key: str) -> None:
-    """Refuse a declaration with so many bins that they would fill the memory: the schema may come from somebody else.
+    """Refuse a declaration with more bins than fit in memory: the schema may come from somebody else.
 
     Raises:
         ValueError: naming the key.

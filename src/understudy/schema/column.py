@@ -95,7 +95,7 @@ class Column(BaseModel):
         title: a short name for people.
         description: what it means.
         status: "draft" until a person has reviewed the proposal, then "reviewed".
-        origin: the origin of its facts: "public" documents, a "reviewed" draft, or "bought" (discovered with budget).
+        origin: the origin of its facts: "public" documents, a "reviewed" draft, or "discovered" with budget.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", ignored_types=(property,))
@@ -105,7 +105,7 @@ class Column(BaseModel):
     title: str | None = None
     description: str | None = None
     status: Literal["draft", "reviewed"] = "reviewed"
-    origin: Literal["public", "reviewed", "bought"] = "public"
+    origin: Literal["public", "reviewed", "discovered"] = "public"
 
     @property
     def size(self) -> int:

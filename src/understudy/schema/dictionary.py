@@ -96,7 +96,7 @@ def _field(lines: list[dict[str, str]]) -> tuple[dict[str, Any], str]:
 
 
 def _bounds(ranges: list[re.Match[str]], named: list[dict[str, str]], missing: dict[str, str]) -> dict[str, Any]:
-    """Return bounds from the ranges; single values beside them become spikes."""
+    """Return bounds from the ranges; single values become spikes."""
     numbers = [number for match in ranges for number in match.groups()]
     whole = all(_WHOLE.match(number) for number in numbers)
     convert = int if whole else float

@@ -228,7 +228,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
 def _questions(repeated: list[str]) -> tuple[str, ...]:
     if not repeated:
         return ("Can one person (or company, household) have more than one row? `understudy schema review` asks who is "
-                "protected: `row`, or the column that tells people apart and how many rows of each.",)  # fmt: skip
+                "protected: `row`, or the column that identifies people and the rows used of each.",)  # fmt: skip
     return (
         f"Column {repeated[0]!r} looks like a key and repeats. If it names the people to protect, how many rows of "
         "each should be used? `max_rows: 1` was proposed: the safest choice. If a row is a person, write "
@@ -449,7 +449,7 @@ def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
     limits = {"minimum": 0, "maximum": 86399} | _required(seen, missing).get("constraints", {})
     resolution = "second" if any(text.count(":") > 1 for text in seen.texts) else "minute"
     ours = _ours(missing=missing, resolution=resolution, bins={"width": "1 hour"})
-    note = f"times of day, as seconds since midnight, which they are in the stand-in{besides}"
+    note = f"times of day, coded and synthesised as seconds since midnight{besides}"
     return {"type": "duration", "constraints": limits} | ours, note
 
 
@@ -499,7 +499,9 @@ def _propose_values(seen: Profile) -> tuple[dict[str, Any], str]:
     field = {"type": "string", "categories": common} | _required(seen, missing)
     several = "1 value" if len(common) == 1 else f"{len(common)} values"
     alike = len({text.casefold() for text in common}) < len(common)
-    note = "; some differ in capitals alone: they stay apart unless they are made one in the table" if alike else ""
+    note = (
+        "; some differ only in capitals and remain separate values unless you unify them in the table" if alike else ""
+    )
     return field | _ours(missing=missing), f"{several}{_describe_rare(rare)}{note}"
 
 

@@ -57,8 +57,8 @@ _CLASS: dict[str, type[Column]] = {
     "date": Temporal, "datetime": Temporal, "duration": Temporal,
 }  # fmt: skip
 _ADVICE = {
-    "decimalChar": "say it once, in `understudy.dialect.decimal`",
-    "groupChar": "say it once, in `understudy.dialect.group`",
+    "decimalChar": "declare it once, in `understudy.dialect.decimal`",
+    "groupChar": "declare it once, in `understudy.dialect.group`",
     "bareNumber": "remove it: numbers are written bare",
     "missingValues": "write `understudy: {missing: {token: reason}}` in the field",
 }
@@ -107,7 +107,7 @@ def fill_field(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
         field: a field that asks for discovery.
         facts: `type`, `minimum`, `maximum`, `bins`, `spikes` or `categories`.
     """
-    ours = {key: value for key, value in field.get(OURS, {}).items() if value != "discover"} | {"origin": "bought"}
+    ours = {key: value for key, value in field.get(OURS, {}).items() if value != "discover"} | {"origin": "discovered"}
     ours |= {key: facts[key] for key in ("bounds", "bins", "values", "spikes") if key in facts}
     limits = field.get("constraints", {}) | {key: facts[key] for key in ("minimum", "maximum") if key in facts}
     outer = {key: facts[key] for key in ("type", "categories") if key in facts}
@@ -376,10 +376,10 @@ def save(schema: Schema, path: Path, *, overwrite: bool = False) -> None:
     **Privacy.** While a column is a draft, made from the rows without noise, only the file's owner can read it.
 
     Raises:
-        OutputError: when the file cannot be written, or is there already and may not be overwritten.
+        OutputError: when the file cannot be written, or already exists and may not be overwritten.
     """
     if path.is_file() and not overwrite:
-        raise OutputError(f"{path} is there already; choose another name, or say overwrite=True")
+        raise OutputError(f"{path} already exists; choose another name, or pass overwrite=True")
     text = dump_text(to_dict(schema), path.suffix)
     write_text(text, path, private=any(column.status == "draft" for column in schema.columns))
 

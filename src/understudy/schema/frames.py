@@ -168,7 +168,7 @@ def _labels(frame: Any) -> list[Any]:
     if isinstance(frame, pa.Table):
         return list(frame.column_names)
     if hasattr(frame, "collect"):
-        raise InputError("this is a lazy frame; collect it first, then give the pandas or polars frame")
+        raise InputError("this is a lazy frame; call collect() and give the result")
     labels = getattr(frame, "columns", None)
     if labels is None or callable(labels) or any(not isinstance(label, str | int | float | tuple) for label in labels):
         raise InputError("this is not a table; give a pandas or polars frame, or a pyarrow table")

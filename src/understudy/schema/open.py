@@ -51,7 +51,7 @@ COMMON = {"kind", "status", "origin"}
 
 
 class Open(Column):
-    """A column of which something still has to be discovered.
+    """A column with facts that still have to be discovered.
 
     Attributes:
         discovers: what has to be discovered, in order.

@@ -224,7 +224,7 @@ def parse_rule(given: Any) -> Rule:
             try:
                 return shape.model_validate(given)
             except ValueError:
-                raise SchemaError(f"a rule with `{key}` is not well formed; write {_EXAMPLES[key]}") from None
+                raise SchemaError(f"a rule with `{key}` is not valid; write {_EXAMPLES[key]}") from None
     raise SchemaError(f"a rule is one of {'; '.join(_EXAMPLES.values())}; correct it")
 
 

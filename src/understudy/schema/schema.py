@@ -322,7 +322,7 @@ class Schema:
             overwrite: replace a file of that name. Its comments, and what was corrected in it by hand, are lost.
 
         Raises:
-            OutputError: when the file is there already, or cannot be written.
+            OutputError: when the file already exists, or cannot be written.
         """
         from understudy.schema.file import save
 

@@ -27,13 +27,13 @@ def open_table(url: str, *, force: bool = False) -> Iterator[OpenSink]:
         force: replace a table of that name.
 
     Raises:
-        OutputError: when the table is there already, or cannot be written.
+        OutputError: when the table already exists, or cannot be written.
         SettingError: when the driver is not installed, or the URL names no table.
     """
     try:
         place = parse_url(url, query=False)
     except SettingError:
-        raise SettingError("say which table to write: ?table=NAME at the end of the URL") from None
+        raise SettingError("the table's name is missing: add ?table=NAME at the end of the URL") from None
     name = place.table or ""
     psycopg = import_engine("psycopg")
     with replace_errors("the database cannot be reached or refuses the login; check host, database, user and password"):
@@ -90,7 +90,7 @@ def _refuse_existing(connection: Any, psycopg: Any, name: str, *, force: bool) -
         quoted = _identifier(psycopg.sql, name).as_string(connection)
         taken = connection.execute("select to_regclass(%s)", (quoted,)).fetchone()[0]
     if taken is not None and not force:
-        raise OutputError(f"table {name} is there already; choose another name or add --force")
+        raise OutputError(f"table {name} already exists; choose another name or add --force")
 
 
 def _identifier(sql: Any, name: str) -> Any:

@@ -55,7 +55,7 @@ def write_table(session: Any, name: str, chunks: Iterable[Any], *, overwrite: bo
     first and dropped last: it gets its name back if the new table cannot take it.
 
     Raises:
-        OutputError: when the table is there already, is a view, or cannot be written.
+        OutputError: when the table already exists, is a view, or cannot be written.
     """
     taken = _table_exists(session, name, overwrite=overwrite)
     draft, aside = (_append_to_name(name, f"_understudy_{word}_{secrets.token_hex(4)}") for word in ("draft", "old"))
@@ -79,7 +79,7 @@ def _table_exists(session: Any, name: str, *, overwrite: bool) -> bool:
     if kind in ("VIEW", "TEMPORARY"):
         raise OutputError(f"{name} is a view; choose another name")
     if taken and not overwrite:
-        raise OutputError(f"table {name} is there already; choose another name, or say overwrite=True")
+        raise OutputError(f"table {name} already exists; choose another name, or pass overwrite=True")
     return taken
 
 

@@ -167,7 +167,7 @@ def _check_types(files: list[Path]) -> None:
             kind = _type_family(column.type)
             if kind is not None and types.setdefault(column.name, kind) != kind:
                 raise InputError(
-                    f"{file}: its column number {place} has another type than in the files before it; write all of "
+                    f"{file}: column {place} has another type than in the files before it; write all of "
                     "them with one type, or give the files without a query"
                 )
 

@@ -127,7 +127,7 @@ def _digest_texts(texts: Any) -> NDArray[Any]:
 
 
 def check_names(names: Iterable[str], schema: Schema) -> None:
-    """Refuse a table whose columns cannot be told apart, or which lacks a column that the schema needs.
+    """Refuse a table with repeated column names, or without a column that the schema needs.
 
     Several columns may have no name: spreadsheets export such columns, and nobody can ask for one.
 
@@ -151,7 +151,7 @@ def check_names(names: Iterable[str], schema: Schema) -> None:
         raise SchemaError(f"{_list_columns(twice)} named more than once in the table; rename all but one")
     if len(found) < found.total():
         places = [place + 1 for place, name in enumerate(listed) if found[name] > 1]
-        raise SchemaError(f"columns number {places[0]} and others of the table share a name; rename all but one")
+        raise SchemaError(f"column {places[0]} and others of the table share a name; rename all but one")
 
 
 def _describe_near(missing: list[str], listed: list[str]) -> str:

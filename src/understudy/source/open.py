@@ -85,7 +85,7 @@ def _warn_merged(schema: Schema, files: Iterable[Path] = ()) -> None:
     for words in schema.words:
         if not words.numeric:
             warnings.warn(
-                f"column {words.name!r}: its values are read by their meaning, 007 as 7 and true as 1; {remedy} to "
+                f"column {words.name!r}: values are read by their meaning (007 as 7, true as 1); {remedy} to "
                 "keep them as written",
                 MergedValues,
                 stacklevel=2,
@@ -164,7 +164,7 @@ def open_table(data: Any, query: str | None = None, temp_dir: TempDir = None) ->
     temp_dir = None if temp_dir is None else as_path("temp_dir", temp_dir)
     if temp_dir is not None and not temp_dir.is_dir():
         raise OutputError(
-            f"{temp_dir}: there is no such folder for temporary files; create it, or give another (--temp-dir)"
+            f"{temp_dir}: the folder for temporary files does not exist; create it, or give another (--temp-dir)"
         )
     if query is not None and not isinstance(query, str):
         raise SettingError("query: give a SELECT statement as text")
@@ -172,7 +172,7 @@ def open_table(data: Any, query: str | None = None, temp_dir: TempDir = None) ->
     if home == "frame" and query is not None:
         raise SettingError("a query reads files or a database; apply it to a frame before you pass the frame")
     if home == "file" and not Path(data).exists():
-        raise InputError(f"{data}: there is no such file; check the path")
+        raise InputError(f"{data}: no such file; check the path")
     if home in ("frame", "file"):
         yield data
         return
@@ -213,7 +213,7 @@ def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_d
     """
     home = source_kind(data, query=query is not None)
     if home in ("spark", "ibis", "relation") and query is not None:
-        raise SettingError("a query reads files or a database; a table object is a query already")
+        raise SettingError("a query reads files or a database; a table object is already a query")
     if home == "files":
         read = _file_reader(fspath(data), query)
         return _BatchSnapshot(read if query is None else read_once(read, schema), temp_dir)

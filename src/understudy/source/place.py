@@ -70,8 +70,7 @@ def refuse_url(text: str) -> None:
     scheme = _SCHEME.match(text)
     if scheme and not Path(text).exists():
         raise InputError(
-            f"a URL that begins with {scheme[1]}: cannot be read here; `synthesize` reads postgresql://… and "
-            "duckdb://…, given as text"
+            f"a URL that begins with {scheme[1]}: cannot be read here; `synthesize` reads postgresql://… and duckdb://…"
         )
 
 
@@ -88,7 +87,9 @@ def parse_url(url: str, *, query: bool) -> Database:
         raise SettingError("the database's URL cannot be read; write postgresql://HOST/DATABASE?table=NAME") from None
     tables = [value for name, value in settings if name == "table" and value]
     if len(tables) + query != 1:
-        raise SettingError("say what to read: either ?table=NAME at the end of the URL, or a query (--query FILE.sql)")
+        raise SettingError(
+            "the table's name is missing: add ?table=NAME at the end of the URL, or give a query (--query FILE.sql)"
+        )
     if parts.path.startswith("//"):  # duckdb:////data/shop.duckdb, as other tools write it; Python would read a host
         parts = parts._replace(path="/" + parts.path.lstrip("/"))
     rest = urlencode([pair for pair in settings if pair[0] != "table"])
@@ -112,7 +113,7 @@ def list_files(text: str) -> list[Path]:
         names = [path]
     kinds = {file.name.lower().endswith(PARQUET) for file in names}
     if not names:
-        raise InputError(f"{text}: no such table: this directory or pattern has no .parquet or .csv file; check it")
+        raise InputError(f"{text}: this folder or pattern has no .parquet or .csv file; check the path")
     if len(kinds) > 1:
         raise InputError(f"{text}: it contains both Parquet and CSV files; give a pattern that matches one kind")
     return names

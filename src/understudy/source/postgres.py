@@ -317,7 +317,7 @@ def _connect(address: str) -> Any:
     if made.info.parameter_status("server_encoding") == "SQL_ASCII":
         made.close()
         raise InputError(
-            "the database's encoding is SQL_ASCII, in which text has no letters; copy it to a UTF8 database"
+            "the database's encoding is SQL_ASCII, which does not define characters; copy the data to a UTF8 database"
         )
     with explain_errors(_FAILED):
         made.execute("set timezone = 'UTC'; set datestyle = 'ISO, YMD'; set intervalstyle = 'postgres'")

@@ -59,7 +59,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
     except (OSError, ValueError):
         raise InputError(f"{file}: no such file, or no permission to see it; check the path") from None
     if file.is_dir():
-        raise InputError(f"{file}: is a directory; give one file")
+        raise InputError(f"{file}: is a folder; give one file")
     if size == 0:
         raise InputError(f"{file}: the file is empty; export the table again, with its header")
     if name.endswith(OFFICE):

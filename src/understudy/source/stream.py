@@ -326,7 +326,7 @@ def read_once(read: ReadBatches, schema: Schema) -> ReadBatches:
     def same_rows(coding: Schema, folder: PrivateFolder) -> Iterator[Any]:
         if not schema.open:
             if passed:
-                raise InputError("a table that may have changed is not read twice; open it again")
+                raise InputError("a table that may have changed cannot be read twice; open it again")
             passed.append(True)
             return read(coding, folder)
         if not kept:

@@ -46,7 +46,7 @@ class PrivateFolder:
             self._lock = _open_locked(self.path / _LOCK)
         except OSError:
             raise OutputError(
-                f"{place}: a private directory cannot be created there; give another place with --temp-dir"
+                f"{place}: a private folder cannot be created there; give another with --temp-dir"
             ) from None
         self._finish = weakref.finalize(self, _remove, self.path, self._lock)
 

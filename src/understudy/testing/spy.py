@@ -250,7 +250,7 @@ def check_spent(spy: Spy, receipt: Receipt) -> None:
     expect(spy.rho == receipt.exact_rho, "the receipt's rho is not the noise's")
     charged = sum((charge.delta for charge in receipt.charges), Fraction(0))
     expect(spy.delta * (1 - 1e-9) <= charged, "the receipt's delta is smaller than the threshold's")
-    expect(charged <= budget.purchase_delta, "more delta was spent than was set aside")
+    expect(charged <= budget.discovery_delta, "more delta was spent than was set aside")
     if budget.pure:
         epsilon = spy.epsilon if spy.epsilon is not None else Fraction(-1)
         expect(epsilon == sum(c.epsilon or 0 for c in receipt.charges), "the receipt's epsilon is not the noise's")

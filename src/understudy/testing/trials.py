@@ -1,4 +1,4 @@
-"""Worst-case neighbouring tables for each stage of the gate, with the event that tells them apart best.
+"""Worst-case neighbouring tables for each stage of the gate, with the event that distinguishes them best.
 
 In every trial one more unit moves a cell of every marginal that is asked for. Thresholds are fixed here, before any
 run: 1.3 claimed standard deviations of the likelihood-ratio statistic, where a mechanism with half its noise is caught.
@@ -76,7 +76,7 @@ def dependence_trial() -> Trial:
 
 def shared_value_trial() -> Trial:
     """A value that others have too, units of three rows: sigma 3 / sqrt(2), its noisy count moves by 3."""
-    others, budget = 60, Budget.of(rho=1.0, delta=0.1, purchase_delta=0.05)
+    others, budget = 60, Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 
     def happened(source: WordSource) -> bool:
         table = PrivateTable(source, budget)
@@ -87,8 +87,8 @@ def shared_value_trial() -> Trial:
 
 
 def own_value_trial() -> Trial:
-    """A value that one unit alone has, in all of its three rows: it may be told with probability delta."""
-    budget = Budget.of(rho=1.0, delta=0.1, purchase_delta=0.05)
+    """A value that one unit alone has, in all of its three rows: it may be published with probability delta."""
+    budget = Budget.of(rho=1.0, delta=0.1, discovery_delta=0.05)
 
     def happened(source: WordSource) -> bool:
         return "own" in PrivateTable(source, budget).values("w", rho=Fraction(1), delta=Fraction(1, 20))
@@ -110,7 +110,7 @@ def independent_trial(*, replace_one: bool) -> Trial:
             return sum(int(m.values[1]) - int(m.values[0]) for m in fit.measurements) >= 7 - 4 * 6
         return sum(int(m.values[1]) for m in fit.measurements) >= 4
 
-    tables = _replaced() if replace_one else _with_unit(_FOUR)
+    tables = _with_replaced_unit() if replace_one else _with_unit(_FOUR)
     return _trial(happened, *tables, epsilon, DELTA)
 
 
@@ -124,7 +124,7 @@ def _with_unit(sizes: dict[str, int], *, max_rows: int = 1, rows: int = 5) -> tu
     return CodedSource(sizes, others + unit, max_rows=max_rows), CodedSource(sizes, others, max_rows=max_rows)
 
 
-def _replaced() -> tuple[CodedSource, CodedSource]:
+def _with_replaced_unit() -> tuple[CodedSource, CodedSource]:
     others = [[0] * len(_FOUR)] * 5
     moved, kept = (CodedSource(_FOUR, [*others, [code] * 4], rows_public=6) for code in (1, 0))
     return moved, kept

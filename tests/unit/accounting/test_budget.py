@@ -11,7 +11,7 @@ import pytest
 from understudy.accounting import Budget, epsilon_of, rho_of
 from understudy.accounting.budget import Account, _rest
 from understudy.accounting.calibrate import can_plan, certified_plan
-from understudy.accounting.charge import Charge, exponential, gaussian, laplace
+from understudy.accounting.charge import Charge, exponential_charge, gaussian_charge, laplace_charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded, SettingError
 
@@ -34,8 +34,8 @@ def test_rho_alone_promises_no_epsilon_and_with_delta_the_converted_one():
     assert Budget.of(rho=0.1, delta=1e-6).epsilon == Fraction(epsilon_of(0.1, 1e-6))
 
 
-def test_purchases_leave_less_for_the_rest():
-    whole, rest = Budget.of(epsilon=1.0, delta=1e-6), Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=5e-7)
+def test_discovery_leaves_less_for_the_rest():
+    whole, rest = Budget.of(epsilon=1.0, delta=1e-6), Budget.of(epsilon=1.0, delta=1e-6, discovery_delta=5e-7)
     assert rest.rho < whole.rho
     assert epsilon_of(rest.rho, 5e-7) <= 1.0 + 1e-12
 
@@ -43,8 +43,8 @@ def test_purchases_leave_less_for_the_rest():
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({}, "state epsilon and delta"),
-        ({"epsilon": 1.0}, "delta: state it"),
+        ({}, "give epsilon and delta"),
+        ({"epsilon": 1.0}, "delta is missing"),
         ({"epsilon": 0.0, "delta": 1e-9}, "epsilon must be a positive"),
         ({"epsilon": -1.0, "delta": 1e-9}, "epsilon must be a positive"),
         ({"epsilon": math.nan, "delta": 1e-9}, "epsilon must be a positive"),
@@ -55,14 +55,14 @@ def test_purchases_leave_less_for_the_rest():
         ({"epsilon": 1.0, "delta": math.nan}, "delta must be at least 0"),
         ({"epsilon": 1.0, "delta": "small"}, "delta must be a number"),
         ({"rho": 0.0}, "rho must be a positive"),
-        ({"rho": 1.0, "epsilon": 1.0}, "state one of them"),
+        ({"rho": 1.0, "epsilon": 1.0}, "give one of them"),
         ({"rho": 1.0, "delta": 0.0}, "never pure"),
-        ({"rho": 1e308, "delta": 1e-9}, "promises nothing"),
-        ({"epsilon": 5e-324, "delta": 5e-324}, "no noise fits"),
-        ({"epsilon": 1.0, "delta": 1e-6, "purchase_delta": 1e-6}, "smaller than delta"),
-        ({"rho": 1.0, "delta": 1e-6, "purchase_delta": 1e-6}, "smaller than delta"),
-        ({"rho": 1.0, "delta": 1e-6, "purchase_delta": -1e-7}, "smaller than delta"),
-        ({"rho": 1.0, "purchase_delta": 1e-7}, "a part of it pays for purchases"),
+        ({"rho": 1e308, "delta": 1e-9}, "protects nothing"),
+        ({"epsilon": 5e-324, "delta": 5e-324}, "to calibrate noise"),
+        ({"epsilon": 1.0, "delta": 1e-6, "discovery_delta": 1e-6}, "smaller than delta"),
+        ({"rho": 1.0, "delta": 1e-6, "discovery_delta": 1e-6}, "smaller than delta"),
+        ({"rho": 1.0, "delta": 1e-6, "discovery_delta": -1e-7}, "smaller than delta"),
+        ({"rho": 1.0, "discovery_delta": 1e-7}, "discovering values needs a part of it"),
     ],
 )
 def test_what_cannot_be_a_budget_is_refused_with_the_remedy(given, words):
@@ -70,7 +70,7 @@ def test_what_cannot_be_a_budget_is_refused_with_the_remedy(given, words):
         Budget.of(**given)
 
 
-def test_what_purchases_leave_of_delta_is_never_rounded_up():
+def test_the_delta_that_discovery_leaves_is_never_rounded_up():
     for delta in np.random.default_rng(1).uniform(1e-9, 1e-6, 200).tolist():
         assert Fraction(_rest(delta, delta / 10)) <= Fraction(delta) - Fraction(delta / 10)
 
@@ -81,7 +81,7 @@ def test_numpy_numbers_are_numbers():
 
 def test_a_certified_budget_of_many_sigmas_can_be_written():
     rho = sum((Fraction(1, 2 * Fraction(1 + i / 997) ** 2) for i in range(300)), Fraction(0))
-    certified = Budget.of(epsilon=1.0, delta=1e-6).certified(rho)
+    certified = Budget.of(epsilon=1.0, delta=1e-6).certify(rho)
     assert certified.rho >= rho
     assert len(str(certified.rho)) < 400
 
@@ -91,7 +91,7 @@ def test_the_exact_curve_never_spends_more_than_a_stated_rho():
     stated, epsilon = Budget.of(rho=0.1, delta=1e-9), epsilon_of(0.1, 1e-9)
     assert not can_plan(stated, neighbours)
     assert can_plan(Budget.of(epsilon=epsilon, delta=1e-9), neighbours)
-    assert not can_plan(Budget.of(epsilon=epsilon, delta=1e-9, purchase_delta=1e-10), neighbours)
+    assert not can_plan(Budget.of(epsilon=epsilon, delta=1e-9, discovery_delta=1e-10), neighbours)
     _, certified = certified_plan({("a",): 1.0}, Budget.of(epsilon=epsilon, delta=1e-9), neighbours)
     assert certified.rho > stated.rho  # what the curve would have spent of a rho that was not given
 
@@ -137,7 +137,7 @@ def test_the_budget_of_an_account_cannot_be_exchanged():
 
 
 def test_delta_is_filtered_too():
-    account = Account(Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=1e-7))
+    account = Account(Budget.of(epsilon=1.0, delta=1e-6, discovery_delta=1e-7))
     account.pay([_charge(0, delta=Fraction(1e-7) / 2)])
     with pytest.raises(BudgetExceeded, match="delta"):
         account.pay([_charge(0, delta=Fraction(1e-7))])
@@ -146,9 +146,9 @@ def test_delta_is_filtered_too():
 def test_a_pure_budget_pays_for_pure_noise_only():
     account = Account(Budget.of(epsilon=1.0, delta=0))
     with pytest.raises(BudgetExceeded, match="give a delta"):
-        account.pay([gaussian("measure", (("a",),), 1, share=Fraction(1, 100))])
-    account.pay([laplace("measure", (("a",),), 1, share=Fraction(1, 2))])
-    account.pay([exponential((("a",),), Fraction(1), share=Fraction(1, 2), pure=True)])
+        account.pay([gaussian_charge("measure", (("a",),), 1, share=Fraction(1, 100))])
+    account.pay([laplace_charge("measure", (("a",),), 1, share=Fraction(1, 2))])
+    account.pay([exponential_charge((("a",),), Fraction(1), share=Fraction(1, 2), pure=True)])
     assert account.remaining == 0
 
 
@@ -160,7 +160,7 @@ def test_a_share_is_a_positive_number(bad):
 
 def test_a_share_too_large_is_refused_and_one_too_large_by_rounding_is_cut():
     account = Account(Budget.of(rho=1.0))
-    with pytest.raises(BudgetExceeded, match=r"asks for 1\.1 of a budget of 1, of which 1 is left"):
+    with pytest.raises(BudgetExceeded, match=r"asks for 1\.1 of a budget of 1, and 1 is left"):
         account.share(1.1)
     with pytest.raises(BudgetExceeded):
         account.share(1.0 + 1e-8)
@@ -169,7 +169,7 @@ def test_a_share_too_large_is_refused_and_one_too_large_by_rounding_is_cut():
 
 @pytest.mark.parametrize("charge", [_charge(-1), _charge(0, delta=Fraction(-1)), _charge(0, epsilon=Fraction(-1))])
 def test_no_charge_gives_anything_back(charge):
-    account = Account(Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=1e-7))
-    with pytest.raises(BudgetExceeded, match="no refund"):
+    account = Account(Budget.of(epsilon=1.0, delta=1e-6, discovery_delta=1e-7))
+    with pytest.raises(BudgetExceeded, match="never refunded"):
         account.pay([charge])
     assert account.remaining == account.budget.capacity

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from understudy.accounting.charge import LARGEST_SCALE, Charge, exponential, gaussian, laplace, planned
+from understudy.accounting.charge import (
+    LARGEST_SCALE,
+    Charge,
+    exponential_charge,
+    gaussian_charge,
+    laplace_charge,
+    planned_charge,
+)
 from understudy.errors import SettingError
 
 shares = st.fractions(min_value=Fraction(1, 10**12), max_value=10**6)
@@ -17,7 +24,7 @@ ABOUT = (("a", "b"),)
 
 @given(shares, st.integers(1, 100))
 def test_gaussian_noise_costs_at_most_its_share_and_nearly_all_of_it(share, squared):
-    charge = gaussian("measure", ABOUT, squared, share=share)
+    charge = gaussian_charge("measure", ABOUT, squared, share=share)
     assert charge.rho == Fraction(squared) / (2 * Fraction(charge.scale) ** 2)
     assert share * (1 - Fraction(1, 10**14)) < charge.rho <= share
     assert charge.epsilon is None
@@ -25,7 +32,7 @@ def test_gaussian_noise_costs_at_most_its_share_and_nearly_all_of_it(share, squa
 
 @given(shares, st.integers(1, 100))
 def test_laplace_noise_costs_at_most_its_share(share, sensitivity):
-    charge = laplace("measure", ABOUT, sensitivity, share=share)
+    charge = laplace_charge("measure", ABOUT, sensitivity, share=share)
     assert charge.epsilon == sensitivity / Fraction(charge.scale)
     assert share * (1 - Fraction(1, 10**14)) < charge.epsilon <= share
     assert charge.rho == charge.epsilon**2 / 2
@@ -33,16 +40,16 @@ def test_laplace_noise_costs_at_most_its_share(share, sensitivity):
 
 @given(shares)
 def test_a_selection_costs_an_eighth_of_epsilon_squared(share):
-    charge = exponential(ABOUT, Fraction(2), share=share, pure=False)
+    charge = exponential_charge(ABOUT, Fraction(2), share=share, pure=False)
     assert charge.rho == Fraction(charge.scale) ** 2 / 8
     assert share * (1 - Fraction(1, 10**14)) < charge.rho <= share
-    pure = exponential(ABOUT, Fraction(2), share=share, pure=True)
+    pure = exponential_charge(ABOUT, Fraction(2), share=share, pure=True)
     assert pure.epsilon == Fraction(pure.scale) <= share
 
 
-def test_a_selection_tells_its_candidates_apart_without_naming_them():
+def test_a_selection_distinguishes_its_candidates_without_naming_them():
     lists = [[("a", "b")], [("b", "a")], [("a",), ("b",)], [("a", "b"), ("c",)], [("c",), ("a", "b")], [('a","b',)]]
-    charges = [exponential(several, Fraction(2), share=Fraction(1, 3), pure=False) for several in lists]
+    charges = [exponential_charge(several, Fraction(2), share=Fraction(1, 3), pure=False) for several in lists]
     assert [charge.candidates[0] for charge in charges] == [len(several) for several in lists]
     assert len({charge.candidates[1] for charge in charges}) == len(lists)
     assert charges[0].to_dict()["about"] == []
@@ -50,7 +57,7 @@ def test_a_selection_tells_its_candidates_apart_without_naming_them():
 
 
 @pytest.mark.parametrize("share", [Fraction(1, 10**300), Fraction(1, 10**700), Fraction(1, 2**110)])
-@pytest.mark.parametrize("kind", [gaussian, laplace])
+@pytest.mark.parametrize("kind", [gaussian_charge, laplace_charge])
 def test_noise_that_would_not_fit_is_refused_before_it_is_paid(kind, share):
     with pytest.raises(SettingError, match="give more"):
         kind("measure", ABOUT, 1, share=share)
@@ -58,7 +65,7 @@ def test_noise_that_would_not_fit_is_refused_before_it_is_paid(kind, share):
 
 def test_a_plan_whose_noise_would_not_fit_is_refused():
     with pytest.raises(SettingError, match="give more"):
-        planned("measure", ABOUT, 1, sigma=2.0**51)
+        planned_charge("measure", ABOUT, 1, sigma=2.0**51)
 
 
 def test_the_largest_noise_is_what_the_samplers_take():
@@ -70,9 +77,9 @@ def test_the_largest_noise_is_what_the_samplers_take():
 @given(shares, st.sampled_from(["gaussian", "laplace", "select", "planned"]))
 def test_charges_survive_json_exactly(share, kind):
     charge = {
-        "gaussian": lambda: gaussian("measure", ABOUT, 2, share=share),
-        "laplace": lambda: laplace("dependence", ABOUT, 8, share=share),
-        "select": lambda: exponential((("a",), ("b", "c")), Fraction(1, 3), share=share, pure=False),
-        "planned": lambda: planned("measure", ABOUT, 2, sigma=math.pi),
+        "gaussian": lambda: gaussian_charge("measure", ABOUT, 2, share=share),
+        "laplace": lambda: laplace_charge("dependence", ABOUT, 8, share=share),
+        "select": lambda: exponential_charge((("a",), ("b", "c")), Fraction(1, 3), share=share, pure=False),
+        "planned": lambda: planned_charge("measure", ABOUT, 2, sigma=math.pi),
     }[kind]()
     assert Charge.from_dict(json.loads(json.dumps(charge.to_dict()))) == charge

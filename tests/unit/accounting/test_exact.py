@@ -66,7 +66,7 @@ def test_nothing_else_is_read_as_a_fraction(text):
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300))
-def test_bounds_are_never_told_smaller(value):
+def test_bounds_are_never_stated_smaller(value):
     told = float(upwards(value))
     assert value <= told or upwards(value) == repr(value)
     assert told <= value * (1 + 1e-5)

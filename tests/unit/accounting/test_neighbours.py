@@ -40,5 +40,5 @@ def test_a_unit_has_at_least_one_row():
         (Neighbours(None, 1, True), "having other content (the number of rows is public)"),
     ],
 )
-def test_who_is_protected_is_told_in_words(neighbours, words):
+def test_who_is_protected_is_stated_in_words(neighbours, words):
     assert words in neighbours.describe()

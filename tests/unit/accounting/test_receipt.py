@@ -7,15 +7,17 @@ from fractions import Fraction
 import pytest
 
 from understudy.accounting import Budget, Receipt
-from understudy.accounting.charge import gaussian, laplace
+from understudy.accounting.charge import gaussian_charge, laplace_charge
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded, InputError
 
-THIRD = gaussian("measure", (("a",),), 1, share=Fraction(1, 3))
+THIRD = gaussian_charge("measure", (("a",),), 1, share=Fraction(1, 3))
 
 
 def receipt(**changes):
-    base = Receipt(Budget.of(rho=1.0, delta=1e-6), (THIRD, THIRD, THIRD), Neighbours(), {"a": "public", "b": "bought"})
+    base = Receipt(
+        Budget.of(rho=1.0, delta=1e-6), (THIRD, THIRD, THIRD), Neighbours(), {"a": "public", "b": "discovered"}
+    )
     return replace(base, **changes)
 
 
@@ -41,10 +43,10 @@ def test_charges_that_pass_the_budget_are_no_receipt(break_):
         Receipt.from_dict(data)
 
 
-def test_an_unknown_proof_is_no_receipt():
+def test_an_unknown_proof_is_not_a_receipt():
     data = receipt().to_dict()
     data["budget"]["proof"] = "trust me"
-    with pytest.raises(InputError, match="this is no receipt"):
+    with pytest.raises(InputError, match="this is not a receipt"):
         Receipt.from_dict(data)
 
 
@@ -74,25 +76,25 @@ def test_the_text_says_all_that_a_lawyer_asks():
         "Who is protected: everything that shares one value of column 'person' (at most 3 rows of each used)",
         "Why it holds: ",
         "Spent: 1 of 1 in rho, in 3 charges",
-        "Facts taken as public: a",
-        "Facts taken as bought: b",
+        "Facts that are public: a",
+        "Facts that are discovered: b",
         "covers this run alone",
         "add up",
         "Not promised: ",
-        "how long the run took",
-        "custodian who means harm",
-        "more than the unit",
+        "the run's duration",
+        "malicious custodian",
+        "larger than the unit",
     ):
         assert part in words
 
 
-def test_a_pure_run_tells_what_it_spent_in_epsilon():
-    charge = laplace("measure", (("a",),), 1, share=Fraction(1, 2))
+def test_a_pure_run_states_what_it_spent_in_epsilon():
+    charge = laplace_charge("measure", (("a",),), 1, share=Fraction(1, 2))
     words = receipt(budget=Budget.of(epsilon=2.0, delta=0), charges=(charge,)).text()
     assert "Spent: 0.5 of 2 in epsilon, in 1 charges" in words
 
 
-def test_absurd_budgets_can_still_be_told():
+def test_absurd_budgets_can_still_be_printed():
     absurd = receipt(budget=Budget.of(epsilon=1e200, delta=0), charges=())
     assert "1e+200" in absurd.text()
     assert Receipt.from_dict(json.loads(json.dumps(absurd.to_dict()))) == absurd

@@ -7,7 +7,7 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from understudy.accounting.charge import tail_above, threshold_for, thresholded
+from understudy.accounting.charge import tail_above, threshold_charge, threshold_for
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import SettingError
 
@@ -65,7 +65,7 @@ def test_a_delta_outside_its_range_is_refused(delta):
 @pytest.mark.parametrize("max_rows", [1, 4])
 def test_the_charge_is_the_noise_and_the_threshold(max_rows, replace_one):
     neighbours = Neighbours(None if max_rows == 1 else "who", max_rows, replace_one)
-    charge = thresholded((("city",),), neighbours, share=Fraction(1, 100), delta=Fraction(1, 10**8))
+    charge = threshold_charge((("city",),), neighbours, share=Fraction(1, 100), delta=Fraction(1, 10**8))
     sigma, squared = Fraction(charge.scale), max_rows**2 * (2 if replace_one else 1)
     assert charge.rho == squared / (2 * sigma**2) <= Fraction(1, 100)
     assert charge.rho > Fraction(99, 10000)

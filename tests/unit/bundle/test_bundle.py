@@ -49,7 +49,7 @@ class TestRows:
         for name in ("rows.csv", "rows.parquet", "codebook.csv", "datapackage.json", "README.md", "codebook.html"):
             assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
 
-    def test_without_a_seed_one_is_told(self, survey, tmp_path):
+    def test_without_a_seed_one_is_stated(self, survey, tmp_path):
         made = make_bundle(survey, tmp_path / "a", rows=20)
         again = make_bundle(survey, tmp_path / "b", rows=20, seed=made.seed)
         assert f"--seed {made.seed}" in (made.folder / "README.md").read_text()
@@ -105,7 +105,7 @@ class TestOffice:
         assert [str(day) for day in frame["born"].dropna()] == [str(day) for day in typed["born"].dropna()]
         assert stata.column_names_to_labels["person_no"] == "person no"
 
-    def test_names_that_are_not_allowed_are_told(self, made):
+    def test_names_that_are_not_allowed_are_reported(self, made):
         assert made.renamed["rows.dta"] == {"person no": "person_no"}
         assert "person no is `person_no`" in (made.folder / "README.md").read_text()
 
@@ -133,7 +133,7 @@ class TestFormulas:
         assert safe.to_pydict() == {"'=a": ["'=x", None, "y"], "n": [-1, -2, None]}
         assert changed == {"=a": ["=x"]}
 
-    def test_are_told(self, made):
+    def test_are_reported(self, made):
         assert made.quoted == {"region": ["=East", "@West"]}
         assert "apostrophe" in (made.folder / "README.md").read_text()
         shown = {row[1] for row in csv.reader(io.StringIO((made.folder / "rows.csv").read_text()))}
@@ -226,7 +226,7 @@ class TestReadme:
         safe, unsafe = page.split("## Not safe")
         assert "measured together: a x b" in safe
         assert "c x d" not in safe
-        assert re.search(r"measured together, but with noise that .*c x d.* look more related than they are", unsafe)
+        assert re.search(r"measured tables whose noise alone .*c x d.* look more related than they are", unsafe)
         assert "Any relation between columns" not in page
 
     def test_columns_alone_are_said_to_be_unrelated(self, tmp_path):
@@ -252,7 +252,7 @@ class TestRefusals:
         assert (tmp_path / "a" / "README.md").exists()
 
     def test_no_parent(self, survey, tmp_path):
-        with pytest.raises(OutputError, match="make it first"):
+        with pytest.raises(OutputError, match="create it first"):
             make_bundle(survey, tmp_path / "no" / "a")
 
     @pytest.mark.parametrize(

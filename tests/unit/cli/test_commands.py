@@ -49,7 +49,7 @@ def test_synthesize_says_what_was_made_and_spent(folder, call):
     assert (code, err) == (0, "")
     assert f"Release: {folder / 'r.release'}" in out
     assert "(epsilon = 1, delta = 1e-06)-differential privacy" in out
-    assert "Spent on 't' so far: 1 run, epsilon 1 in all at delta 1e-06" in out
+    assert "Spent on 't' so far: 1 run, epsilon 1 in total at delta 1e-06" in out
     assert us.Release.load(folder / "r.release").receipt.epsilon == 1.0
 
 
@@ -78,13 +78,13 @@ def test_rows_becomes_the_default(folder, call):
 
 
 REFUSED = {
-    "no budget": (("--epsilon", 1), 3, "delta: state it"),
+    "no budget": (("--epsilon", 1), 3, "delta is missing"),
     "epsilon 0": (("--epsilon", 0, "--delta", 1e-9), 3, "epsilon must be a positive"),
     "epsilon nan": (("--epsilon", "nan", "--delta", 1e-9), 3, "epsilon must be a positive"),
     "negative epsilon": (("--epsilon", -1, "--delta", 1e-9), 3, "epsilon must be a positive"),
     "delta 1": (("--epsilon", 1, "--delta", 1), 3, "below 1"),
     "negative delta": (("--epsilon", 1, "--delta", -0.1), 3, "at least 0"),
-    "two budgets": (("--rho", 1, "--epsilon", 1), 3, "state one of them"),
+    "two budgets": (("--rho", 1, "--epsilon", 1), 3, "give one of them"),
     "mechanism": (("-m", "magic"), 3, "the choices are"),
     "noise": (("--noise", "loud"), 3, "the choices are exact, opendp"),
     "rows": (("--rows", 0), 3, "rows must be a whole number of at least 1"),
@@ -111,14 +111,14 @@ def test_errors_answer_scripts_in_json(folder, call):
     assert "the choices are" in json.loads(err)["message"]
 
 
-def test_an_output_that_is_there_or_cannot_be_is_refused_for_free(folder, call, release):
+def test_an_output_that_exists_or_cannot_be_written_is_refused_for_free(folder, call, release):
     assert us.Ledger().total("t").runs == 1
     code, _, err = call(*synthesis(folder))
     assert code == 8
     assert "never overwritten; choose another output" in err
     code, _, err = call(*synthesis(folder)[:-6], "-o", folder / "no" / "r", "--rho", 1)
     assert code == 8
-    assert "make it first" in err
+    assert "create it first" in err
     code, _, err = call(*synthesis(folder)[:-6], "-o", folder / ("x" * 300), "--rho", 1)
     assert code == 8
     assert us.Ledger().total("t").runs == 1
@@ -178,7 +178,7 @@ def test_sample_prints_csv_and_answers_scripts(folder, call, release):
         (("-n", "-3"), 3, "whole number of at least 0"),
         (("--seed", "-3"), 3, "whole number of at least 0"),
         (("-n", "many"), 2, "Invalid value"),
-        (("-o", "no/rows.csv"), 8, "make it first"),
+        (("-o", "no/rows.csv"), 8, "create it first"),
         (("-n", "999999999999999"), 3, "too many to write; give a smaller number"),
     ],
 )
@@ -202,7 +202,7 @@ def test_sample_makes_rows_that_satisfy_conditions(folder, call):
     assert "there is no column 'shoe'" in err
 
 
-def test_sample_replaces_only_when_told(folder, call, release):
+def test_sample_replaces_only_when_requested(folder, call, release):
     (folder / "rows.csv").write_text("kept")
     code, _, err = call("sample", release, "-o", folder / "rows.csv")
     assert code == 8
@@ -238,7 +238,7 @@ def test_inspect_shows_the_receipt_and_the_measurements(call, release):
 
 
 @pytest.mark.parametrize("command", ["inspect", "sample"])
-def test_what_is_no_release_is_refused(folder, call, command):
+def test_anything_but_a_release_is_refused(folder, call, command):
     for path in (folder / "t.csv", folder / "nothing"):
         code, out, err = call(command, path)
         assert (code, out) == (5, "")
@@ -288,7 +288,7 @@ def test_resume_of_a_run_file_fills_its_folder(folder, call, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(us.Release, "save", fail)
         code, _, err = call("run", folder / "run.yaml", "-o", folder / "out")
-    assert (code, "run the same again, or `understudy resume" in err) == (7, True)
+    assert (code, "run the same command again, or `understudy resume" in err) == (7, True)
     (one,) = us.Ledger().reservations("t")
     code, out, _ = call("resume", one.run)
     assert code == 0
@@ -323,7 +323,7 @@ def test_resume_of_a_run_file_whose_table_is_gone_fills_its_folder_from_what_was
 def test_resume_needs_to_know_which_run_and_where_to(folder, call):
     code, _, err = call("resume", "0123")
     assert code == 9
-    assert "there is no run '0123'" in err
+    assert "no run, or more than one, begins with '0123'" in err
     us.synthesize(folder / "t.csv", SCHEMA, rho=1.0, mechanism="independent")
     code, _, err = call("resume", us.Ledger().reservations("t")[0].run)
     assert code == 3
@@ -355,7 +355,7 @@ def test_mechanisms_are_listed(call):
 
 def test_the_ledger_adds_up(folder, call, release):
     code, out, _ = call("ledger", "show", "t")
-    assert (code, out) == (0, "t: 1 run, epsilon 1 in all at delta 1e-06\n")
+    assert (code, out) == (0, "t: 1 run, epsilon 1 in total at delta 1e-06\n")
     assert json.loads(call("ledger", "show", "t", "--json")[1])["runs"] == 1
     code, _, err = call("ledger", "show", "nobody")
     assert (code, "dataset 'nobody' is not in the ledger; it has t" in err) == (3, True)
@@ -423,7 +423,7 @@ def test_the_demo_says_what_to_install(call, monkeypatch, tmp_path):
 # -- the guard ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_unforeseen_is_told_by_id_type_and_place(call, monkeypatch, folder, release):
+def test_the_unforeseen_is_reported_by_id_type_and_place(call, monkeypatch, folder, release):
     def fail(*args, **kwargs):
         raise ZeroDivisionError("secret")
 
@@ -449,7 +449,7 @@ def test_every_exit_code_is_documented():
         assert f"{code} " in documented
 
 
-def test_a_folder_that_may_not_be_entered_is_no_fault_of_ours(release, call, monkeypatch):
+def test_a_folder_that_may_not_be_entered_is_not_an_internal_error(release, call, monkeypatch):
     def refuse(_):
         raise PermissionError(13, "Permission denied")
 

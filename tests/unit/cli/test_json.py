@@ -29,7 +29,7 @@ def test_every_command_takes_json(path):
 
 
 @pytest.mark.parametrize("words", [["synthesize"], ["sample", "--frobnicate"], ["book", "a", "b"]])
-def test_wrong_usage_is_told_in_json(words, call):
+def test_wrong_usage_is_reported_in_json(words, call):
     code, out, err = call(*words, "--json")
     assert (code, out) == (2, "")
     assert json.loads(err)["error"] == "UsageError"

@@ -81,7 +81,7 @@ def test_a_bound_that_says_nothing_is_said_to(tmp_path):
     rows = pd.DataFrame({"a": [0, 1] * 5, "b": [0] * 10})
     schema = us.Schema.from_domain({"a": 50, "b": 50})
     us.synthesize(rows, schema, rho=1e-4, mechanism="gaussian", output=tmp_path / "r.release")
-    assert "a x b: 2 or more, which says nothing (measured)" in call("bounds", tmp_path / "r.release")[1]
+    assert "a x b: 2 or more, which excludes nothing (measured)" in call("bounds", tmp_path / "r.release")[1]
 
 
 def test_marginals_without_a_bound_are_counted_and_listed_in_json(tmp_path):

@@ -1,4 +1,4 @@
-"""Purchases: what they cost by the spy, what they may not pass, and what is refused before a row is read."""
+"""Discovery: its cost as seen by the spy, its limits, and what is refused before a row is read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 import understudy as us
 from understudy.accounting import Budget, Receipt
-from understudy.accounting.charge import PURCHASES, Charge
+from understudy.accounting.charge import DISCOVERIES, Charge
 from understudy.discovery.discover import (
     MOST_CODES,
     Discovery,
@@ -62,7 +62,7 @@ def frame(rows=3000, seed=0):
     )
 
 
-def bought(given, declared, budget, share=Fraction(1, 2)):
+def discover_facts(given, declared, budget, share=Fraction(1, 2)):
     table = PrivateTable(NoRows(declared), budget)
     shop = Discovery(table, make_opener(given, declared), declared, share * budget.capacity)
     return shop.discover(lambda _: True), table
@@ -71,31 +71,31 @@ def bought(given, declared, budget, share=Fraction(1, 2)):
 @pytest.mark.parametrize("rows_public", [None, 3000])
 @pytest.mark.parametrize("unit", ["row", {"column": "who", "max_rows": 3}], ids=["row", "three"])
 @pytest.mark.parametrize("budget", [{"epsilon": 5.0, "delta": 1e-6}, {"rho": 0.5, "delta": 1e-6}], ids=["eps", "rho"])
-def test_every_purchase_costs_what_its_noise_costs(budget, unit, rows_public):
+def test_every_discovery_costs_what_its_noise_costs(budget, unit, rows_public):
     declared = schema(unit=unit, rows=rows_public)
     budget = discovery_budget(declared, 0.5, **({"epsilon": None, "rho": None} | budget))
     with Spy() as spy:
-        complete, table = bought(frame(), declared, budget)
+        complete, table = discover_facts(frame(), declared, budget)
     check_spent(spy, Receipt(budget, table.account.charges, table.neighbours))
-    assert {charge.what for charge in table.account.charges} == set(PURCHASES)
+    assert {charge.what for charge in table.account.charges} == set(DISCOVERIES)
     assert table.account.spent <= budget.capacity / 2
-    assert 0 < sum(charge.delta for charge in table.account.charges) <= budget.purchase_delta
+    assert 0 < sum(charge.delta for charge in table.account.charges) <= budget.discovery_delta
     assert not complete.open
-    assert [column.origin for column in complete.columns] == ["bought"] * 4 + ["public"]
+    assert [column.origin for column in complete.columns] == ["discovered"] * 4 + ["public"]
 
 
-def test_pure_dp_buys_bounds_and_bins_with_laplace_noise():
+def test_pure_dp_discovers_bounds_and_bins_with_laplace_noise():
     declared = schema(NUMBER, FIELDS[3])
     budget = discovery_budget(declared, 0.5, epsilon=4.0, delta=0.0, rho=None)
     with Spy() as spy:
-        _, table = bought(frame(), declared, budget)
+        _, table = discover_facts(frame(), declared, budget)
     check_spent(spy, Receipt(budget, table.account.charges, table.neighbours))
     assert {charge.noise for charge in table.account.charges} == {"laplace"}
 
 
 def test_what_is_found():
     with us.testing.insecure(1):  # one time in 20, noise alone stands out somewhere beyond the bounds
-        complete, _ = bought(frame(), schema(), Budget.of(rho=20.0, delta=1e-6, purchase_delta=1e-7))
+        complete, _ = discover_facts(frame(), schema(), Budget.of(rho=20.0, delta=1e-6, discovery_delta=1e-7))
     n, w, t, b, _ = complete.columns
     assert (n.kind, t.kind) == ("integer", "number")
     assert 16 <= n.minimum <= 20
@@ -107,34 +107,34 @@ def test_what_is_found():
 def test_values_of_whole_numbers_and_none_at_all():
     codes = {"name": "w", "type": "integer", "understudy": {"values": "discover", "missing": {"-9": None}}}
     table = pd.DataFrame({"w": [1] * 500 + [2] * 500 + [-9] * 500 + [77]})
-    budget = Budget.of(rho=2.0, delta=1e-6, purchase_delta=1e-7)
-    assert bought(table, schema(codes), budget)[0].column("w").values == (1, 2)
-    assert bought(table[:0], schema(codes), budget)[0].column("w").values == (0,)
-    assert bought(table[:0].astype(str), schema(WORD), budget)[0].column("w").values == ("other",)
+    budget = Budget.of(rho=2.0, delta=1e-6, discovery_delta=1e-7)
+    assert discover_facts(table, schema(codes), budget)[0].column("w").values == (1, 2)
+    assert discover_facts(table[:0], schema(codes), budget)[0].column("w").values == (0,)
+    assert discover_facts(table[:0].astype(str), schema(WORD), budget)[0].column("w").values == ("other",)
     written = pd.DataFrame({"w": ["007", "7", "7.5", "word"] * 500})
-    assert bought(written, schema(codes), budget)[0].column("w").values == (7,)
+    assert discover_facts(written, schema(codes), budget)[0].column("w").values == (7,)
 
 
 def test_values_that_are_numbers_count_by_their_number_as_every_reader_holds_it():
     """Beyond 2^53 one empty cell makes floats of a frame's numbers, so there they count as floats do."""
     codes = {"name": "w", "type": "integer", "understudy": {"values": "discover"}}
-    budget = Budget.of(rho=2.0, delta=1e-6, purchase_delta=1e-7)
+    budget = Budget.of(rho=2.0, delta=1e-6, discovery_delta=1e-7)
     ways = [f"+{'0' * zeros}7" for zeros in range(250)]  # each of them in too few rows to be told by itself
     long = [9007199254740993] * 500 + [9007199254740992] * 500
     table = pd.DataFrame({"w": [*ways * 4, *map(str, long)]})
-    assert bought(table, schema(codes), budget)[0].column("w").values == (7, 9007199254740992)
-    found = bought(pd.DataFrame({"w": long}), schema(codes), budget)[0]
+    assert discover_facts(table, schema(codes), budget)[0].column("w").values == (7, 9007199254740992)
+    found = discover_facts(pd.DataFrame({"w": long}), schema(codes), budget)[0]
     assert found.column("w").values == (9007199254740992,)
 
 
 @pytest.mark.parametrize("odd", [[], ["?"]], ids=["numbers", "objects"])
 @pytest.mark.parametrize(("kind", "told"), [("number", (0.5, 2.5)), ("string", ("0,5", "2,5"))])
-def test_values_with_a_decimal_comma_are_told_alike_beside_an_odd_cell(kind, told, odd):
+def test_values_with_a_decimal_comma_are_read_alike_next_to_an_odd_cell(kind, told, odd):
     field = {"name": "w", "type": kind, "understudy": {"values": "discover"}}
     ours = {"privacy_unit": "row", "dialect": {"decimal": ","}}
     declared = Schema.from_dict({"fields": [field], "understudy": ours})
     table = pd.DataFrame({"w": [2.5] * 500 + [0.5] * 500 + odd})
-    found = bought(table, declared, Budget.of(rho=2.0, delta=1e-6, purchase_delta=1e-7))[0]
+    found = discover_facts(table, declared, Budget.of(rho=2.0, delta=1e-6, discovery_delta=1e-7))[0]
     assert found.column("w").values == told
     codes = found.encode(table).codes["w"].tolist()
     assert codes[:1000] == [1] * 500 + [0] * 500
@@ -166,23 +166,23 @@ def test_the_gate_itself_refuses_values_under_pure_dp_and_beyond_the_delta_set_a
     with pytest.raises(BudgetExceeded, match="pure DP"):
         pure.values("w", rho=Fraction(1, 2), delta=Fraction(1, 10**9))
     none_aside = PrivateTable(source, Budget.of(epsilon=1.0, delta=1e-6))
-    with pytest.raises(BudgetExceeded, match="set aside for purchases"):
+    with pytest.raises(BudgetExceeded, match="set aside for discovery"):
         none_aside.values("w", rho=Fraction(1, 1000), delta=Fraction(1, 10**9))
-    little = PrivateTable(source, Budget.of(rho=0.1, delta=1e-6, purchase_delta=1e-7))
+    little = PrivateTable(source, Budget.of(rho=0.1, delta=1e-6, discovery_delta=1e-7))
     with pytest.raises(BudgetExceeded):
         little.values("w", rho=Fraction(1, 5), delta=Fraction(1, 10**9))
     assert pure.account.charges == none_aside.account.charges == little.account.charges == ()
 
 
 def test_a_source_that_cannot_count_values_is_refused_in_words():
-    table = PrivateTable(CodedSource({"w": 2}, [[0]]), Budget.of(rho=0.1, delta=1e-6, purchase_delta=1e-7))
+    table = PrivateTable(CodedSource({"w": 2}, [[0]]), Budget.of(rho=0.1, delta=1e-6, discovery_delta=1e-7))
     with pytest.raises(SettingError, match="not supported for this kind of table yet; declare its values"):
         table.values("w", rho=Fraction(1, 20), delta=Fraction(1, 10**9))
     declared = schema(NUMBER, WORD)
     shop = Discovery(table, lambda coding: CodedSource(coding.domain, []), declared, Fraction(1, 20))
     with pytest.raises(SettingError, match="'w': values cannot be discovered in this kind of table yet"):
         shop.discover(lambda _: True)
-    assert table.account.charges == (), "nor were the bounds of the other column bought first"
+    assert table.account.charges == (), "nor were the bounds of the other column discovered first"
 
 
 def test_another_coding_must_be_about_the_same_units():
@@ -193,9 +193,9 @@ def test_another_coding_must_be_about_the_same_units():
         table.over(CodedSource({"a": 2}, [[0]], rows_public=1))
 
 
-@pytest.mark.parametrize("missing", ["w", "d"], ids=["bought", "declared"])
+@pytest.mark.parametrize("missing", ["w", "d"], ids=["discovered", "declared"])
 @pytest.mark.parametrize("kind", ["pandas", "polars", "folder"])
-def test_a_column_that_is_missing_is_refused_before_anything_is_bought(tmp_path, kind, missing):
+def test_a_missing_column_is_refused_before_anything_is_discovered(tmp_path, kind, missing):
     declared = schema(NUMBER, {**WORD, "name": "v"}, WORD, FIELDS[-1])
     rows = frame().assign(v="a").drop(columns=missing)
     (tmp_path / "rows").mkdir()
@@ -213,7 +213,7 @@ def test_a_share_that_is_none_is_refused(share):
 
 
 def test_a_delta_that_was_lost_is_not_spent_again():
-    declared, budget = schema(WORD), Budget.of(rho=1.0, delta=1e-6, purchase_delta=1e-7)
+    declared, budget = schema(WORD), Budget.of(rho=1.0, delta=1e-6, discovery_delta=1e-7)
     table = PrivateTable(NoRows(declared), budget)
     table.account.pay([Charge("values", (("w",),), "gaussian", 1.0, 9.0, Fraction(1, 99), delta=Fraction(1e-7))])
     with pytest.raises(BudgetExceeded, match="nothing is left of the delta"):
@@ -245,7 +245,7 @@ def test_codes_are_joined_until_they_fit():
     declared = schema(NUMBER, WORD)
     table = frame(20_000)
     table["w"] = np.arange(20_000) % 60
-    budget = Budget.of(rho=50.0, delta=1e-6, purchase_delta=1e-7)
+    budget = Budget.of(rho=50.0, delta=1e-6, discovery_delta=1e-7)
     gate = PrivateTable(NoRows(declared), budget)
     small = Discovery(gate, make_opener(table, declared), declared, budget.capacity / 2).discover(
         lambda s: s.domain["w"] < 40
@@ -265,7 +265,7 @@ def test_a_fact_that_does_not_go_with_the_rest_is_left_out_rather_than_lost():
 # -- the account of it --
 
 
-def test_the_receipt_and_the_ledger_tell_what_was_bought():
+def test_the_receipt_and_the_ledger_list_what_was_discovered():
     release = us.synthesize(frame(), schema(), epsilon=8.0, delta=1e-6, mechanism="independent", dataset="d")
     receipt = release.receipt
     text = receipt.text()
@@ -275,27 +275,27 @@ def test_the_receipt_and_the_ledger_tell_what_was_bought():
         "the type of t for rho",
         "the values of w for rho",
     ):
-        assert f"Bought: {line}" in text
-    assert "Facts taken as bought: b, n, t, w." in text.replace("n, w, t, b", "b, n, t, w")
+        assert f"Discovered: {line}" in text
+    assert "Facts that are discovered: b, n, t, w." in text.replace("n, w, t, b", "b, n, t, w")
     assert Receipt.from_dict(receipt.to_dict()) == receipt
     values = [charge for charge in receipt.charges if charge.what == "values"]
     assert all(charge.threshold and charge.delta for charge in values)
     assert Charge.from_dict(values[0].to_dict()) == values[0]
     (reserved,) = Ledger().reservations("d")
-    assert reserved.budget.purchase_delta == receipt.budget.purchase_delta == Fraction(1e-6 * 0.1)
+    assert reserved.budget.discovery_delta == receipt.budget.discovery_delta == Fraction(1e-6 * 0.1)
     spent = Ledger().total("d")
     assert spent.epsilon <= 8.0
     assert spent.delta == pytest.approx(1e-6)
 
 
 def test_a_rho_budget_with_a_delta_set_aside_promises_the_epsilon_of_the_rest():
-    budget = Budget.of(rho=0.1, delta=1e-6, purchase_delta=5e-7)
+    budget = Budget.of(rho=0.1, delta=1e-6, discovery_delta=5e-7)
     assert float(budget.epsilon) == pytest.approx(us.accounting.epsilon_of(0.1, 5e-7), rel=1e-9)
     assert budget.epsilon > Budget.of(rho=0.1, delta=1e-6).epsilon
-    with pytest.raises(SettingError, match="state it beside rho"):
-        Budget.of(rho=0.1, purchase_delta=1e-7)
+    with pytest.raises(SettingError, match="together with rho"):
+        Budget.of(rho=0.1, discovery_delta=1e-7)
     with pytest.raises(SettingError, match="smaller than delta"):
-        Budget.of(rho=0.1, delta=1e-7, purchase_delta=1e-7)
+        Budget.of(rho=0.1, delta=1e-7, discovery_delta=1e-7)
 
 
 def test_quality_and_discovery_together_leave_something_for_the_mechanism():
@@ -303,7 +303,7 @@ def test_quality_and_discovery_together_leave_something_for_the_mechanism():
         us.synthesize(frame(), schema(NUMBER), epsilon=1.0, delta=1e-6, quality="50%", discovery_share=0.5)
 
 
-def test_the_privacy_unit_is_never_bought():
+def test_the_privacy_unit_is_never_discovered():
     with pytest.raises(SchemaError, match="is the privacy unit"):
         schema(NUMBER, {"name": "who", "type": "discover"}, unit={"column": "who", "max_rows": 2})
     assert schema(NUMBER, unit={"column": "who", "max_rows": 2}).privacy_unit == PrivacyUnit("who", 2)

@@ -65,10 +65,10 @@ def test_a_table_that_is_kept_meanwhile_moves_no_other():
     assert [counts.tolist() for _, counts in found] == [[1, 3], [1, 0, 0, 0, 1, 2]]
 
 
-def test_merged_codes_are_counted_anew():
+def test_merged_codes_are_counted_again():
     table = PrivateTable(Counting(SIZES, ROWS), Budget.of(rho=1.0))
     _select(table, [("a",)])
-    view = table.recoded(Recoding({"a": np.array([0, 1, 1])}))
+    view = table.recode(Recoding({"a": np.array([0, 1, 1])}))
     _select(view, [("a",)])
     assert dict(view._counts([("a",)]))[("a",)].tolist() == [1, 3]
     assert dict(table._counts([("a",)]))[("a",)].tolist() == [1, 1, 2]
@@ -95,7 +95,7 @@ def test_distances_to_fixed_marginals_are_those_of_the_merged_codes():
     with Spy() as spy:  # works every score out again, in fractions
         table = PrivateTable(Counting(SIZES, ROWS), Budget.of(rho=1.0))
         table.select([("a",)], against=even, rho=0.01)
-        view = table.recoded(Recoding({"a": np.array([0, 1, 1])}))
+        view = table.recode(Recoding({"a": np.array([0, 1, 1])}))
         even.domain = view.domain
         view.select([("a",)], against=even, rho=0.01)
     assert spy.rho == table.account.spent

@@ -112,7 +112,7 @@ def test_dependence_is_indif_of_each_pair():
 
 def test_merged_codes_are_merged_inside_and_share_the_account():
     private = table(noise=Nought())
-    coarse = private.recoded(Recoding({"a": np.array([0, 1, 1])}))
+    coarse = private.recode(Recoding({"a": np.array([0, 1, 1])}))
     assert coarse.domain["a"] == 2
     assert coarse.measure([("a", "b")], rho=0.5)[0].values.tolist() == [1, 0, 1, 2]
     assert private.account is coarse.account
@@ -135,7 +135,7 @@ AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
     [
         (lambda t: t.measure([("z",)], rho=0.1), SchemaError, "unknown column 'z'"),
         (lambda t: t.measure([("a", "a")], rho=0.1), SchemaError, "named twice"),
-        (lambda t: t.measure([("a", "b"), ("b", "a")], rho=0.1), SettingError, "named twice"),
+        (lambda t: t.measure([("a", "b"), ("b", "a")], rho=0.1), SettingError, "given twice"),
         (lambda t: t.measure([("a",)], rho=0), SettingError, "positive"),
         (lambda t: t.measure([("a",)], rho=math.nan), SettingError, "positive"),
         (lambda t: t.measure([("a",)], rho=1e-40), SettingError, "give more"),
@@ -143,34 +143,34 @@ AGAINST = {("a",): [1, 1, 2], ("b",): [2, 2]}
         (lambda t: t.measure([("a",)], rho=0.1, weights={}), SettingError, "finite weight"),
         (lambda t: t.measure([("a",)], rho=0.1, weights=[2.0]), SettingError, "give a weight by clique"),
         (lambda t: t.measure([("a",)], rho=0.1, weights={("a",): math.inf}), SettingError, "finite weight"),
-        (lambda t: t.measure([("a",)], rho=1.5), BudgetExceeded, "of which 1 is left"),
+        (lambda t: t.measure([("a",)], rho=1.5), BudgetExceeded, "and 1 is left"),
         (lambda t: t.select([], against={}, rho=0.1), SettingError, "at least one candidate"),
-        (lambda t: t.select([("c",)], against=AGAINST, rho=0.1), SettingError, "one per candidate"),
-        (lambda t: t.select([("a",)], against={("a",): [1, 2]}, rho=0.1), SettingError, "has 2 cells, its table 3"),
+        (lambda t: t.select([("c",)], against=AGAINST, rho=0.1), SettingError, "one for every candidate"),
+        (lambda t: t.select([("a",)], against={("a",): [1, 2]}, rho=0.1), SettingError, "its clique has 3"),
         (lambda t: t.select([("a",)], against={("a",): [math.nan] * 3}, rho=0.1), SettingError, "not finite"),
         (lambda t: t.select([("a",)], against=AGAINST, rho=0.1, weights={("a",): -1}), SettingError, "negative"),
         (lambda t: t.select([("a",)], against=AGAINST, rho=0.1, weights={("a",): 0}), SettingError, "must be positive"),
         (lambda t: t.select([("a",)], against=AGAINST, rho=0.1, offsets={}), SettingError, "finite offset"),
-        (lambda t: t.select([("a",)], against=AGAINST, rho=1.5), BudgetExceeded, "of which 1 is left"),
-        (lambda t: t.dependence([("a",)], rho=0.1), SettingError, "pairs"),
-        (lambda t: t.dependence([("a", "b", "c")], rho=0.1), SettingError, "pairs"),
-        (lambda t: t.dependence([("a", "b")], rho=1.5), BudgetExceeded, "of which 1 is left"),
-        (lambda t: t.measure([("a",)], rho=10**400), BudgetExceeded, "of which 1 is left"),
+        (lambda t: t.select([("a",)], against=AGAINST, rho=1.5), BudgetExceeded, "and 1 is left"),
+        (lambda t: t.dependence([("a",)], rho=0.1), SettingError, "two columns"),
+        (lambda t: t.dependence([("a", "b", "c")], rho=0.1), SettingError, "two columns"),
+        (lambda t: t.dependence([("a", "b")], rho=1.5), BudgetExceeded, "and 1 is left"),
+        (lambda t: t.measure([("a",)], rho=10**400), BudgetExceeded, "and 1 is left"),
         (lambda t: t.measure([("a",)], rho="1"), SettingError, "positive"),
         (lambda t: t.measure([("a",)], rho=0.1, weights={("a",): 10**400}), SettingError, "finite weight"),
         (lambda t: t.measure(np.array(1), rho=0.1), SettingError, "list of cliques"),
         (lambda t: t.measure([np.array(1)], rho=0.1), SchemaError, "tuple of columns"),
         (lambda t: t.measure([(["a"],)], rho=0.1), SchemaError, "unknown column"),
-        (lambda t: t.select([("a",)], against={("a",): ["x"] * 3}, rho=0.1), SettingError, "no number of rows"),
-        (lambda t: t.select([("a",)], against={("a",): [1, [2], 3]}, rho=0.1), SettingError, "no number of rows"),
-        (lambda t: t.error({("a",): [10**400] * 3}, weights={("a",): 1}, rho=0.1), SettingError, "no number of rows"),
-        (lambda t: t.error(None, weights={("a",): 1}, rho=0.1), SettingError, "no marginal of"),
-        (lambda t: t.error({}, weights={("a",): 1}, rho=0.1), SettingError, "no marginal of"),
+        (lambda t: t.select([("a",)], against={("a",): ["x"] * 3}, rho=0.1), SettingError, "not a number"),
+        (lambda t: t.select([("a",)], against={("a",): [1, [2], 3]}, rho=0.1), SettingError, "not a number"),
+        (lambda t: t.error({("a",): [10**400] * 3}, weights={("a",): 1}, rho=0.1), SettingError, "not a number"),
+        (lambda t: t.error(None, weights={("a",): 1}, rho=0.1), SettingError, "the marginal of .* is missing"),
+        (lambda t: t.error({}, weights={("a",): 1}, rho=0.1), SettingError, "the marginal of .* is missing"),
         (lambda t: t.error(AGAINST, weights=[("a",)], rho=0.1), SettingError, "give a mapping"),
         (lambda t: t.error(AGAINST, weights={("a",): 0.5}, rho=0.1), SettingError, "whole number of at least 1"),
         (lambda t: t.tally(["a"], what={"a": "bounds"}), SettingError, "give a mapping"),
-        (lambda t: t.tally({"a": 0.1}, what={}), SettingError, "say what is bought about 'a'"),
-        (lambda t: t.recoded(None), SettingError, "give a `Recoding`"),
+        (lambda t: t.tally({"a": 0.1}, what={}), SettingError, "name the fact to discover about 'a'"),
+        (lambda t: t.recode(None), SettingError, "give a `Recoding`"),
         (lambda t: t.over(None), SettingError, "the same units"),
     ],
 )  # fmt: skip
@@ -193,7 +193,7 @@ def test_a_table_too_large_to_count_before_codes_are_merged_is_refused_before_it
     columns = [f"c{i}" for i in range(5)]
     source = SealedSource(dict.fromkeys(columns, 100_000), [])
     merging = Recoding({column: np.arange(100_000) % 2 for column in columns})
-    private = PrivateTable(source, Budget.of(rho=1.0)).recoded(merging)
+    private = PrivateTable(source, Budget.of(rho=1.0)).recode(merging)
     with pytest.raises(SettingError, match="nothing was spent"):
         private.measure([tuple(columns)], rho=0.5)
     assert private.account.spent == 0
@@ -214,11 +214,11 @@ def test_a_whole_number_of_numpy_is_the_whole_budget():
     assert private.account.spent <= 1
 
 
-WORDS = Budget.of(rho=1.0, delta=1e-6, purchase_delta=1e-7)
+WORDS = Budget.of(rho=1.0, delta=1e-6, discovery_delta=1e-7)
 
 
 @pytest.mark.parametrize("delta", [1e-8, np.float64(1e-8), Fraction(1, 10**8), np.longdouble(1e-8)])
-def test_values_are_bought_for_a_delta_of_any_kind_of_number(delta):
+def test_values_are_discovered_for_a_delta_of_any_kind_of_number(delta):
     private = PrivateTable(WordSource({"a": 10_000}), WORDS)
     assert list(private.values("w", rho=0.5, delta=delta)) == ["a"]
     assert 0 < private.account.charges[0].delta <= Fraction(float(delta))
@@ -233,7 +233,7 @@ def test_values_for_no_delta_are_refused_unread_and_unpaid(delta):
 
 
 @pytest.mark.parametrize("column", ["other", None, 3, ["w"]])
-def test_values_of_a_column_that_has_none_to_buy_are_refused_unread_and_unpaid(column):
+def test_values_of_a_column_without_values_to_discover_are_refused_unread_and_unpaid(column):
     private = PrivateTable(WordSource({"a": 10_000}), WORDS)
     with pytest.raises(SettingError, match="nothing was spent"):
         private.values(column, rho=0.5, delta=1e-8)
@@ -252,7 +252,7 @@ class TestPlanned:
 
     def private(self, **rest):
         rho = sum((Fraction(1, 2 * Fraction(s) ** 2) for s in self.PLAN.values()), Fraction(0))
-        budget = Budget.of(epsilon=1.0, delta=1e-6).certified(rho)
+        budget = Budget.of(epsilon=1.0, delta=1e-6).certify(rho)
         return table(budget, plan=self.PLAN, **rest)
 
     def test_uses_exactly_the_planned_sigmas_in_one_call_or_several(self):
@@ -279,7 +279,7 @@ class TestPlanned:
         with ThreadPoolExecutor(2) as pool:
             first = pool.submit(private.measure, [("a",)], rho=1e-3)
             asked.wait(60)
-            second = pool.submit(private.recoded(Recoding.identity()).measure, [("a",)], rho=1e-3)
+            second = pool.submit(private.recode(Recoding.identity()).measure, [("a",)], rho=1e-3)
             assert not wait([second], timeout=0.2).done  # it waits for the first one's answer
             late.set()
             assert len(first.result()) == 1
@@ -289,7 +289,7 @@ class TestPlanned:
     def test_merged_codes_use_the_same_plan(self):
         private = self.private()
         private.measure([("a",)], rho=1e-3)
-        merged = private.recoded(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 0])}))
+        merged = private.recode(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 0])}))
         assert merged.planned
         with pytest.raises(BudgetExceeded, match="in advance"):
             merged.measure([("a",)], rho=1e-3)
@@ -306,7 +306,7 @@ class TestPlanned:
             private.dependence([("a", "b")], rho=1e-6)
 
 
-def test_the_table_tells_nothing_of_its_rows_and_cannot_be_copied():
+def test_the_table_shows_nothing_of_its_rows_and_cannot_be_copied():
     many, few = table(source=CodedSource(SIZES, ROWS * 50)), table(source=CodedSource(SIZES, []))
     assert repr(many) == repr(few)
     for attempt in (pickle.dumps, copy.copy, copy.deepcopy):
@@ -327,9 +327,9 @@ def test_what_was_asked_before_is_checked_again():
     first = private.measure([("a", "b"), ("b",)], rho=0.01)
     assert [m.clique for m in private.measure([("b",), ["a", "b"]], rho=0.01)] == [("b",), ("a", "b")]
     for repeated in ([("a", "b"), ("b", "a")], [("b",), ("b",)], [("a", "b"), ("b", "a"), ("c",)]):
-        with pytest.raises(SettingError, match="named twice"):
+        with pytest.raises(SettingError, match="given twice"):
             private.measure(repeated, rho=0.01)
-    merged = private.recoded(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 1])}))
+    merged = private.recode(Recoding({"a": np.array([0, 0, 1]), "b": np.array([0, 1])}))
     assert len(merged.measure([("a", "b")], rho=0.01)[0].values) == 4 < len(first[0].values)
 
     class Other(tuple):

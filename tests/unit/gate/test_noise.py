@@ -29,10 +29,10 @@ from understudy.gate.noise import (
     discrete_gaussian,
     discrete_laplace,
     gaussian_by_rejection,
+    get_noise,
     laplace_by_rejection,
-    noise_named,
+    run_trials,
     settle,
-    trials,
 )
 from understudy.gate.randomness import Stream, insecure, stream
 
@@ -210,7 +210,7 @@ def test_trials_near_the_edge_are_settled_exactly() -> None:
         edge = int(((-Decimal(1) / 3).exp() * 2**places).to_integral_value("ROUND_FLOOR"))
     for shift, expected in ((-(1 << 100), True), (1 << 100, False)):
         source = Scripted(edge + shift, places)
-        assert trials(np.array([1 / 3]), lambda i: gamma, source)[0] == expected
+        assert run_trials(np.array([1 / 3]), lambda i: gamma, source)[0] == expected
         assert source._places < 192, "more than the first 64 bits were needed"
 
 
@@ -252,7 +252,7 @@ def test_sizes_and_types(draw: Any) -> None:
 
 def test_an_unknown_sampler_is_refused_with_the_choices() -> None:
     with pytest.raises(SettingError, match="'loud' is unknown; the choices are exact, opendp"):
-        noise_named("loud")
+        get_noise("loud")
 
 
 def test_a_tiny_parameter_gives_no_noise() -> None:

@@ -13,7 +13,7 @@ from understudy.errors import SettingError
 from understudy.gate import selection
 from understudy.gate.noise import below_exp_neg
 from understudy.gate.randomness import stream
-from understudy.gate.selection import _fallen, _short_weights, _weights, exponential_mechanism, invert
+from understudy.gate.selection import _locate, _short_weights, _weights, exponential_mechanism, invert
 
 
 class Fixed:
@@ -58,12 +58,12 @@ def test_choices_just_below_and_above_an_edge(width: int) -> None:
 
 
 @pytest.mark.parametrize("lower", [(0, 50, 10), (9, 0, 0), (30, 31, 29), (1, 1, 200), (7,)])
-def test_a_choice_is_told_only_where_every_weight_within_its_bounds_makes_it(lower: tuple[int, ...]) -> None:
+def test_a_choice_is_made_only_where_every_weight_within_its_bounds_makes_it(lower: tuple[int, ...]) -> None:
     """Every number of seven bits, its first and its last continuation, and weights at either bound, in fractions."""
     error, width, told = 2, 7, 0
     sums = list(accumulate(lower))
     for first in range(1 << width):
-        found = _fallen(sums, error, first, width)
+        found = _locate(sums, error, first, width)
         told += found is not None
         for above in product((0, error), repeat=len(lower)):
             true = list(accumulate(low + more for low, more in zip(lower, above, strict=True)))

@@ -54,7 +54,7 @@ def test_a_reservation_counts_in_full_and_stays_exact(ledger):
     (found,) = Ledger(ledger.address).reservations("people")
     assert found.budget == budget
     assert (found.state, found.answers, found.unit) == ("unfinished", 0, UNIT)
-    assert found.who == module.who()
+    assert found.who == module.current_user()
 
 
 def test_a_key_names_one_run_however_often_it_is_started(ledger):
@@ -67,10 +67,10 @@ def test_a_key_names_one_run_however_often_it_is_started(ledger):
     assert ledger.total("people").runs == 2
 
 
-def test_whoever_goes_on_last_is_the_only_one_who_records(ledger):
+def test_only_the_last_to_continue_records(ledger):
     first = reserve(ledger, key="k")
     second = reserve(Ledger(ledger.address), key="k")
-    with pytest.raises(OutputError, match="another process goes on with run"):
+    with pytest.raises(OutputError, match="another process is continuing run"):
         ledger.record(first, {"charges": []}, None)
     ledger.record(second, {"charges": []}, None)
     with pytest.raises(OutputError, match="another process"):
@@ -141,7 +141,7 @@ def test_what_a_run_learned_is_given_back_to_it(ledger):
 def test_an_unknown_run_is_refused(ledger, run):
     reserve(ledger)
     for call in (ledger.take, ledger.find, ledger.cancel):
-        with pytest.raises(LedgerError, match="there is no run"):
+        with pytest.raises(LedgerError, match="no run, or more than one, begins with"):
             call(run)
 
 
@@ -209,7 +209,7 @@ def test_a_grant_names_who_may_draw_on_it(ledger, monkeypatch):
     ledger.grant(Grant("people", epsilon=9.0, to="user:anna"))
     with pytest.raises(BudgetExceeded, match="to user:anna"):
         reserve(ledger)
-    monkeypatch.setattr(module, "who", lambda: "user:anna")
+    monkeypatch.setattr(module, "current_user", lambda: "user:anna")
     assert reserve(ledger).run
     assert ledger.reservations()[0].who == "user:anna"
 
@@ -235,13 +235,13 @@ def test_a_token_is_known_by_its_digest_alone(ledger, path, monkeypatch):
 
 def test_somebody_elses_dataset_takes_a_grant(ledger, monkeypatch):
     reserve(ledger)
-    owner = module.who()
-    monkeypatch.setattr(module, "who", lambda: "user:ben")
-    with pytest.raises(BudgetExceeded, match=f"was entered by {owner}, and no grant names you"):
+    owner = module.current_user()
+    monkeypatch.setattr(module, "current_user", lambda: "user:ben")
+    with pytest.raises(BudgetExceeded, match=f"was entered by {owner}, and no grant is for you"):
         reserve(ledger)
-    monkeypatch.setattr(module, "who", lambda: owner)
+    monkeypatch.setattr(module, "current_user", lambda: owner)
     ledger.grant(Grant("people", epsilon=9.0, to="user:ben"))
-    monkeypatch.setattr(module, "who", lambda: "user:ben")
+    monkeypatch.setattr(module, "current_user", lambda: "user:ben")
     assert reserve(ledger).run
 
 
@@ -253,7 +253,7 @@ def test_datasets_that_share_people_share_their_budget(ledger):
     reserve(ledger, dataset="panel")
     reserve(ledger, dataset="sample")
     for dataset in ("panel", "sample", "census"):
-        with pytest.raises(BudgetExceeded, match="'census' would come to"):
+        with pytest.raises(BudgetExceeded, match="'census' would reach"):
             reserve(ledger, dataset=dataset)
     assert ledger.total("census").runs == 2
     assert ledger.total("panel").runs == 1
@@ -415,7 +415,7 @@ def test_a_damaged_ledger_is_refused(path):
         reserve(Ledger(path))
 
 
-def test_a_file_that_is_no_ledger_is_refused(path):
+def test_a_file_that_is_not_a_ledger_is_refused(path):
     path.parent.mkdir()
     path.write_text("dear diary\n" * 200)
     with pytest.raises(LedgerError, match="not a ledger"):

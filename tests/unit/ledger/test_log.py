@@ -84,12 +84,12 @@ def test_a_changed_checkpoint_is_signed_by_nobody():
 
 
 @pytest.mark.parametrize("note", ["", "x", "a\n1\n", "a\nb\nc\n\n", "a\n1\n!!\n\n", "a\n1\nAAAA\n\nx y z\n", "\n\n\n"])
-def test_what_is_no_checkpoint_is_refused(note):
+def test_anything_but_a_checkpoint_is_refused(note):
     with pytest.raises(LedgerError, match="not a checkpoint"):
         Checkpoint.parse(note)
 
 
 @pytest.mark.parametrize("line", ["", "a", "a+b+c", "a+00000000+AQ==", "a+zz+AAAA"])
-def test_what_is_no_verifier_key_is_refused(line):
+def test_anything_but_a_verifier_key_is_refused(line):
     with pytest.raises(LedgerError, match="not a verifier key"):
         Checkpoint.of("a", 0, bytes(32)).is_signed_by(line)

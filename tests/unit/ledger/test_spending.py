@@ -35,11 +35,11 @@ def reservation(budget=ONE, unit=UNIT, time=NOW, last=None, **rest):
 def test_a_single_run_costs_what_it_says():
     total = add_up([reservation()])
     assert (total.runs, total.epsilon, total.delta) == (1, 1.0, 1e-9)
-    assert str(total) == "1 run, epsilon 1 in all at delta 1e-09"
+    assert str(total) == "1 run, epsilon 1 in total at delta 1e-09"
 
 
 def test_two_runs_add_epsilons_and_deltas_where_that_is_smaller():
-    total = add_up([reservation(Budget.of(epsilon=0.01, delta=1e-9).certified(1))] * 2)
+    total = add_up([reservation(Budget.of(epsilon=0.01, delta=1e-9).certify(1))] * 2)
     assert total.epsilon == pytest.approx(0.02)
     assert total.delta == pytest.approx(2e-9)
 
@@ -55,10 +55,10 @@ def test_the_sum_of_several_runs_says_under_which_assumption_it_holds():
         "; for budgets fixed in advance (if later budgets were chosen after seeing earlier results, the delta doubles)"
     )
     pure = reservation(Budget.of(epsilon=1.0, delta=0))
-    assert str(add_up([pure] * 2)) == f"2 runs, epsilon 2 in all at delta 0{words}"
+    assert str(add_up([pure] * 2)) == f"2 runs, epsilon 2 in total at delta 0{words}"
     assert words not in str(add_up([pure]))
     rho = reservation(Budget.of(rho=0.25))
-    assert str(add_up([rho] * 2)) == "2 runs, rho 0.5 in all"  # a sum of rhos holds for later choices as well
+    assert str(add_up([rho] * 2)) == "2 runs, rho 0.5 in total"  # a sum of rhos holds for later choices as well
 
 
 def test_pure_runs_stay_pure_and_mixed_ones_take_the_stated_delta():
@@ -71,12 +71,12 @@ def test_pure_runs_stay_pure_and_mixed_ones_take_the_stated_delta():
 def test_a_run_that_stated_rho_alone_is_counted_by_rho():
     alone = reservation(Budget.of(rho=0.5))
     assert (add_up([alone]).epsilon, add_up([alone]).rho) == (None, 0.5)
-    assert str(add_up([alone])) == "1 run, rho 0.5 in all"
+    assert str(add_up([alone])) == "1 run, rho 0.5 in total"
     assert add_up([alone, reservation(Budget.of(epsilon=1.0, delta=1e-6))]).epsilon > epsilon_of(0.5, 1e-6)
 
 
-def test_sums_convert_at_what_purchases_leave_of_delta():
-    plain, aside = Budget.of(epsilon=1.0, delta=1e-6), Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=9e-7)
+def test_sums_convert_at_the_delta_that_discovery_leaves():
+    plain, aside = Budget.of(epsilon=1.0, delta=1e-6), Budget.of(epsilon=1.0, delta=1e-6, discovery_delta=9e-7)
     first, second = (add_up([reservation(budget)] * 10) for budget in (plain, aside))
     assert second.epsilon == pytest.approx(epsilon_of(second.rho, 1e-6), rel=1e-6)
     assert first.epsilon == pytest.approx(epsilon_of(first.rho, 1e-5), rel=1e-6)
@@ -93,10 +93,10 @@ def test_cancelled_runs_do_not_count_and_unfinished_ones_do():
     runs_made = [reservation(state=state) for state in ("cancelled", "unfinished", "finished")]
     assert add_up(runs_made).runs == 2
     assert Grant("people", epsilon=9.0).used(runs_made, NOW) == Grant("people", epsilon=9.0).used(runs_made[1:], NOW)
-    assert str(add_up(runs_made[:1])) == "0 runs, rho 0 in all"
+    assert str(add_up(runs_made[:1])) == "0 runs, rho 0 in total"
 
 
-def test_runs_that_protect_different_units_are_told_apart():
+def test_runs_that_protect_different_units_are_distinguished():
     assert not add_up([reservation()] * 2).mixed
     total = add_up([reservation(), reservation(unit="everything of one person")])
     assert total.mixed
@@ -127,8 +127,8 @@ def test_a_grant_in_rho_is_a_sum():
     assert grant.used([small] * 2, NOW) == pytest.approx(0.4)
     assert grant.refusal([small] * 2, reservation(Budget.of(rho=0.1))) is None
     words = grant.refusal([small] * 2, small) or ""
-    assert words.startswith("'people' would come to rho 0.6")
-    assert words.endswith("; grant 7 allows rho 0.5 in all to anyone")
+    assert words.startswith("'people' would reach rho 0.6")
+    assert words.endswith("; grant 7 allows rho 0.5 in total to anyone")
 
 
 def test_the_last_bits_of_a_sum_do_not_refuse_a_run():
@@ -137,11 +137,11 @@ def test_the_last_bits_of_a_sum_do_not_refuse_a_run():
     assert grant.refusal([tenth] * 5, tenth) is not None
 
 
-def test_delta_set_aside_for_purchases_is_not_used_twice():
-    bought = reservation(Budget.of(epsilon=1.0, delta=1e-6, purchase_delta=9e-7))
-    assert Grant("people", epsilon=9.0, delta=1e-6).used([bought] * 2, NOW) == math.inf
-    assert Grant("people", epsilon=9.0, delta=1e-5).used([bought] * 2, NOW) <= 2.0
-    assert "too much" in (Grant("people", epsilon=9.0, delta=1e-6).refusal([bought], bought) or "")
+def test_delta_set_aside_for_discovery_is_not_used_twice():
+    discovered = reservation(Budget.of(epsilon=1.0, delta=1e-6, discovery_delta=9e-7))
+    assert Grant("people", epsilon=9.0, delta=1e-6).used([discovered] * 2, NOW) == math.inf
+    assert Grant("people", epsilon=9.0, delta=1e-5).used([discovered] * 2, NOW) <= 2.0
+    assert "too much" in (Grant("people", epsilon=9.0, delta=1e-6).refusal([discovered], discovered) or "")
 
 
 def test_a_yearly_grant_counts_the_last_365_days_and_a_total_everything():
@@ -188,7 +188,7 @@ def test_runs_that_protect_different_units_have_no_sum_and_pass_any_grant(grant,
     assert grant.used([*drawn, another], NOW) == math.inf
 
 
-def test_how_many_rows_of_a_unit_are_used_is_no_other_unit():
+def test_how_many_rows_of_a_unit_are_used_does_not_change_the_unit():
     few, many = (reservation(unit=Neighbours(unit="patient", max_rows=rows).describe()) for rows in (1, 20))
     assert not add_up([few, many]).mixed
     assert Grant("people", epsilon=4.0).refusal([few, many], many) is None
@@ -203,13 +203,21 @@ def test_how_many_rows_of_a_unit_are_used_is_no_other_unit():
         ONE,
         Budget.of(epsilon=1.0, delta=0),
         Budget.of(rho=0.1),
-        Budget.of(rho=0.1, delta=1e-6, purchase_delta=5e-7),
-        ONE.certified(Fraction(1, 3)),
+        Budget.of(rho=0.1, delta=1e-6, discovery_delta=5e-7),
+        ONE.certify(Fraction(1, 3)),
     ],
 )
 def test_a_budget_survives_being_written_exactly(budget):
     again = budget_from_dict(json.loads(json.dumps(budget_to_dict(budget))))
     assert replace(again, rho_stated=budget.rho_stated) == budget
+
+
+def test_delta_set_aside_is_read_from_older_ledgers():
+    budget = Budget.of(rho=0.1, delta=1e-6, discovery_delta=5e-7)
+    older = budget_to_dict(budget)
+    older["purchase_delta"] = older.pop("discovery_delta")
+    assert budget_from_dict(older) == budget_from_dict(budget_to_dict(budget))
+    assert budget_from_dict(older).discovery_delta == budget.discovery_delta > 0
 
 
 @pytest.mark.parametrize(
@@ -222,7 +230,7 @@ def test_a_budget_survives_being_written_exactly(budget):
         {"rho": "many"},
         {"rho": "1", "epsilon": "1"},
         {"rho": "1", "epsilon": "1", "delta": "-1"},
-        {"rho": "1", "epsilon": "1", "delta": "0", "purchase_delta": "-1/9"},
+        {"rho": "1", "epsilon": "1", "delta": "0", "discovery_delta": "-1/9"},
     ],
 )
 def test_numbers_that_no_run_reserves_are_refused(data):
@@ -253,7 +261,7 @@ def test_run_and_synthesize_are_refused_beyond_a_grant_and_a_paid_run_is_not_ask
     Ledger().grant(Grant("people", rho=0.3))
     assert runs.run(folder / "run.yaml", folder / "one").status == "made"
     for attempt in (lambda: runs.run(folder / "run.yaml", folder / "two"), synthesis):
-        with pytest.raises(errors.BudgetExceeded, match=r"would come to rho 0\.4.*Nothing was read"):
+        with pytest.raises(errors.BudgetExceeded, match=r"would reach rho 0\.4.*Nothing was read"):
             attempt()
     assert Ledger().total("people").runs == 1
     assert runs.run(folder / "run.yaml", folder / "one").status == "unchanged"
@@ -263,7 +271,7 @@ def test_run_and_synthesize_are_refused_beyond_a_grant_and_a_paid_run_is_not_ask
     assert Ledger().total("people").runs == 2
 
 
-def test_a_run_that_protects_another_unit_than_those_before_is_refused_and_told(folder, call):
+def test_a_run_that_protects_another_unit_than_those_before_is_refused_and_reported(folder, call):
     before = Neighbours(unit="patient", max_rows=3).describe()
     Ledger().reserve("people", Budget.of(rho=0.1), unit=before, spec={})
     Ledger().grant(Grant("people", rho=9.0))
@@ -283,10 +291,10 @@ def test_the_commands_grant_show_and_revoke(call):
     synthesis()
     code, out, _ = call("ledger", "grant", "people", "--epsilon", 4)
     assert code == 0
-    assert out.endswith("for people: epsilon 4 at delta 1e-06 in all to anyone\n")
+    assert out.endswith("for people: epsilon 4 at delta 1e-06 in total to anyone\n")
     out = call("ledger", "show", "people")[1]
-    assert "people: 1 run, rho 0.2 in all" in out
-    assert "epsilon 4 at delta 1e-06 in all to anyone; 3." in out
+    assert "people: 1 run, rho 0.2 in total" in out
+    assert "epsilon 4 at delta 1e-06 in total to anyone; 3." in out
     told = json.loads(call("ledger", "show", "people", "--json")[1])
     assert (told["runs"], told["grants"][0]["amount"], told["grants"][0]["unit"]) == (1, 4.0, "epsilon")
     assert told["grants"][0]["used"] == pytest.approx(epsilon_of(0.2, 1e-6))
@@ -312,6 +320,6 @@ def test_the_command_line_refuses_beyond_a_grant_in_one_line(call, folder):
     Ledger().grant(Grant("people", rho=0.3))
     code, out, err = call(*words, "-o", folder / "r.release")
     assert (code, out) == (6, "")
-    assert err.startswith("error: 'people' would come to rho 0.4; grant")
+    assert err.startswith("error: 'people' would reach rho 0.4; grant")
     assert len(err.splitlines()) == 1
     assert not (folder / "r.release").exists()

@@ -228,7 +228,7 @@ def test_a_forced_column_is_measured_once_with_both_weights(pure):
     assert sum(spent.values()) == pytest.approx(1.0)
 
 
-def test_nothing_to_measure_after_merging_buys_a_second_look():
+def test_nothing_to_measure_after_merging_pays_for_a_second_look():
     rows = np.zeros((500, 5), int)
     table = PrivateTable(CodedSource(SIZES, rows), Budget.of(rho=1e-5))
     fit = NistMST(cliques=[("a", "b")], threshold=20.0).fit(table, rho=1e-5)

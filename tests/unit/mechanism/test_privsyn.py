@@ -10,7 +10,7 @@ from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import Allocation, PrivateTable
-from understudy.mechanism import mechanism_named
+from understudy.mechanism import make_mechanism
 from understudy.mechanism.privsyn import PrivSyn, choose_pairs, join_pairs, shrink_scores
 from understudy.model.gum import GumModel
 from understudy.testing import insecure
@@ -218,7 +218,7 @@ def test_pure_budgets_and_public_rows_work() -> None:
 )
 def test_settings_out_of_range_are_named(settings: dict) -> None:
     with pytest.raises(SettingError, match=next(reversed(settings))):
-        mechanism_named("privsyn", **settings)
+        make_mechanism("privsyn", **settings)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_settings_out_of_range_are_named(settings: dict) -> None:
 @pytest.mark.parametrize("value", ["x", None, [1], {"a": 1}, float("inf")], ids=str)
 def test_settings_of_a_wrong_kind_are_named(mechanism: str, setting: str, words: str, value: object) -> None:
     with pytest.raises(SettingError, match=f"^{mechanism}.{setting}: give {words}$"):
-        mechanism_named(mechanism, **{setting: value})
+        make_mechanism(mechanism, **{setting: value})
 
 
 def test_the_footprint_is_bounded_by_the_most_cells() -> None:

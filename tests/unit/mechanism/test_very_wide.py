@@ -7,7 +7,7 @@ import pytest
 
 from understudy.accounting import Budget
 from understudy.gate import PrivateTable
-from understudy.mechanism import mechanism_named
+from understudy.mechanism import make_mechanism
 from understudy.testing.tables import CodedSource
 
 COLUMNS = tuple("abcd")
@@ -29,7 +29,7 @@ def test_a_run_does_not_ask_what_cannot_be_counted(rows, name, tmp_path):
         "nist-mst": {"cliques": [(COLUMNS, 1.0), (("a", "b"), 1.0)]},
     }
     table = PrivateTable(CodedSource(WIDE, rows), Budget.of(rho=500.0))
-    fit = mechanism_named(name, **settings[name]).fit(table, rho=500.0)
+    fit = make_mechanism(name, **settings[name]).fit(table, rho=500.0)
     asked = {len(measurement.clique) for measurement in fit.measurements}
     assert max(asked) in (2, 3)
     assert table.account.spent > 0.9 * 500

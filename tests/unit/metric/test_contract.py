@@ -1,18 +1,16 @@
 """What every metric promises: perfect for equal tables, worse with more noise, the same with the same seed."""
 
-import re
 import sys
-import textwrap
 import types
+from collections.abc import Callable
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from understudy.errors import InputError, SchemaError, SettingError
-from understudy.metric import METRICS, Metric, Rows, Score, metric_named
+from understudy.metric import METRICS, Metric, Rows, Score, get_metric
 from understudy.metric.base import Counted, Part
 from understudy.metric.registry import measure, read_settings
 
@@ -57,7 +55,7 @@ def worse(metric: Metric, value: float) -> float:
 
 def test_the_names_are_the_published_ones() -> None:
     assert list(METRICS) == NAMES
-    assert all(metric_named(name).name == name for name in NAMES)
+    assert all(get_metric(name).name == name for name in NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -254,14 +252,11 @@ def test_hierarchies_make_moves_cheaper(people: Any) -> None:
 
 
 def test_the_example_of_how_to_add_a_metric_is_a_metric(
-    real: Any, people: Any, monkeypatch: pytest.MonkeyPatch
+    real: Any, people: Any, monkeypatch: pytest.MonkeyPatch, contributing_example: Callable[[str], str]
 ) -> None:
-    page = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    code = re.search(r"   ```python\n(.*?)   ```", page, re.DOTALL)
-    assert code is not None
     module = types.ModuleType("total_variation")
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(textwrap.dedent(code[1]), vars(module))  # noqa: S102 - a page of ours
+    exec(contributing_example("Add a metric"), vars(module))  # noqa: S102 - a page of ours
     point = types.SimpleNamespace(name="total_variation", load=lambda: module.METRIC)
     monkeypatch.setattr("understudy.metric.registry.entry_points", lambda group: [point])
     assert scored("total_variation", real, real, people).value == 0.0

@@ -78,7 +78,7 @@ def test_the_command_line(files: dict[str, str]) -> None:
     assert not Path(files["out"]).exists()
     data = json.loads(path.read_text())
     assert list(data["scores"]) == ["k_marginal", "nist_income"]
-    assert "without paying" in data["custodian_only"]
+    assert "does not cover" in data["custodian_only"]
     shown = CliRunner().invoke(app, [*arguments, "--json"])
     assert json.loads(shown.output) == data
 

@@ -8,7 +8,7 @@ from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
-from understudy.mechanism import mechanism_named
+from understudy.mechanism import make_mechanism
 from understudy.model.fit import Generator
 from understudy.model.generate import generate
 from understudy.schema import Recoding
@@ -32,7 +32,7 @@ def test_either_generator_takes_what_either_mechanism_measured(name: str, genera
     rng = np.random.default_rng(0)
     rows = [[int(a), int(a) + int(rng.integers(2)), int(rng.integers(2))] for a in rng.integers(2, size=2000)]
     table = PrivateTable(CodedSource(SIZES, rows), Budget.of(rho=2.0))
-    fit = mechanism_named(name).fit(table, rho=2.0)
+    fit = make_mechanism(name).fit(table, rho=2.0)
     model = generate(generator, DOMAIN, fit.measurements, recoding=fit.recoding).model
     assert model.kind == kind
     assert model.total == pytest.approx(2000, abs=50)
@@ -42,10 +42,10 @@ def test_either_generator_takes_what_either_mechanism_measured(name: str, genera
 def test_the_spanning_tree_can_be_generated_by_updates() -> None:
     rows = [[i % 2, i % 2 + i % 3 // 2, i % 5 // 3] for i in range(2000)]
     table = PrivateTable(CodedSource(SIZES, rows), Budget.of(rho=2.0))
-    fit = mechanism_named("mst", generator="gum").fit(table, rho=2.0)
+    fit = make_mechanism("mst", generator="gum").fit(table, rho=2.0)
     assert fit.model.kind == "gum"
     with pytest.raises(SettingError, match="generator"):
-        mechanism_named("mst", generator="gan")
+        make_mechanism("mst", generator="gan")
 
 
 def test_both_generators_find_the_same_tables() -> None:

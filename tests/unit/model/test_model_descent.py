@@ -123,7 +123,7 @@ def test_storing_scales_a_vector_and_says_how_far_it_moves_a_potential():
     assert furthest == pytest.approx(np.abs(full * row / 5.0).max())
 
 
-def test_a_probe_along_a_vector_and_what_it_tells():
+def test_a_probe_along_a_vector_and_its_result():
     x, vector, answers = vectors("x", "vector", "answers")
     weights, full = weights_of(300, 40, CELLS - 340)
     basis = basis_of([answers, vector], weights)
@@ -172,7 +172,7 @@ def precision_of(rows, sigma, tolerance=1e-3):
     return make_problem(tree, found, rows, {}, tolerance=tolerance).targets.dtype
 
 
-def test_single_precision_is_for_where_rounding_is_nothing_beside_the_noise():
+def test_single_precision_is_for_where_rounding_is_far_below_the_noise():
     assert precision_of(1e5, 10.0) == np.float32
     assert precision_of(1e6, 3.0) == np.float32
     assert precision_of(1e6, 2.0) == np.float64  # what a step does to the other table is lost

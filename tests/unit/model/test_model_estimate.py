@@ -101,7 +101,7 @@ def test_total_is_estimated_by_precision():
     assert model.project(("a", "b")).sum() == pytest.approx(model.total)
 
 
-def test_total_from_a_general_query_that_tells_it():
+def test_total_from_a_general_query_that_gives_it():
     tells = Measurement(("a",), np.array([300.0, 1000.0]), 1.0, query=np.array([[1.0, 0.0], [1.0, 1.0]]))
     assert estimate(DOMAIN, [tells]).total == pytest.approx(1000.0)
     silent = Measurement(("a",), np.array([300.0]), 1.0, query=np.array([[1.0, 0.0]]))

@@ -16,7 +16,7 @@ from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.gate.selection import merged
-from understudy.mechanism import Mechanism, mechanism_named, registry
+from understudy.mechanism import Mechanism, make_mechanism, registry
 from understudy.mechanism.base import Footprint
 from understudy.mechanism.registry import MECHANISMS
 from understudy.planning import Accuracy, check_delta, default_delta, odds_of, plan
@@ -89,7 +89,7 @@ class TestPrediction:
         found = {1: [], 2: []}
         with insecure(5):
             for _ in range(4):
-                fit = mechanism_named(mechanism).fit(PrivateTable(source, budget), rho=float(budget.capacity))
+                fit = make_mechanism(mechanism).fit(PrivateTable(source, budget), rho=float(budget.capacity))
                 for clique, counts in source.counts(covered(fit, 1) + covered(fit, 2)):
                     true = merged(counts, source.domain.shape(clique), [fit.recoding.maps.get(c) for c in clique])
                     found[len(clique)].append(np.abs(fit.model.project(clique).reshape(-1) - true).mean())
@@ -110,7 +110,7 @@ class TestPrediction:
         assert 0 < large.misplaced < small.misplaced < 1
 
     def test_noise_of_fixed_measurements_is_that_of_the_exact_curve(self):
-        weights = mechanism_named("independent").plan(DOMAIN)
+        weights = make_mechanism("independent").plan(DOMAIN)
         sigmas, _ = certified_plan(weights, Budget.of(epsilon=1.0, delta=1e-6), Neighbours())
         expected = predict("independent", release()).expected
         assert expected.group == pytest.approx(3 * np.median(list(sigmas.values())), rel=2e-3)
@@ -157,7 +157,7 @@ class TestPrediction:
     def test_memory_follows_what_merging_leaves(self):
         """Where noise drowns nearly all codes, the candidates of `aim` are few and small."""
         sizes = {f"c{i}": 90 for i in range(8)}
-        declared = mechanism_named("aim").footprint(Domain(sizes)).memory_bytes
+        declared = make_mechanism("aim").footprint(Domain(sizes)).memory_bytes
         drowned = predict("aim", release(sizes, rows=1000, epsilon=0.1))
         assert drowned.memory_bytes < declared / 2
 
@@ -313,7 +313,7 @@ class TestAdvice:
         assert recommend(lines, 5)[0] == "columns"
         assert recommend([self.line("x", 0.1), lines[1]], 1)[0] == "columns"
 
-    def test_a_mechanism_that_measures_no_pair_is_no_better_than_columns(self):
+    def test_a_mechanism_that_measures_no_pair_is_not_better_than_columns(self):
         """Where a mechanism would find no pair to measure, it must not be recommended for its pairs."""
         lines = [self.line("x", 0.35, pairs=0), self.line("columns", 0.3, pairs=0)]
         assert recommend(lines, 5)[0] == "columns"
@@ -367,7 +367,7 @@ fields:
 """
 
 
-class TestFactsToBuy:
+class TestFactsToDiscover:
     @pytest.fixture
     def schema(self, tmp_path):
         (tmp_path / "open.yaml").write_text(OPEN)
@@ -378,16 +378,16 @@ class TestFactsToBuy:
         assert made.columns == 8
         assert made.to_dict()["assumed"] == [
             "age, born: 100 bins", "income, visits: 32 bins", "city, remark: 16 values", "pay: 12 bins",
-            "a tenth of the budget buys these facts, and a tenth of delta is set aside",
+            "a tenth of the budget is spent on discovering these facts, and a tenth of delta is set aside",
         ]  # fmt: skip
 
     def test_cost_a_tenth_of_the_budget(self, schema):
         filled, _ = assume_facts(schema)
-        [bought] = plan(schema, people=20_000, epsilons=[1], mechanisms=["mst"]).lines
+        [discovered] = plan(schema, people=20_000, epsilons=[1], mechanisms=["mst"]).lines
         [declared] = plan(filled, people=20_000, epsilons=[1], mechanisms=["mst"]).lines
-        assert bought.expected.group / declared.expected.group == pytest.approx((0.9 * 0.985) ** -0.5, rel=0.02)
+        assert discovered.expected.group / declared.expected.group == pytest.approx((0.9 * 0.985) ** -0.5, rel=0.02)
 
-    def test_need_a_delta_where_values_are_told(self, schema):
+    def test_need_a_delta_where_values_are_published(self, schema):
         with pytest.raises(SettingError, match="city"):
             plan(schema, people=20_000, delta=0)
 

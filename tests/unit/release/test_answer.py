@@ -120,12 +120,12 @@ def test_moments_of_frames_are_understood(kind, make):
         (None, "give columns with their conditions"),
     ],
 )
-def test_what_was_meant_is_told(query, remedy):
+def test_what_was_meant_is_suggested(query, remedy):
     with pytest.raises(SettingError, match=remedy):
         read_conditions(SCHEMA, query)
 
 
-def test_of_many_values_the_nearest_are_told():
+def test_of_many_values_the_nearest_are_suggested():
     names = [f"Town {index}" for index in range(50)] + ["Düsseldorf"]
     field = {"name": "town", "type": "string", "categories": names}
     schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
@@ -164,7 +164,7 @@ def test_conditions_that_do_not_fit_are_refused(query):
 
 
 @pytest.mark.parametrize("query", [{"age": 200}, {"age": (None, -1)}, {"age": [30, 100]}, {"pay": (8.5, None)}])
-def test_what_lies_beyond_the_bounds_cannot_be_told(query):
+def test_what_lies_beyond_the_bounds_cannot_be_known(query):
     """Rows of 200 years are among those of 99: nobody knows that there are none."""
     with pytest.raises(SettingError, match=r"goes from 0(\.0)? to (99|8\.0); values beyond count as the nearest"):
         read_conditions(SCHEMA, query)
@@ -213,7 +213,7 @@ def test_intervals_hold_the_true_count(release, people, query):
     assert share.value == pytest.approx(found.value / release.model.total)
 
 
-def test_what_is_not_counted_is_told_with_the_count(tmp_path):
+def test_what_is_not_counted_is_stated_with_the_count(tmp_path):
     visits = pd.DataFrame({"patient": np.arange(3000) // 10, "a": 1, "b": np.where(np.arange(3000) % 3, "1", "x")})
     drops = {"name": "b", "type": "integer", "categories": [0, 1], "understudy": {"on_unknown": "drop_row"}}
     fields = [{"name": "patient", "understudy": {"kind": "id"}}, {"name": "a", "type": "integer", "categories": [0, 1]}]
@@ -229,7 +229,7 @@ def test_what_is_not_counted_is_told_with_the_count(tmp_path):
     assert f"in the true table (without {found.left_out}), with confidence 0.95" in told
     folder = make_bundle(release, tmp_path / "b").folder
     for page in ("README.md", "report.html"):
-        assert "without rows beyond 2 of one" in (folder / page).read_text()
+        assert "rows beyond 2 of one" in (folder / page).read_text()
 
 
 def test_rows_add_their_distance_from_the_model(release):
@@ -283,7 +283,7 @@ def test_replicates_differ_and_are_repeatable(release):
             release.replicates(count)
 
 
-def test_a_workload_that_is_no_text_is_told(release):
+def test_a_workload_that_is_not_text_is_reported(release):
     with pytest.raises(SettingError, match="workload: give text"):
         release.bounds([["sex", "age"]])
 

@@ -57,10 +57,10 @@ def test_saving_twice_and_saving_what_was_loaded_give_the_same_bytes(tmp_path):
     assert len({(tmp_path / name).read_bytes() for name in ("one", "two", "three")}) == 1
 
 
-def test_a_release_that_is_there_is_replaced_only_when_that_is_said(tmp_path):
+def test_a_release_that_exists_is_replaced_only_on_request(tmp_path):
     of(total=1.0).save(tmp_path / "r")
     before = (tmp_path / "r").read_bytes()
-    with pytest.raises(OutputError, match=r"r is there already; .*overwrite=True"):
+    with pytest.raises(OutputError, match=r"r already exists; .*overwrite=True"):
         of(total=2.0).save(tmp_path / "r")
     assert (tmp_path / "r").read_bytes() == before
     of(total=2.0).save(tmp_path / "r", overwrite=True)
@@ -72,7 +72,7 @@ def test_a_release_that_is_there_is_replaced_only_when_that_is_said(tmp_path):
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_place_where_no_file_can_be_is_refused_in_words(tmp_path, monkeypatch, name, overwrite):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OutputError, match=r"could not be written|is there already"):
+    with pytest.raises(OutputError, match=r"could not be written|already exists"):
         of().save(name, overwrite=overwrite)
     assert not list(tmp_path.iterdir())
 
@@ -143,7 +143,7 @@ def test_rows_that_cannot_fit_are_refused_with_the_remedy():
     assert of(total=1e15).sample(3).num_rows == 3
 
 
-def test_an_unknown_or_missing_frame_library_is_told(monkeypatch):
+def test_an_unknown_or_missing_frame_library_is_reported(monkeypatch):
     with pytest.raises(SettingError, match="use 'arrow', 'pandas', 'polars' or 'spark'"):
         of().sample(3, as_="excel")
     monkeypatch.setitem(__import__("sys").modules, "polars", None)

@@ -37,7 +37,7 @@ def test_as_many_as_there_can_be_are_not(release):
 
 
 @pytest.mark.parametrize(("extra", "told"), [([], True), (["--quiet"], False), (["--json"], False)])
-def test_the_command_line_tells_it_in_one_line(release, tmp_path, call, extra, told):
+def test_the_command_line_reports_it_in_one_line(release, tmp_path, call, extra, told):
     release.save(tmp_path / "r.release")
     code, _, err = call("sample", tmp_path / "r.release", "-n", 5000, "-o", tmp_path / "rows.csv", *extra)
     assert code == 0

@@ -253,7 +253,7 @@ def test_a_rule_ties_its_columns_together_in_the_tree_and_in_every_model():
     assert GraphicalModel(domain, {}, total=1.0).project(("a", "c"))[0, 1:].sum() == 0
 
 
-def test_pairs_that_would_make_the_model_large_beside_rules_are_left_for_smaller_ones():
+def test_pairs_that_would_make_the_model_large_next_to_rules_are_left_for_smaller_ones():
     ties = [Forbidden(pair, lambda: np.zeros((300, 300), bool)) for pair in (("a", "b"), ("c", "d"))]
     domain = Domain({**dict.fromkeys("abcd", 300), "e": 2}, ties)
     left = leave_room_for_rules(domain, [("a", "c"), ("b", "e")], [("b", "d")])

@@ -143,9 +143,9 @@ def test_the_public_report_knows_nothing_of_the_rows(release: us.Release, privat
         assert words in private
 
 
-def test_the_custodian_is_told_on_every_page(private: str) -> None:
+def test_every_page_is_marked_for_the_custodian(private: str) -> None:
     assert "For the custodian only." in private
-    assert "may not be published, or used to choose among releases, without paying for it" in private
+    assert "Do not publish its scores, or choose among releases by them: the guarantee does not cover it" in private
     assert ".mark { display: table-header-group;" in private  # a header group is printed on every page
 
 
@@ -183,7 +183,7 @@ def test_words_for_missing_among_numbers_are_counted_as_such() -> None:
     ours = {"decimals": 1, "bins": 60, "missing": {"k.A.": "not said"}}
     schema = us.Schema.from_dict({"fields": [field | {"understudy": ours}], "understudy": {"privacy_unit": "row"}})
     release = us.synthesize(pd.DataFrame({"kg": ["1.5", "k.A."] * 500}), schema, epsilon=20, delta=1e-6)
-    said = re.findall(r"Beside these: ([^<]*)<", public_report(release))
+    said = re.findall(r"Also: ([^<]*)<", public_report(release))
     assert re.fullmatch(r"not said (49|50|51)(\.\d)? %(, other .*)?", said[0])
 
 
@@ -261,9 +261,12 @@ def test_the_ends_of_a_histogram_are_the_bounds_of_the_column() -> None:
 
 @pytest.mark.parametrize(
     ("keep", "words"),
-    [("ab", "Of all 1 pairs of columns, 1 has such a bound.</p>"), ("abc", "such a bound; for the others nothing was")],
+    [
+        ("ab", "Of all 1 pairs of columns, 1 has such a bound.</p>"),
+        ("abc", "such a bound; no measurement gives a bound for the others"),
+    ],
 )
-def test_others_are_told_of_only_where_there_are_some(keep: str, words: str) -> None:
+def test_other_pairs_are_mentioned_only_where_there_are_some(keep: str, words: str) -> None:
     schema = us.Schema.from_domain(dict.fromkeys(keep, 2))
     rows = pd.DataFrame({name: [0, 1] * 50 for name in keep})
     release = us.synthesize(rows, schema, rho=10.0, mechanism="mst", keep=[("a", "b")], dataset="pairs")

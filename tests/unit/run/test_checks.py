@@ -26,7 +26,7 @@ def test_a_free_path_in_a_folder_passes_and_nothing_is_left(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_there_is_never_overwritten(tmp_path):
+def test_an_existing_file_is_never_overwritten(tmp_path):
     (tmp_path / "r").write_text("kept")
     with pytest.raises(OutputError, match="never overwritten; choose another"):
         check_output(tmp_path / "r")
@@ -36,7 +36,7 @@ def test_what_is_there_is_never_overwritten(tmp_path):
 
 @pytest.mark.parametrize("name", ["people.csv", "people.PARQUET", "people.xlsx"])
 def test_a_release_is_not_called_a_table(tmp_path, name):
-    with pytest.raises(OutputError, match=r"no table of rows; call it people.release, and .* -o people"):
+    with pytest.raises(OutputError, match=r"not a table of rows; name it people.release, and .* -o people"):
         check_output(tmp_path / name)
 
 
@@ -45,7 +45,7 @@ def test_a_release_is_not_called_a_table(tmp_path, name):
     [({"epsilon": 1, "delta": 0.1}, ["delta 0.1 is large"]), ({"epsilon": 100, "delta": 1e-6}, ["epsilon 100"]),
      ({"rho": 40, "delta": 1e-3}, ["delta 0.001", "epsilon 7"]), ({"rho": 40}, []), ({"epsilon": 8, "delta": 0}, [])],
 )  # fmt: skip
-def test_a_budget_that_promises_hardly_anything_is_told(given, words):
+def test_a_budget_that_promises_hardly_anything_is_reported(given, words):
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         warn_of_weak_budget(Budget.of(**given))
@@ -53,18 +53,18 @@ def test_a_budget_that_promises_hardly_anything_is_told(given, words):
     assert all(line.category is WeakBudget for line in told)
 
 
-def test_a_missing_folder_is_told(tmp_path):
-    with pytest.raises(OutputError, match="does not exist; make it first"):
+def test_a_missing_folder_is_reported(tmp_path):
+    with pytest.raises(OutputError, match="does not exist; create it first"):
         check_output(tmp_path / "no" / "r")
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "a\0b"])
-def test_a_name_that_cannot_be_is_told(tmp_path, name):
+def test_a_name_that_cannot_be_is_reported(tmp_path, name):
     with pytest.raises(OutputError, match="cannot be written"):
         check_output(tmp_path / name)
 
 
-def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path, monkeypatch):
     def refuse(*args, **kwargs):
         raise PermissionError(13, "Permission denied")
 
@@ -73,7 +73,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path, monkeypatch):
         check_output(tmp_path / "r")
 
 
-def test_a_full_disk_is_told_with_what_is_needed(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_with_what_is_needed(tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: namedtuple("usage", "free")(5 << 20))
     check_space(tmp_path, 3 << 20)
     with pytest.raises(OutputError, match="5 MiB free and up to 41 MiB may be needed; make room"):
@@ -83,7 +83,7 @@ def test_a_full_disk_is_told_with_what_is_needed(tmp_path, monkeypatch):
         check_space(tmp_path, 1)
 
 
-def test_too_little_memory_is_told_with_what_needs_less(monkeypatch):
+def test_too_little_memory_is_reported_with_what_needs_less(monkeypatch):
     monkeypatch.setattr("psutil.virtual_memory", lambda: namedtuple("memory", "available")(1 << 30))
     check_memory(1 << 29)
     with pytest.raises(SettingError, match="2048 MiB of memory and 1024 MiB are free: use coarser bins"):

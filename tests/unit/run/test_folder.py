@@ -153,11 +153,11 @@ def test_a_file_that_cannot_be_meant_is_refused_for_free(folder, case):
 
 
 @pytest.mark.parametrize("text", ["", "3", "[1]", "data: [", "\x00", "a: &a [*a]", "rows: 1\nrows: 2"])
-def test_a_file_that_is_no_mapping_is_explained(folder, text):
+def test_a_file_that_is_not_a_mapping_is_explained(folder, text):
     (folder / "run.yaml").write_text(text)
     with pytest.raises(errors.SettingError, match=r"run.yaml"):
         start(folder)
-    with pytest.raises(errors.SettingError, match="no such run file"):
+    with pytest.raises(errors.SettingError, match="the run file does not exist"):
         runs.run(folder / "none.yaml", folder / "out")
 
 
@@ -212,7 +212,7 @@ def test_a_folder_with_something_else_in_it_is_refused(folder):
     assert us.Ledger().total("t").runs == 0
 
 
-def test_another_file_in_the_place_of_the_release_is_told_and_kept(folder):
+def test_another_file_in_the_place_of_the_release_is_reported_and_kept(folder):
     start(folder)
     release = folder / "out" / "stand-in.release"
     with zipfile.ZipFile(release) as archive:
@@ -227,7 +227,7 @@ def test_another_file_in_the_place_of_the_release_is_told_and_kept(folder):
     assert us.Ledger().total("t").runs == 1
 
 
-def test_two_starts_at_the_same_time_are_one_run_and_the_second_is_told(folder, monkeypatch):
+def test_two_starts_at_the_same_time_are_one_run_and_the_second_is_refused(folder, monkeypatch):
     """The other process is played by this one under another number."""
     told = []
 
@@ -256,7 +256,7 @@ def test_of_two_starts_that_do_not_see_each_other_one_is_answered(folder):
             told.append(None)
             told.append(start(folder).status)
 
-    with pytest.raises(errors.OutputError, match="another process goes on with run"):
+    with pytest.raises(errors.OutputError, match="another process is continuing run"):
         start(folder, progress=meanwhile)
     assert told[1] == "made"
     assert us.Ledger().total("t").runs == 1
@@ -351,7 +351,7 @@ def interrupted(folder, owner, method, after=0, output=None):
     return folder
 
 
-def test_an_interrupt_beside_a_release_that_is_made_says_what_to_do(folder, monkeypatch):
+def test_an_interrupt_after_the_release_was_made_says_what_to_do(folder, monkeypatch):
     def stops(*args, **kwargs):
         raise KeyboardInterrupt
 
@@ -359,15 +359,15 @@ def test_an_interrupt_beside_a_release_that_is_made_says_what_to_do(folder, monk
         patch.setattr(writing, "write_rows", stops)
         with pytest.raises(KeyboardInterrupt) as caught:
             start(folder)
-    told = "stand-in.release is made; run the same again for what is missing, at no cost."
+    told = "stand-in.release was made; run the same command again to make the rest, at no cost."
     assert caught.value.__notes__[0].endswith(told)
     assert start(folder).status == "completed"
     assert us.Ledger().total("t").runs == 1
 
 
 @pytest.fixture
-def bought(folder):
-    """A run that was stopped when it had bought its schema."""
+def discovered(folder):
+    """A run that was stopped after it had discovered its schema."""
     (folder / "t.csv").write_text("a,b\n" + "".join(f"{'xyz'[i % 3]},{i % 50}\n" for i in range(600)))
     (folder / "s.yaml").write_text(
         "fields:\n- {name: a, type: string, understudy: {values: discover}}\n"
@@ -377,14 +377,14 @@ def bought(folder):
     return interrupted(folder, Independent, "fit")
 
 
-def test_what_was_bought_before_a_crash_is_not_bought_again(bought):
+def test_what_was_discovered_before_a_crash_is_not_discovered_again(discovered):
     before = recorded(only().run)
     schemas = [entry.body["schema"] for entry in Ledger().entries() if entry.kind == "schema"]
     assert len(schemas) == 1
     with drawing() as drawn:
-        assert start(bought).status == "resumed"
+        assert start(discovered).status == "resumed"
     assert len(drawn) == 2
-    release = us.Release.load(bought / "out" / "stand-in.release")
+    release = us.Release.load(discovered / "out" / "stand-in.release")
     assert recorded(only().run)[: len(before)] == before
     assert release.schema == us.Schema.from_dict(schemas[0])
     what = [charge.what for charge in release.receipt.charges]
@@ -393,32 +393,32 @@ def test_what_was_bought_before_a_crash_is_not_bought_again(bought):
     assert us.Ledger().total("t").runs == 1
 
 
-def test_a_completed_schema_is_reused_although_the_shop_would_complete_it_otherwise(bought, monkeypatch):
-    monkeypatch.setattr(road, "Discovery", lambda *_: pytest.fail("facts were bought again"))
-    assert start(bought).status == "resumed"
+def test_a_completed_schema_is_reused_although_discovery_would_complete_it_otherwise(discovered, monkeypatch):
+    monkeypatch.setattr(road, "Discovery", lambda *_: pytest.fail("facts were discovered again"))
+    assert start(discovered).status == "resumed"
 
 
 @pytest.mark.parametrize("answers", [1, 2, "all"])
-def test_discovery_that_was_killed_half_way_goes_on_and_buys_nothing_twice(bought, answers):
+def test_discovery_that_was_killed_half_way_continues_and_pays_for_nothing_twice(discovered, answers):
     """In a second folder, so that it begins anew; killed after so many answers, or when the schema is complete."""
-    place, first = bought / "second", only()
+    place, first = discovered / "second", only()
     whole = len(recorded(first.run))
     assert whole > 2
     if answers == "all":
-        interrupted(bought, Ledger, "complete", output=place)
+        interrupted(discovered, Ledger, "complete", output=place)
     else:
-        interrupted(bought, Ledger, "record", answers, output=place)
+        interrupted(discovered, Ledger, "record", answers, output=place)
     (one,) = (one for one in Ledger().reservations("t") if one.run != first.run)
     paid = recorded(one.run)
     assert len(paid) == (whole if answers == "all" else answers)
     with drawing() as drawn:
-        assert runs.run(bought / "run.yaml", place).status == "resumed"
+        assert runs.run(discovered / "run.yaml", place).status == "resumed"
     charges = [charge for body, _ in recorded(one.run) for charge in body["charges"]]
     assert recorded(one.run)[: len(paid)] == paid
     assert len(drawn) == len(charges) - sum(len(body["charges"]) for body, _ in paid)
     receipt = us.Release.load(place / "stand-in.release").receipt
     assert [charge.to_dict() for charge in receipt.charges] == charges
-    assert sum(charge.delta for charge in receipt.charges) <= receipt.budget.purchase_delta
+    assert sum(charge.delta for charge in receipt.charges) <= receipt.budget.discovery_delta
     assert us.Ledger().total("t").runs == 2
 
 
@@ -434,7 +434,9 @@ def drawing():
 def test_a_failure_after_spending_says_to_run_again(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Independent, "finish", lambda *args, **kwargs: 1 / 0)
-        with pytest.raises(errors.RunInterrupted, match=r"run the same again, or `understudy resume .*at no more cost"):
+        with pytest.raises(
+            errors.RunInterrupted, match=r"run the same command again, or `understudy resume .*at no further cost"
+        ):
             start(folder)
     assert start(folder).status == "resumed"
     assert us.Ledger().total("t").runs == 1
@@ -556,7 +558,7 @@ def test_the_quality_is_asked_once_however_often_the_run_is_started(folder):
     assert recorded(only("people").run) == given
 
 
-def test_a_quality_that_was_answered_for_one_fit_is_not_told_of_another(folder, monkeypatch):
+def test_a_quality_that_was_answered_for_one_fit_is_not_reported_for_another(folder, monkeypatch):
     """Another version measures otherwise: finished from what was measured, its quality is paid but not known."""
     write(folder, quality="10%", dataset="people")
     interrupted(folder, us.Release, "save")
@@ -579,7 +581,7 @@ def test_a_version_that_measures_otherwise_still_asks_about_its_quality_once(sto
     assert len(recorded(only("people").run)) == 2
 
 
-def test_an_answer_that_was_altered_in_the_ledger_is_told_and_the_run_stays_as_it_is(stopped):
+def test_an_answer_that_was_altered_in_the_ledger_is_reported_and_the_run_stays_as_it_is(stopped):
     import sqlite3
 
     with sqlite3.connect(Ledger().address) as database:
@@ -599,7 +601,7 @@ def test_another_ledger_knows_nothing_of_the_run_and_counts_it_too(stopped, tmp_
         start(stopped)
 
 
-def test_a_run_is_refused_beyond_its_grant_and_goes_on_within_it(folder):
+def test_a_run_is_refused_beyond_its_grant_and_continues_within_it(folder):
     Ledger().grant(us.ledger.Grant("t", epsilon=1.5))
     interrupted(folder, us.Release, "save")
     with pytest.raises(errors.BudgetExceeded, match="Nothing was read"):
@@ -619,7 +621,7 @@ def test_a_release_names_the_file_of_a_workload_and_not_where_it_is(folder):
     assert {bound.clique for bound in release.bounds()} == {("a", "b"), ("c",)}
 
 
-def test_a_run_goes_on_however_its_file_is_called(folder, monkeypatch):
+def test_a_run_continues_whatever_its_file_is_named(folder, monkeypatch):
     (folder / "w.yaml").write_text("- [a, b]\n")
     write(folder, mechanism="gaussian", workload="w.yaml", quality="10%")
     monkeypatch.chdir(folder)

@@ -1,4 +1,4 @@
-"""Quality: a share of the budget buys the workload error; it is told in the release, the receipt and the report."""
+"""Quality: a share of the budget measures the workload error; release, receipt and report state it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from understudy import errors, run
 from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.gate import PrivateTable
-from understudy.mechanism import mechanism_named
+from understudy.mechanism import make_mechanism
 from understudy.quality import Quality, parse_share
-from understudy.run.quality import MOST, Rating, rated
+from understudy.run.quality import MOST, Rating, measure_quality
 from understudy.run.rehearsal import rehearsal_rows
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
@@ -63,7 +63,7 @@ def test_the_interval_holds_the_true_error_and_the_share_is_kept_apart(budget, m
     assert us.Release.load(tmp_path / "r.release").quality == release.quality
 
 
-def test_without_it_nothing_is_kept_and_nothing_told():
+def test_without_it_nothing_is_kept_and_nothing_printed():
     release = synthesis(quality=None)
     assert release.quality is None
     assert "workload error" not in release.receipt.text()
@@ -116,9 +116,9 @@ def test_tables_that_cannot_be_counted_are_left_out_once_codes_are_merged(tmp_pa
     (tmp_path / "w.yaml").write_text("- [a, b, c, d]\n- [e]\n")
     sizes = dict.fromkeys("abcd", 100_000) | {"e": 2}
     table = PrivateTable(CodedSource(sizes, [[0, 0, 0, 0, 1]] * 500), Budget.of(rho=10.0))
-    fit = mechanism_named("mst").fit(table, rho=9.0)
+    fit = make_mechanism("mst").fit(table, rho=9.0)
     assert fit.recoding.recode(table.domain).cells("abcd") < 1 << 16
-    assert rated(table, fit, Rating(0.05, str(tmp_path / "w.yaml"))).tables == 1
+    assert measure_quality(table, fit, Rating(0.05, str(tmp_path / "w.yaml"))).tables == 1
 
 
 def test_weights_of_the_workload_count(tmp_path):
@@ -199,7 +199,7 @@ def test_a_release_that_was_taken_away_is_made_again_with_the_same_answer(folder
     assert us.Release.load(folder / "out" / "stand-in.release").quality == seen
 
 
-def test_resume_without_the_table_tells_no_quality(folder, monkeypatch):
+def test_resume_without_the_table_states_no_quality(folder, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(PrivateTable, "error", lambda *args, **kwargs: 1 / 0)
         with pytest.raises(errors.RunInterrupted):
@@ -213,7 +213,7 @@ def test_resume_without_the_table_tells_no_quality(folder, monkeypatch):
     assert us.Ledger().total("t").runs == 1
 
 
-def test_a_column_whose_name_looks_like_a_path_is_told_by_its_name():
+def test_a_column_whose_name_looks_like_a_path_is_reported_by_its_name():
     schema = us.Schema.from_domain({"a": 2, "pay/hour": 2})
     table = rehearsal_rows(schema, 50)
     release = us.synthesize(table, schema, rho=1.0, mechanism="gaussian", workload="target:pay/hour", quality="5%")

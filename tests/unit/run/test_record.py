@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from understudy.accounting import Budget
-from understudy.accounting.charge import gaussian
+from understudy.accounting.charge import gaussian_charge
 from understudy.errors import LedgerError, OutputError, SettingError
 from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
@@ -32,7 +32,7 @@ ROWS = [[0, 0, 0], [1, 1, 0], [2, 1, 1], [2, 0, 1], [0, 1, 1]] * 40
 PAIRS = [("a", "b"), ("b", "c"), ("a", "c")]
 MERGED = Recoding({"a": np.array([0, 1, 1])})
 BUDGETS = {
-    "gaussian": Budget.of(rho=2.0, delta=1e-6, purchase_delta=1e-7),
+    "gaussian": Budget.of(rho=2.0, delta=1e-6, discovery_delta=1e-7),
     "laplace": Budget.of(epsilon=2.0, delta=0),
 }
 
@@ -54,7 +54,7 @@ def asked(table, *, recoded=True):
         table.measure([("a",), ("b", "c")], rho=0.1, weights={("a",): 2.0, ("b", "c"): 1.0}),
         table.select(PAIRS, against=against, rho=0.1),
         table.dependence(PAIRS, rho=0.1),
-        (table.recoded(MERGED) if recoded else table).measure([("a", "b")], rho=0.1),
+        (table.recode(MERGED) if recoded else table).measure([("a", "b")], rho=0.1),
         table.error(against, weights=dict.fromkeys(PAIRS, 1), rho=0.1),
     ]
 
@@ -100,7 +100,7 @@ def test_values_come_back_exactly_and_no_row_is_read_for_them(ledger):
     assert "rare" not in found
     again = PrivateTable(Sealed(frame, schema), budget, recorder=Recorder(ledger, ledger.take(handle.run)))
     told = again.values("w", rho=1.0, delta=1e-8)
-    assert list(told.items()) == list(found.items())  # in the same order: it decides what is bought next
+    assert list(told.items()) == list(found.items())  # in the same order: it decides what is discovered next
     assert {type(count) for count in told.values()} == {int}
 
 
@@ -111,7 +111,7 @@ def test_new_questions_follow_the_recalled_ones_out_of_the_same_budget(ledger):
     handle = ledger.take(handle.run)
     table = PrivateTable(CodedSource(SIZES, ROWS), budget, recorder=Recorder(ledger, handle))
     table.measure([("a",)], rho=0.6)
-    with pytest.raises(Exception, match=r"of which 0\.4 is left"):
+    with pytest.raises(Exception, match=r"and 0\.4 is left"):
         table.measure([("b",)], rho=0.6)
     table.measure([("b",)], rho=0.4)
     assert len(ledger.take(handle.run).answers) == 2
@@ -149,7 +149,7 @@ def test_without_rows_only_what_is_on_record_is_answered(ledger):
     first = measuring(ledger, handle).measure([("a",)], rho=0.5)
     table = measuring(ledger, ledger.take(handle.run), SealedSource, has_rows=False)
     assert list(map(plain, table.measure([("a",)], rho=0.5))) == list(map(plain, first))
-    with pytest.raises(CannotContinue, match="the table is not there"):
+    with pytest.raises(CannotContinue, match="the table is not available"):
         table.measure([("b",)], rho=0.5)
 
 
@@ -158,14 +158,14 @@ def test_nobody_sees_an_answer_that_could_not_be_recorded(ledger):
     recorder = Recorder(ledger, handle)
     table = PrivateTable(CodedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
     ledger.take(handle.run)  # from now on somebody else goes on with the run
-    with pytest.raises(OutputError, match="another process goes on with run"):
+    with pytest.raises(OutputError, match="another process is continuing run"):
         table.measure([("a",)], rho=0.5)
     assert not recorder.answered
     assert not recorder.measurements
     assert ledger.find(handle.run).answered is False
 
 
-def test_of_two_that_go_on_with_one_run_only_the_last_records(ledger):
+def test_of_two_that_continue_one_run_only_the_last_records(ledger):
     handle = reserve(ledger)
     slow = measuring(ledger, handle)
     slow.measure([("a",)], rho=0.25)
@@ -282,7 +282,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("case", DAMAGED)
-def test_an_entry_that_was_forged_or_damaged_is_told_and_not_used(ledger, case):
+def test_an_entry_that_was_forged_or_damaged_is_reported_and_not_used(ledger, case):
     kind, change = DAMAGED[case]
     handle = reserve(ledger)
     QUESTIONS[kind](measuring(ledger, handle))
@@ -306,15 +306,15 @@ def test_an_entry_that_differs_from_its_hash_is_refused_before_it_is_used(ledger
 
 def test_an_answer_under_another_recoding_is_not_given(ledger):
     handle = reserve(ledger)
-    measuring(ledger, handle).recoded(MERGED).measure([("a",)], rho=0.5)
+    measuring(ledger, handle).recode(MERGED).measure([("a",)], rho=0.5)
     for recoding in (Recoding.identity(), Recoding({"a": np.array([0, 0, 1])})):  # one of another size, one of the same
         with pytest.raises(CannotContinue, match="asks other questions"):
-            measuring(ledger, ledger.take(handle.run), SealedSource).recoded(recoding).measure([("a",)], rho=0.5)
-    assert measuring(ledger, ledger.take(handle.run), SealedSource).recoded(MERGED).measure([("a",)], rho=0.5)
+            measuring(ledger, ledger.take(handle.run), SealedSource).recode(recoding).measure([("a",)], rho=0.5)
+    assert measuring(ledger, ledger.take(handle.run), SealedSource).recode(MERGED).measure([("a",)], rho=0.5)
 
 
 @pytest.mark.parametrize("case", ["no JSON", "no charges", "empty charges", "charges of nothing"])
-def test_an_entry_without_its_charges_is_told_wherever_it_is_used(ledger, case):
+def test_an_entry_without_its_charges_is_reported_wherever_it_is_used(ledger, case):
     handle = reserve(ledger)
     QUESTIONS["measure"](measuring(ledger, handle))
     forge(ledger, **DAMAGED[case][1])
@@ -330,7 +330,7 @@ def test_a_charge_that_gives_back_does_not_make_room(ledger):
     forge(ledger, body=lambda body: body | {"charges": [body["charges"][0] | {"rho": "-100"}]})
     recorder = Recorder(ledger, ledger.take(handle.run))
     again = PrivateTable(SealedSource(SIZES, ROWS), BUDGETS["gaussian"], recorder=recorder)
-    with pytest.raises(Exception, match="there is no refund"):
+    with pytest.raises(Exception, match="never refunded"):
         again.account.pay(recorder.skip_discovery())
 
 
@@ -347,7 +347,7 @@ def test_what_is_recorded_holds_no_count_and_nothing_of_the_rows_but_the_answers
 
 
 def test_a_charge_is_recorded_exactly(ledger):
-    charge = gaussian("measure", (("a",),), 1, share=Fraction(1, 3))
+    charge = gaussian_charge("measure", (("a",),), 1, share=Fraction(1, 3))
     handle = reserve(ledger)
     Recorder(ledger, handle).record([charge], [Measurement(("a",), np.array([3, -1, 4]), charge.scale)], MERGED)
     recorder = Recorder(ledger, ledger.take(handle.run))

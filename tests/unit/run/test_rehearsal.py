@@ -109,7 +109,7 @@ def test_the_command(schema, call, monkeypatch):
     assert Path(told["reports"]["public"]).exists()
 
 
-def test_facts_to_buy_are_bought_from_the_rows_of_the_rehearsal(tmp_path, book):
+def test_facts_are_discovered_from_the_rows_of_the_rehearsal(tmp_path, book):
     (tmp_path / "open.yaml").write_text(
         "understudy: {privacy_unit: row}\nfields:\n"
         "- {name: city, type: string, understudy: {values: discover}}\n"

@@ -63,7 +63,7 @@ def test_every_answer_is_recorded_before_the_next_question_and_nothing_before_th
     assert set(seen[-1]) == {*begun, "answer"}
 
 
-def test_a_run_that_goes_on_is_not_gone_on_with_by_another_process(tmp_path, monkeypatch):
+def test_a_run_that_is_continued_is_not_continued_by_another_process(tmp_path, monkeypatch):
     """The other process is played by this one under another number."""
     told = []
 
@@ -83,7 +83,7 @@ def test_a_run_that_goes_on_is_not_gone_on_with_by_another_process(tmp_path, mon
     assert us.Ledger().total("d").runs == 1
 
 
-def test_without_output_nothing_but_the_ledger_is_left(tmp_path, monkeypatch):
+def test_without_output_only_the_ledger_is_left(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run(tmp_path, output=None)
     assert list(tmp_path.iterdir()) == []
@@ -95,7 +95,7 @@ def test_a_ledger_can_be_named(tmp_path):
     assert us.Ledger().total("d").runs == 0
 
 
-def test_a_weak_budget_is_told_before_it_is_spent(tmp_path):
+def test_a_weak_budget_is_reported_before_it_is_spent(tmp_path):
     with pytest.warns(WeakBudget, match=r"delta 0\.1 is large"):
         run(tmp_path, delta=0.1)
 
@@ -179,7 +179,7 @@ class Picky(Independent):
 
 
 DOOMED = {
-    "no budget": ({"epsilon": None, "delta": None}, errors.SettingError, "state epsilon and delta"),
+    "no budget": ({"epsilon": None, "delta": None}, errors.SettingError, "give epsilon and delta"),
     "epsilon 0": ({"epsilon": 0}, errors.SettingError, "epsilon must be a positive"),
     "delta 1": ({"delta": 1}, errors.SettingError, "below 1"),
     "rows 0": ({"rows": 0}, errors.SettingError, "rows must be a whole number of at least 1"),
@@ -213,7 +213,7 @@ def test_a_doomed_run_is_refused_before_reading_or_spending(case, tmp_path, monk
 
 
 @pytest.mark.parametrize("schema", [None, 3, ["a"], {"fields": []}])
-def test_what_is_no_schema_is_told(schema):
+def test_anything_but_a_schema_is_reported(schema):
     for call in (
         lambda: us.synthesize(FRAME, schema, epsilon=1.0, delta=1e-6),
         lambda: us.evaluate(FRAME, FRAME, schema),
@@ -224,7 +224,7 @@ def test_what_is_no_schema_is_told(schema):
 
 
 @pytest.mark.parametrize("sizes", [None, ["a"], {"a": "2"}])
-def test_what_is_no_domain_is_told(sizes):
+def test_anything_but_a_domain_is_reported(sizes):
     with pytest.raises(errors.SchemaError, match=r"mapping of columns to their sizes|must be a whole number"):
         us.Schema.from_domain(sizes)
 
@@ -234,7 +234,7 @@ def test_outputs_are_checked_before_reading_or_spending(tmp_path, monkeypatch):
     (tmp_path / "r.release").write_text("kept")
     with pytest.raises(errors.OutputError, match="never overwritten"):
         run(tmp_path)
-    with pytest.raises(errors.OutputError, match="make it first"):
+    with pytest.raises(errors.OutputError, match="create it first"):
         run(tmp_path / "no")
     assert us.Ledger().total("d").runs == 0
 
@@ -276,7 +276,7 @@ def test_a_run_beyond_its_grant_is_refused_unread(tmp_path, monkeypatch):
     Ledger().grant(us.ledger.Grant("d", rho=0.3))
     run(tmp_path, output=None, rho=0.2, epsilon=None, delta=None)
     monkeypatch.setattr(road, "open_source", lambda *_: pytest.fail("the table was read"))
-    with pytest.raises(errors.BudgetExceeded, match=r"'d' would come to rho 0\.4.*Nothing was read"):
+    with pytest.raises(errors.BudgetExceeded, match=r"'d' would reach rho 0\.4.*Nothing was read"):
         run(tmp_path, rho=0.2, epsilon=None, delta=None)
     assert us.Ledger().total("d").runs == 1
     assert list(tmp_path.iterdir()) == []
@@ -305,7 +305,7 @@ def test_an_interrupt_right_after_the_reservation_gives_it_back(tmp_path, monkey
     assert [one.state for one in Ledger().reservations("d")] == ["cancelled"]
 
 
-def test_a_reservation_that_cannot_be_given_back_is_told(tmp_path, monkeypatch):
+def test_a_reservation_that_cannot_be_given_back_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(Ledger, "abandon", _raising(errors.LedgerError("away")))
     monkeypatch.setattr(road, "open_source", _raising(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt) as caught:
@@ -391,7 +391,7 @@ def open_schema():
     return us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
 
 
-BOUGHT = {"epsilon": 1, "delta": 1e-6, "mechanism": "mst", "dataset": "d"}
+DISCOVERED = {"epsilon": 1, "delta": 1e-6, "mechanism": "mst", "dataset": "d"}
 NUMBERS = pl.DataFrame({"b": [*range(64)] * 50})
 
 
@@ -403,11 +403,11 @@ def stop_at(stage):
     return stop
 
 
-def test_a_run_that_stops_after_buying_its_schema_goes_on_with_it_and_not_without_rows(tmp_path):
+def test_a_run_that_stops_after_discovery_continues_with_its_schema_and_needs_rows(tmp_path):
     with pytest.raises(errors.RunInterrupted, match="The charges stand"):
-        us.synthesize(NUMBERS, open_schema(), output=tmp_path / "r.release", progress=stop_at("measure"), **BOUGHT)
+        us.synthesize(NUMBERS, open_schema(), output=tmp_path / "r.release", progress=stop_at("measure"), **DISCOVERED)
     (one,) = Ledger().reservations("d")
-    with pytest.raises(errors.RunInterrupted, match=r"the table is not there.*nothing was measured yet"):
+    with pytest.raises(errors.RunInterrupted, match=r"the table is not available.*nothing was measured yet"):
         us.resume(one.run)
     assert states() == ["unfinished"]
     paid = recorded(one.run)
@@ -419,7 +419,7 @@ def test_a_run_that_stops_after_buying_its_schema_goes_on_with_it_and_not_withou
     assert us.Ledger().total("d").runs == 1
 
 
-def test_discovery_that_stopped_half_way_goes_on_with_its_answers_and_not_without_rows(tmp_path, monkeypatch):
+def test_discovery_that_stopped_half_way_continues_with_its_answers_and_not_without_rows(tmp_path, monkeypatch):
     original, asked = PrivateTable.tally, []
 
     def tally(table, *args, **rest):
@@ -431,7 +431,7 @@ def test_discovery_that_stopped_half_way_goes_on_with_its_answers_and_not_withou
     with monkeypatch.context() as patch:
         patch.setattr(PrivateTable, "tally", tally)
         with pytest.raises(errors.RunInterrupted, match="The charges stand"):
-            us.synthesize(NUMBERS, BOTH, output=tmp_path / "r.release", **BOUGHT)
+            us.synthesize(NUMBERS, BOTH, output=tmp_path / "r.release", **DISCOVERED)
     (one,) = Ledger().reservations("d")
     with pytest.raises(errors.RunInterrupted, match="discovery was not finished"):
         us.resume(one.run)
@@ -524,7 +524,7 @@ def test_a_finished_run_is_made_again_from_its_answers_alone(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("mechanism", ["mst", "aim", "privsyn", "nist-mst", "gaussian", "mwem"])
-def test_every_mechanism_goes_on_with_its_answers_and_asks_only_what_is_missing(tmp_path, monkeypatch, mechanism):
+def test_every_mechanism_continues_with_its_answers_and_asks_only_what_is_missing(tmp_path, monkeypatch, mechanism):
     """Stopped after two answers, or after the first of mechanisms that ask little."""
     extra = {"public": FRAME} if mechanism == "nist-mst" else {}
     extra |= {"workload": "all-2way"} if mechanism in ("aim", "gaussian", "mwem") else {}
@@ -565,7 +565,7 @@ def test_a_process_that_was_overtaken_does_not_cancel_the_run_of_the_other(tmp_p
         if step.stage == "measure":
             taken.append(Ledger().take(Ledger().reservations("d")[0].run))
 
-    with pytest.raises(errors.OutputError, match="another process goes on with run"):
+    with pytest.raises(errors.OutputError, match="another process is continuing run"):
         run(tmp_path, progress=meanwhile)
     assert states() == ["unfinished"]
     Ledger().record(taken[0], {"charges": []}, None)  # the other one can still record
@@ -607,12 +607,12 @@ def test_a_run_without_its_table_that_was_answered_nothing_says_so(tmp_path, mon
         with pytest.raises(Killed):
             run(tmp_path)
     (one,) = Ledger().reservations("d")
-    with pytest.raises(errors.UnderstudyError, match=r"the table is not there.*nothing was measured yet"):
+    with pytest.raises(errors.UnderstudyError, match=r"the table is not available.*nothing was measured yet"):
         us.resume(one.run)
     assert us.Ledger().total("d").runs == 0
 
 
-def test_nothing_private_is_told_when_a_run_breaks_after_an_answer(tmp_path, monkeypatch):
+def test_nothing_private_is_shown_when_a_run_breaks_after_an_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(us.Release, "of", _raising(ValueError("the cell holds 4711")))
     with pytest.raises(errors.RunInterrupted, match=r"ValueError at test_road.py:[0-9]+") as caught:
         run(tmp_path)
@@ -673,7 +673,7 @@ def test_a_release_that_appears_meanwhile_is_not_overwritten(tmp_path):
         if step.stage == "write":
             (tmp_path / "r.release").write_text("kept")
 
-    with pytest.raises(errors.RunInterrupted, match="is there by now; the release is kept as"):
+    with pytest.raises(errors.RunInterrupted, match="was created in the meantime; the release was kept as"):
         run(tmp_path, progress=meanwhile)
     assert (tmp_path / "r.release").read_text() == "kept"
     (staged,) = tmp_path.glob(".r.release.*")
@@ -711,7 +711,7 @@ def test_test_mode_that_begins_in_a_run_is_refused_before_a_row_is_read(tmp_path
 
 
 @pytest.mark.parametrize("before", [1 << 40, 1 << 12])
-def test_the_schema_that_is_bought_does_not_depend_on_the_memory_that_rows_take(monkeypatch, before):
+def test_the_discovered_schema_does_not_depend_on_the_memory_that_rows_take(monkeypatch, before):
     """Rows fill memory: what is left tells how many there are, of a frame before the run begins."""
     memory = namedtuple("memory", "total available")
     monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 40, before))
@@ -727,7 +727,7 @@ def test_the_schema_that_is_bought_does_not_depend_on_the_memory_that_rows_take(
     assert release.schema.domain["b"] > 64
 
 
-def test_bins_of_a_single_value_leave_nothing_to_buy(tmp_path):
+def test_bins_of_a_single_value_leave_nothing_to_discover(tmp_path):
     field = {"name": "b", "type": "integer", "constraints": {"minimum": 3, "maximum": 3}}
     fields = [field | {"understudy": {"bins": "discover"}}, {"name": "a", "type": "string", "categories": ["x", "y"]}]
     schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
@@ -737,7 +737,7 @@ def test_bins_of_a_single_value_leave_nothing_to_buy(tmp_path):
     assert release.schema.domain["b"] >= 1
 
 
-def test_a_bought_schema_fits_into_the_machine(monkeypatch):
+def test_a_discovered_schema_fits_into_the_machine(monkeypatch):
     memory = namedtuple("memory", "total available")
     monkeypatch.setattr("psutil.virtual_memory", lambda: memory(1 << 13, 1 << 40))
     field = {"name": "b", "type": "integer", "understudy": {"bounds": "discover", "bins": "discover"}}
@@ -749,16 +749,18 @@ def test_a_bought_schema_fits_into_the_machine(monkeypatch):
 
 @pytest.mark.parametrize("step", [("select", "pairs of columns"), ("discover", "the values of a")])
 def test_test_mode_around_one_step_is_refused_too(step):
-    """Choices and purchases as well: their noise could be recomputed as easily as that of measurements."""
+    """Selections and discovery as well: their noise could be recomputed as easily as that of measurements."""
     mode = us.testing.insecure(seed=7)
 
     def sneak(now):
         if (now.stage, now.detail) == step and not is_insecure():
             mode.__enter__()
 
-    def field(name, kind, bought):
+    def field(name, kind, discovered):
         return {"name": name, "type": kind} | (
-            {"understudy": dict.fromkeys(bought, "discover")} if step[0] == "discover" else {"categories": known[kind]}
+            {"understudy": dict.fromkeys(discovered, "discover")}
+            if step[0] == "discover"
+            else {"categories": known[kind]}
         )
 
     known = {"string": ["x", "y"], "integer": [0, 1]}

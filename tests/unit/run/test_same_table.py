@@ -51,7 +51,7 @@ def test_a_refusal_does_not_depend_on_rows(files):
     assert us.Ledger().total("d").runs == 3
 
 
-def test_a_file_comes_back_in_the_declared_types_beside_a_public_table_too(tmp_path):
+def test_a_file_comes_back_in_the_declared_types_next_to_a_public_table_too(tmp_path):
     """How its writer typed a column may rest on somebody's empty cell."""
     ROWS.astype("int32").to_parquet(tmp_path / "rows.parquet")
     release = synthesize(tmp_path / "rows.parquet", SCHEMA, rho=1.0, mechanism="nist-mst", public=ROWS[:4])

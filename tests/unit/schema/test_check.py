@@ -76,7 +76,7 @@ def test_the_loss_of_the_bins_is_measured():
     assert losses["mean"].relative > 5
 
 
-def test_an_unknown_that_becomes_null_is_told_from_an_empty_cell():
+def test_an_unknown_that_becomes_null_is_distinguished_from_an_empty_cell():
     field = {"name": "w", "type": "string", "categories": ["a"], "understudy": {"on_unknown": "null"}}
     schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
     column = check(schema, pd.DataFrame({"w": ["a", "z", None]})).columns[0]
@@ -90,7 +90,7 @@ def test_the_result_is_marked_and_plain(fit):
 
 
 @pytest.mark.parametrize("kind", ["date", "datetime"])
-def test_what_bins_do_to_dates_is_measured_by_their_bounds_and_told_as_dates(kind):
+def test_what_bins_do_to_dates_is_measured_by_their_bounds_and_shown_as_dates(kind):
     """Not by 1970, which would hide half a year of two: 1 percent of all the days since."""
     end = {"date": "", "datetime": "T00:00:00"}[kind]
     field = {"name": "d", "type": kind, "constraints": {"minimum": f"2022-01-01{end}", "maximum": f"2023-12-31{end}"}}
@@ -99,5 +99,5 @@ def test_what_bins_do_to_dates_is_measured_by_their_bounds_and_told_as_dates(kin
     mean = fit.columns[0].losses[0]
     assert mean.relative > 0.3
     told = format_fit(fit)
-    assert "d: the bins alone move the mean from 2022-01-05 to 202" in told
+    assert "d: binning alone changes the mean from 2022-01-05 to 202" in told
     assert re.search(r"the standard deviation from 2\.58199 days to [12]\d\d\.?\d* days", told)

@@ -76,7 +76,7 @@ def test_a_declared_value_called_other_takes_unknown_values_in():
     assert codes(schema, ["zzz", "Other", "a"]) == [1, 1, 0]
 
 
-def test_an_unknown_number_becomes_null_or_a_value_of_the_rows_beside_it():
+def test_an_unknown_number_becomes_null_or_a_value_of_a_neighbouring_row():
     nullable, required = schema_of(number(high=9)), schema_of(number(high=9, required=True))
     assert values(nullable, [3, 11]) == [3, None]
     drawn = values(required, [3, 3, 7, 10, 10, 10, 10, 10])
@@ -125,7 +125,7 @@ def test_values_outside_the_bounds_are_clipped_or_unknown():
     assert codes(schema_of(number(high=9, outside="unknown")), ["-5", "0", "9", "10"]) == [11, 0, 9, 11]
 
 
-def test_text_that_is_no_number_follows_the_rule_and_infinity_too():
+def test_text_that_is_not_a_number_follows_the_rule_and_infinity_too():
     schema = schema_of(number(high=9))
     assert codes(schema, ["abc", "1 2", "0x", "1_0", "inf", "-Infinity", "\u0663"]) == [11] * 7
     assert codes(schema, ["nan", "NaN"]) == [10] * 2  # among typed numbers it is an empty cell
@@ -218,7 +218,7 @@ def test_decimal_comma_and_digit_groups():
     assert codes(schema, ["1.234,5", "12,0", "1,5e3"]) == [1234, 12, 1500]
 
 
-def test_missing_codes_beside_numbers_keep_their_reasons():
+def test_missing_codes_next_to_numbers_keep_their_reasons():
     schema = schema_of(
         number(high=9, missing={"-9": "refused", "-8": "not_applicable", "N": "other reason", "?": None})
     )
@@ -334,7 +334,7 @@ def test_codes_are_compact(size, dtype):
         ([1, 2], "give a pandas or polars frame"),
         (np.zeros((2, 2)), "give a pandas or polars frame"),
         (type("Odd", (), {"columns": [pa.array(["secret"]), pa.array(["secret"])]})(), "give a pandas or polars frame"),
-        (pl.LazyFrame({"x": ["a"]}), "collect it first"),
+        (pl.LazyFrame({"x": ["a"]}), "call collect"),
     ],
 )
 def test_structure_is_an_error_that_names_the_remedy(frame, remedy):

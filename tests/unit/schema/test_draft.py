@@ -88,7 +88,7 @@ def test_a_key_that_repeats_is_known_by_its_name_or_its_shape(name, values):
         ("surname", [f"Miller{'n' * (index % 90)}" for index in range(300)]),
     ],
 )
-def test_what_only_repeats_is_no_key(name, values):
+def test_what_only_repeats_is_not_a_key(name, values):
     assert draft(pd.DataFrame({name: values}), [name], Dialect()).content["understudy"]["privacy_unit"] == "row"
 
 
@@ -167,9 +167,9 @@ def test_nines_far_above_all_other_values_are_taken_for_missing_codes(values, co
 
 
 @pytest.mark.parametrize(("values", "told"), [(["ja", "JA", "nein"], True), (["ja", "nein", "egal"], False)])
-def test_values_that_differ_in_capitals_alone_are_told(values, told):
+def test_values_that_differ_in_capitals_alone_are_reported(values, told):
     notes = draft(pd.DataFrame({"smokes": values * 50}), ["smokes"], Dialect()).notes
-    assert ("differ in capitals alone" in str(notes)) == told
+    assert ("differ only in capitals" in str(notes)) == told
 
 
 def test_a_single_nine_is_a_value():
@@ -184,7 +184,7 @@ def test_codes_with_leading_zeros_stay_text(fields):
 
 
 @pytest.mark.parametrize("cells", [lambda value: value, str], ids=["numbers", "text"])
-def test_long_whole_numbers_stay_codes_that_are_told_apart(cells):
+def test_long_whole_numbers_stay_codes_that_are_distinguished(cells):
     codes = [12345678901234567, 12345678901234568]
     frame = pd.DataFrame({"code": [cells(code) for code in codes * 50]})
     (field,) = draft(frame, ["code"], Dialect()).content["fields"]
@@ -328,7 +328,7 @@ def test_times_of_day_are_lengths_since_midnight():
     assert (field["type"], field["constraints"]) == ("duration", {"minimum": 0, "maximum": 86399})
     assert field["understudy"]["bins"] == {"width": "1 hour"}
     assert field["understudy"]["resolution"] == "minute"
-    assert note.startswith("times of day, as seconds since midnight")
+    assert note.startswith("times of day, coded and synthesised as seconds since midnight")
     assert drafted(["25:00", "03:99"] * 50)[0]["type"] == "string"
 
 

@@ -79,7 +79,7 @@ def test_an_odd_cell_changes_no_other_of_arrow_types(field, cells):
     assert schema.encode(beside).codes["x"].tolist() == [*code, other]
 
 
-BOUGHT = {
+DISCOVERED = {
     "numbers": [1.5, 22.0, float("inf")],
     "decimals": [Decimal("1.50"), Decimal("22.00")],
     "lengths": [datetime.timedelta(seconds=90.5), datetime.timedelta(seconds=5000)],
@@ -91,9 +91,9 @@ BOUGHT = {
 }
 
 
-@pytest.mark.parametrize("cells", BOUGHT.values(), ids=BOUGHT)
+@pytest.mark.parametrize("cells", DISCOVERED.values(), ids=DISCOVERED)
 @pytest.mark.parametrize("mark", [".", ","])
-def test_an_odd_cell_changes_no_value_or_shape_that_is_bought(cells, mark):
+def test_an_odd_cell_changes_no_discovered_value_or_shape(cells, mark):
     """Else one odd cell would show in every value that is told."""
     dialect = Dialect(decimal=mark)
     alone, beside = pd.DataFrame({"x": cells}), pd.DataFrame({"x": pd.Series([*cells, "?"], dtype=object)})
@@ -268,7 +268,7 @@ def test_a_long_whole_number_of_a_frame_is_what_floating_point_makes_of_it(cells
     assert sixth == fourth
 
 
-def test_a_long_missing_code_beside_categories_is_written_where_the_type_holds_it():
+def test_a_long_missing_code_next_to_categories_is_written_where_the_type_holds_it():
     missing = {"9007199254740993": "refused", "99999999999999999999": "lost"}
     field = {"name": "x", "type": "integer", "categories": [1], "understudy": {"missing": missing}}
     schema = Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
@@ -356,7 +356,7 @@ def test_a_long_code_for_missing_is_found_in_whole_numbers_as_in_floats(token):
 
 @pytest.mark.parametrize("missing", [{"9": "refused", "09": "lost"}, {"09": "refused", "9": "lost"}])
 @pytest.mark.parametrize("mark", [".", ","])
-def test_two_codes_for_missing_of_one_number_are_told_apart_alike(missing, mark):
+def test_two_codes_for_missing_of_one_number_are_distinguished_in_the_same_way(missing, mark):
     missing = missing | {f"9{mark}0": "never"}
     field = {"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 5}}
     content = {"privacy_unit": "row", "dialect": {"decimal": mark, "delimiter": ";"}}

@@ -1,4 +1,4 @@
-"""Columns of which something is still to be bought: what a file can say, what they read, and what becomes of them."""
+"""Columns left to discovery: what a schema file may declare, how cells are read, how discovery completes them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def column(field):
     return found
 
 
-def test_a_schema_with_something_to_buy_has_no_domain_and_says_how_to_get_one(tmp_path):
+def test_a_schema_left_to_discovery_has_no_domain_and_says_how_to_get_one(tmp_path):
     schema = Schema.from_dict(CONTENT)
     assert [c.name for c in schema.open] == ["t", "n", "m", "b", "w", "i"]
     assert [c.discovers for c in schema.open] == [
@@ -54,11 +54,11 @@ def test_only_columns_with_values_or_an_unknown_type_need_delta():
 
 @pytest.mark.parametrize("field", FIELDS[1:], ids=lambda field: field["name"])
 @pytest.mark.parametrize("codes", [1, 2, 40])
-def test_what_could_be_bought_completes_the_field_and_says_so(field, codes):
+def test_discovered_facts_complete_the_field_and_name_their_origin(field, codes):
     made = parse_field(fill_field(field, **trial_facts(field, codes)), 0)
-    assert made.origin == "bought"
+    assert made.origin == "discovered"
     assert made.name == field["name"]
-    assert "discover" not in str(fill_field(field, **trial_facts(field, codes)))
+    assert "'discover'" not in str(fill_field(field, **trial_facts(field, codes)))
 
 
 def test_the_facts_take_the_place_of_the_word():
@@ -75,7 +75,7 @@ def texts(cells, *tokens, **dialect):
     return Words(name="w", tokens=tokens).texts(cells, Dialect(**dialect)).to_pylist()
 
 
-def test_words_are_trimmed_and_what_is_no_value_is_left_out():
+def test_words_are_trimmed_and_what_is_not_a_value_is_left_out():
     cells = pa.array([" a ", "b", "", "  ", None, "?", "x" * LONGEST, "y" * (LONGEST + 1)])
     assert texts(cells, "?") == ["a", "b", None, None, None, None, "x" * LONGEST, None]
     assert texts(cells, trim=False)[:4] == [" a ", "b", None, "  "]

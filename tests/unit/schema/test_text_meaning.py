@@ -49,7 +49,7 @@ def test_one_person_does_not_move_the_total_of_units_with_two_spellings() -> Non
 
 
 @pytest.mark.parametrize("cells", [["True", "False"], ["10115", "01234", "04711"], ["1.50", "2.0"]])
-def test_bought_values_are_spelled_the_same_beside_an_odd_cell(cells: list[str]) -> None:
+def test_discovered_values_are_spelled_the_same_next_to_an_odd_cell(cells: list[str]) -> None:
     assert values(read(cells)) == values(read([*cells, "?"])) - {"?"}
 
 
@@ -69,7 +69,7 @@ def test_lengths_near_an_edge_are_in_one_bin_typed_as_objects_and_as_text() -> N
     assert codes(field, pd.DataFrame({"x": [1.1, 2.0]})) == codes(field, pd.DataFrame({"x": ["1.1", "2"]})) == [1, 2]
 
 
-def test_a_day_with_a_time_of_day_counts_beside_a_declared_pattern() -> None:
+def test_a_day_with_a_time_of_day_counts_next_to_a_declared_pattern() -> None:
     field = {"type": "date", "format": "%d/%m/%Y", "constraints": DAYS}
     moment = dt.datetime(2024, 1, 31, 8, 30)
     (typed,) = codes(field, pa.table({"x": [moment]}))

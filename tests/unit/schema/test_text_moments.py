@@ -73,7 +73,7 @@ def test_days_among_objects_are_written_as_days():
     assert Words(name="t").texts(cells["t"], Dialect()).to_pylist() == ["2020-02-29"]
 
 
-def test_days_of_numpy_are_days_beside_an_odd_cell_as_they_are_without_it():
+def test_days_of_numpy_are_days_next_to_an_odd_cell_as_they_are_without_it():
     for odd in ([], ["?"]):
         cells, _ = to_arrow_columns(frame([np.datetime64("2020-02-29", "D"), *odd]), ["t"], ".")
         assert Words(name="t").texts(cells["t"], Dialect()).to_pylist() == ["2020-02-29", *odd]

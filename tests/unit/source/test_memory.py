@@ -138,7 +138,7 @@ def test_structure_is_an_error_with_a_remedy(name: str) -> None:
 
 
 @pytest.mark.parametrize("thing", [[1, 2], {"a": [1]}, None, 5, pl.LazyFrame({"a": [1], "b": [1]}), np.zeros((2, 2))])
-def test_what_is_no_frame(thing: Any) -> None:
+def test_anything_but_a_frame_is_refused(thing: Any) -> None:
     with pytest.raises(InputError, match="must be a pandas, polars or pyarrow frame"):
         open_source(thing, schema())
 
@@ -151,7 +151,7 @@ def test_ten_thousand_columns() -> None:
         MemorySource(pa.table({"y": [0]}), schema(dict.fromkeys(names[:100], 2)))
 
 
-def test_nothing_but_counts_comes_out() -> None:
+def test_only_counts_come_out() -> None:
     source = MemorySource(pd.DataFrame({"a": [1] * 4711, "b": [2] * 4711}), schema())
     for text in (repr(source), str(source), f"{source}"):
         assert text == "<MemorySource of 2 columns>"

@@ -246,7 +246,7 @@ class TestRefusals:
         with pytest.raises(InputError, match="must name the columns"):
             read_table(tmp_path / "t.xlsx", SCHEMA)
 
-    def test_a_note_beside_the_table_fails_nothing(self, tmp_path):
+    def test_a_note_next_to_the_table_fails_nothing(self, tmp_path):
         """One row would decide whether anything is made of the others."""
         book = openpyxl.Workbook()
         for row in (["a", None, "b"], [1, None, 2], [0, "?", 1, None, "SECRET-9137: ask again"]):

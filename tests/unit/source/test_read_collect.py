@@ -33,7 +33,7 @@ def test_no_other_column_is_brought(connection):
     assert collect_table(connection.table("people"), SCHEMA).schema.names == ["a", "b"]
 
 
-def test_what_cannot_be_read_is_told(connection):
+def test_what_cannot_be_read_is_reported(connection):
     with pytest.raises(SchemaError, match="'b'"):
         us.evaluate(connection.sql("select a from people"), connection.table("people"), SCHEMA)
     people = connection.table("people")

@@ -72,7 +72,7 @@ def test_steps_are_the_encoder(name: str, kind: Any) -> None:
     assert len(set(found.codes)) > 1
 
 
-def test_what_is_no_step_function_is_said() -> None:
+def test_anything_but_a_step_function_is_reported() -> None:
     number = {"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 100_000}}
     fields = [
         number | {"name": "heaped", "understudy": {"heaped": [100, 10, 1]}},

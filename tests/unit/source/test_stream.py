@@ -94,7 +94,7 @@ def test_an_empty_table_and_dictionaries_that_differ_between_batches(tmp_path):
 def test_what_was_not_kept_is_not_read_again(shop):
     table = StoredTable(f"duckdb://{shop}?table=people")
     table.source(CODED)
-    with pytest.raises(InputError, match="not read twice"):
+    with pytest.raises(InputError, match="cannot be read twice"):
         table.source(CODED)
 
 

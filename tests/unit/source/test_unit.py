@@ -164,7 +164,7 @@ def test_a_unit_that_python_cannot_hold_is_none_and_fails_nothing(kind: pa.DataT
     assert second is None
 
 
-def test_case_tells_units_apart_and_leading_zeros_do_not() -> None:
+def test_case_distinguishes_units_and_leading_zeros_do_not() -> None:
     assert texts(pd.Series(["07", "7", "+7", "7.0", "a", "A"])) == ["7", "7", "7", "7", "a", "A"]
 
 
@@ -181,7 +181,7 @@ def test_one_odd_unit_does_not_split_others_that_a_reader_merges(cells: list[str
             assert len(set(texts(table["id"])[:2])) == 1, odd
 
 
-def test_long_numbers_are_told_apart_in_files_and_engines_alone() -> None:
+def test_long_numbers_are_distinguished_in_files_and_engines_alone() -> None:
     """One empty cell makes floating point of a column in pandas, so in frames they are what floating point makes."""
     ids = [2**60 + 1, 2**60 + 2]
     assert len(set(texts(pd.Series(ids)))) == 1
