@@ -7,6 +7,7 @@ With `generator="pgm"` it is PrivBayes+PGM (McKenna et al. 2019).
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, islice
 from typing import Annotated, Any, Literal, TypeAlias
@@ -156,16 +157,19 @@ class PrivBayes(Mechanism):
         parents = [column for column in columns if column in known]
         children = [column for column in columns if column not in known]
         for degree in range(max(1, largest_degree(domain, parents, cells)), 0, -1):
+            rooms = [cells // domain[child] for child in children]
+            if degree > 1 and count_at_least(domain, parents, rooms, degree) > self.max_candidates:
+                continue
             families = (
                 (child, *chosen)
-                for child in children
-                for chosen in maximal_parents(domain, parents, cells // domain[child], degree)
+                for child, room in zip(children, rooms, strict=True)
+                for chosen in maximal_parents(domain, parents, room, degree)
             )
             found = list(islice(families, self.max_candidates + 1 if degree > 1 else None))
             if degree > 1 and len(found) > self.max_candidates:
                 continue
             countable = [family for family in found if table.can_measure(family)] or [(child,) for child in children]
-            if degree == 1 and max(map(len, network)) <= 2 and not domain.rules:  # pairs that make a tree
+            if degree == 1 and not domain.rules:  # a new column and one parent make no other table of the tree larger
                 return countable
             fitting = list(cliques_within(domain, dict.fromkeys(countable, 1.0), network, self.max_mib))
             if degree == 1 or JunctionTree.of(domain, [*network, fitting[0]]).size_mib <= self.max_mib:
@@ -239,6 +243,12 @@ def largest_degree(domain: Domain, columns: Sequence[str], cells: int) -> int:
     """How many of these columns a table of this many cells can have at most."""
     products = accumulate(sorted(domain[column] for column in columns), lambda one, other: one * other)
     return sum(product <= cells for product in products)
+
+
+def count_at_least(domain: Domain, columns: Sequence[str], rooms: Sequence[int], degree: int) -> int:
+    """A lower bound of how many sets of `degree` columns have at most so many cells, summed over several limits."""
+    powers = sorted(domain[column] ** degree for column in columns)
+    return sum(math.comb(bisect_right(powers, room), degree) for room in rooms)
 
 
 def maximal_parents(domain: Domain, columns: Sequence[str], cells: int, degree: int) -> Iterator[Clique]:

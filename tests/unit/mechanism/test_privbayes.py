@@ -19,6 +19,7 @@ from understudy.measurement import Measurement
 from understudy.mechanism.privbayes import (
     PrivBayes,
     condition,
+    count_at_least,
     families_of,
     largest_degree,
     maximal_parents,
@@ -110,6 +111,14 @@ def test_the_largest_degree_is_that_of_the_largest_set(sizes, cells):
     domain = Domain({f"c{i}": size for i, size in enumerate(sizes)})
     largest = largest_degree(domain, list(domain), cells)
     assert largest == max(map(len, brute_force(domain, list(domain), cells, len(sizes))))
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(2, 7), max_size=7), st.lists(st.integers(1, 400), max_size=3), st.integers(1, 7))
+def test_the_bound_of_how_many_sets_there_are_is_from_below(sizes, rooms, degree):
+    domain = Domain({f"c{i}": size for i, size in enumerate(sizes)})
+    sets = sum(len(brute_force(domain, list(domain), cells, degree)) for cells in rooms)
+    assert count_at_least(domain, list(domain), rooms, degree) <= sets
 
 
 def test_many_sets_of_nearly_all_columns_are_listed_without_looking_at_all_subsets():
