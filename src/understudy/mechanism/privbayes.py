@@ -118,10 +118,14 @@ class PrivBayes(Mechanism):
         return Fit(model, measurements, recoding)
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The tables in a few copies, a group of candidates being counted, the junction tree."""
-        cells = sum(domain.values()) + len(domain) * min(self.max_cells, domain.cells())
-        tree = min(int(self.max_mib * (1 << 20)), 8 * len(domain) * domain.cells())
-        return Footprint(memory_bytes=100 * cells + 4 * tree + (64 << 20), disk_bytes=24 * cells + 1024 * len(domain))
+        """The tables in a few copies, a group of candidates being counted, the junction tree.
+
+        All tables together have at most twice the cells of the tree: those within one of its cliques grow with each of
+        their columns, at least twofold.
+        """
+        tree = min(int(self.max_mib * 2**17), len(domain) * domain.cells())
+        cells = sum(domain.values()) + min(len(domain) * min(self.max_cells, domain.cells()), 2 * tree)
+        return Footprint(memory_bytes=64 * cells + 32 * tree + (64 << 20), disk_bytes=24 * cells + 1024 * len(domain))
 
     def _count_rows(self, table: PrivateTable, rho: float) -> tuple[list[Measurement], float]:
         """The smallest column, for the number of rows where that is not public, and what is left of the budget."""
@@ -198,7 +202,7 @@ class PrivBayes(Mechanism):
         rows = implied_rows(tables) if total is None else float(total)
         counts = {clique: self._remove_negative(table, rows) for clique, table in tables.items()}
         potentials: dict[Clique, NDArray[np.float64]] = {(): np.zeros(())}
-        for family, clique in families_of(domain, [m.clique for m in measurements]).items():
+        for family, clique in families_of(domain, measurements).items():
             home, mine = domain.canonical(clique), domain.canonical(family)
             joint = counts[home].sum(axis=tuple(i for i, column in enumerate(home) if column not in mine))
             conditional = condition(joint, mine.index(family[0]), least=_POSSIBLE if domain.rules else 0.0)
@@ -281,18 +285,25 @@ def maximal_parents(domain: Domain, columns: Sequence[str], cells: int, degree: 
     return grow((), 0, cells, math.inf)
 
 
-def families_of(domain: Domain, cliques: Sequence[Clique]) -> dict[Family, Clique]:
+def families_of(domain: Domain, measurements: Sequence[Measurement]) -> dict[Family, Clique]:
     """Each column with its parents, and the measured clique that tells them; the parents stand behind it in the clique.
 
-    That is the clique in which the column is the first, or else the one with the largest table of parents.
+    That is the clique in which the column is the first, or else one with the largest table of parents, by the most
+    precise measurement.
     """
     found: dict[Family, Clique] = {}
     for column in domain:
-        homes = [clique for clique in cliques if column in clique]
-        families = {clique: clique[clique.index(column) :] for clique in homes}
-        if homes and domain[column] > 1:
-            best = max(homes, key=lambda c: (len(c) > 1 and c[0] == column, domain.cells(families[c])))
-            found[families[best]] = best
+        homes = [measurement for measurement in measurements if column in measurement.clique]
+        if not homes or domain[column] == 1:
+            continue
+
+        def rank(home: Measurement, column: str = column) -> tuple[bool, int, float]:
+            family = home.clique[home.clique.index(column) :]
+            own = home.clique[0] == column and len(family) > 1
+            return own, domain.cells(family), -domain.cells(home.clique) * home.sigma**2
+
+        best = max(homes, key=rank).clique
+        found[best[best.index(column) :]] = best
     return found
 
 

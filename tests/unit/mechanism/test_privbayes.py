@@ -158,9 +158,16 @@ def test_the_measured_cliques_tell_the_network():
     ]:
         table = table_of(sizes, chain(2000, sizes), rho=2.0)
         fit = mechanism.fit(table, rho=2.0)
-        told = {frozenset(family) for family in families_of(fit.model.domain, [m.clique for m in fit.measurements])}
+        told = {frozenset(family) for family in families_of(fit.model.domain, fit.measurements)}
         assert {frozenset(entry["chosen"]) for entry in fit.rounds} == {family for family in told if len(family) > 1}
         assert len(told) == len(sizes)
+
+
+def test_a_column_without_parents_is_told_by_the_most_precise_table():
+    domain, rough = Domain({"a": 2, "b": 3}), Measurement(("a",), np.zeros(2), 9.0)
+    for sigma, told in ((1.0, ("b", "a")), (8.0, ("a",))):
+        joint = Measurement(("b", "a"), np.zeros(6), sigma)
+        assert families_of(domain, [rough, joint]) == {("a",): told, ("b", "a"): ("b", "a")}
 
 
 def test_a_binary_network_of_degree_k_has_k_fewer_tables():
