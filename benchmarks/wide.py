@@ -1,6 +1,7 @@
-"""Tables of many columns, made up: MST, AIM with all pairs, AIM with all triples. Seconds of CPU, and memory.
+"""Tables of many columns, made up: MST, PrivBayes, AIM with all pairs, AIM with all triples. CPU seconds, memory.
 
 python benchmarks/wide.py mst 110 150 300
+python benchmarks/wide.py privbayes 110 150 300
 python benchmarks/wide.py pairs 110
 python benchmarks/wide.py triples 30 60
 """
@@ -22,7 +23,8 @@ import pyarrow as pa
 import understudy as us
 
 ROWS = 10_000
-KINDS = {"mst": ("mst", {}), "pairs": ("aim", {"workload": "all-2way"}), "triples": ("aim", {"workload": "all-3way"})}
+KINDS = {"mst": ("mst", {}), "privbayes": ("privbayes", {})}
+KINDS |= {"pairs": ("aim", {"workload": "all-2way"}), "triples": ("aim", {"workload": "all-3way"})}
 
 
 def table(columns: int) -> tuple[pa.Table, dict[str, int]]:

@@ -48,7 +48,7 @@ on open "cd understudy; make demo; source .venv/bin/activate; mkdir ../readme; c
   python ~/understudy/tests/follow_guide.py ~/understudy/README.md; rm -rf ~/understudy/.venv ~/understudy/demo-out"
 echo "=== first-release.md"
 on open "cd understudy; python3 tests/follow_guide.py --install docs/guide/first-release.md"
-for guide in budget bounds run discovery mst privsyn evaluate on-disk; do read_guide first-release "$guide.md"; done
+for guide in budget bounds run discovery mst privbayes privsyn evaluate on-disk; do read_guide first-release "$guide.md"; done
 read_guide first-release/people-for-analysts analysts.md
 read_guide rules rules.md
 on open "mkdir schema; cp first-release/people.csv schema"

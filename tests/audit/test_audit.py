@@ -15,6 +15,7 @@ from scipy.stats import binom, multinomial
 from understudy.testing.audit import check_claim, epsilon_at_least, p_value_bound
 from understudy.testing.trials import (
     dependence_trial,
+    dependent_selection_trial,
     gaussian_trial,
     independent_trial,
     laplace_trial,
@@ -28,6 +29,7 @@ STAGES = {
     "measure-laplace": laplace_trial,
     "select-pure": partial(selection_trial, pure=True),
     "select-zcdp": partial(selection_trial, pure=False),
+    "select-dependent": dependent_selection_trial,
     "dependence": dependence_trial,
     "values-shared": shared_value_trial,
     "values-own": own_value_trial,

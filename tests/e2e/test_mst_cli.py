@@ -124,7 +124,7 @@ def test_an_interrupted_run_with_a_public_table_is_finished_without_it(folder, m
     assert len(release.sample(20, as_="pandas")) == 20
 
 
-@pytest.mark.parametrize("mechanism", ["aim", "gaussian", "mst", "mwem", "privsyn"])
+@pytest.mark.parametrize("mechanism", ["aim", "gaussian", "mst", "mwem", "privbayes", "privsyn"])
 @pytest.mark.parametrize(("generator", "kind"), [("pgm", "graphical"), ("gum", "gum")])
 def test_rows_are_made_by_the_generator_that_was_asked_for(folder, made, mechanism, generator, kind):
     assert made("-m", mechanism, "--generator", generator) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
@@ -57,6 +58,34 @@ def test_indif_moves_by_its_sensitivity_at_most(pair):
         assert abs(indif(mine[clique], shape) - indif(theirs[clique], shape)) <= relation.indif
 
 
+def exact_indif(counts, columns):
+    """InDif of a table with so many columns, in fractions and without rounding."""
+    table = [[Fraction(int(c)) for c in counts[i : i + columns]] for i in range(0, len(counts), columns)]
+    n = sum(map(sum, table))
+    sums = [sum(column) for column in zip(*table, strict=True)]
+    return sum(abs(c - sum(line) * sums[j] / n) for line in table for j, c in enumerate(line)) if n else Fraction(0)
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+def test_indif_moves_by_its_sensitivity_over_all_small_tables(columns):
+    """Every table of 2 x 2 and 2 x 3 cells with six rows: 4 n / (n + 1) when a row is added, which is reached.
+
+    A replacement moves score R by at most 0.277778, as the paper of PrivBayes bounds it by 3 / n + 2 / n^2 = 0.555556.
+    """
+    cells, n = 2 * columns, 6
+    tables = [np.bincount(one, minlength=cells) for one in combinations_with_replacement(range(cells), n)]
+    added, replaced = Fraction(0), Fraction(0)
+    for counts in tables:
+        mine = exact_indif(counts, columns)
+        more = [counts + (np.arange(cells) == cell) for cell in range(cells)]
+        added = max(added, *(abs(exact_indif(other, columns) - mine) for other in more))
+        moved = [other - (np.arange(cells) == cell) for other in more for cell in np.flatnonzero(counts)]
+        replaced = max(replaced, *(abs(exact_indif(other, columns) - mine) for other in moved))
+    assert added == Fraction(4 * n, n + 1) < Neighbours().indif
+    assert replaced / (2 * n) == Fraction(5, 18)
+    assert replaced < Neighbours(replace_one=True).indif
+
+
 @pytest.mark.parametrize("n", [1, 2, 10, 1000, 10**6])
 def test_indif_comes_close_to_its_sensitivity(n):
     """All rows agree but the new one: without a bound of 4 the claim would be wrong."""
@@ -81,6 +110,18 @@ def test_log_weights_of_a_selection_move_within_epsilon(pair, weights, offsets, 
     rng = np.random.default_rng(seed)
     against = {clique: rng.normal(2, 3, size=[SIZES[c] for c in clique]) for clique in PAIRS}
     logs = [_log_weights(rows, k, replace_one, against, weights, offsets) for rows in (first, second)]
+    (mine, epsilon), (theirs, _) = logs
+    moves = [a - b for a, b in zip(mine, theirs, strict=True)]
+    assert max(moves) - min(moves) <= epsilon
+
+
+@settings(max_examples=100)
+@given(neighbours())
+def test_log_weights_of_a_selection_by_dependence_move_within_epsilon(pair):
+    """Candidates are compared with the product of their own marginals, which move as well."""
+    k, replace_one, first, second = pair
+    ones, zeros = [1.0] * len(PAIRS), [0.0] * len(PAIRS)
+    logs = [_log_weights(rows, k, replace_one, None, ones, zeros) for rows in (first, second)]
     (mine, epsilon), (theirs, _) = logs
     moves = [a - b for a, b in zip(mine, theirs, strict=True)]
     assert max(moves) - min(moves) <= epsilon

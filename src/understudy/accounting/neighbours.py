@@ -11,13 +11,19 @@ column, at most k of which the source keeps):
 | one marginal, L2 | k | sqrt(2) k |
 | one marginal, L1 | k | 2 k |
 | weighted L1-distance score | k max w | 2 k max w |
-| InDif score of one pair | 4 k | 8 k |
+| InDif score of one table | 4 k | 8 k |
 
 *Why.* A row lies in one cell of a marginal, so a unit's k rows change it by a vector of non-negative entries that sum
 to at most k: L1 and L2 norm at most k. Replacing subtracts one such vector x and adds another y: L1 at most 2k, and
 ||y - x||^2 <= ||x||^2 + ||y||^2 <= 2 k^2 because x and y are non-negative. The L1 distance to a fixed marginal moves by
 at most the L1 change, times its weight. One row moves InDif by less than 4, so k rows by less than 4 k (a replacement:
 8 k), and rounding two numbers less than an integer apart keeps them at most that integer apart.
+
+*InDif.* D_ij = M_ij - R_i C_j / n for a table of n rows with sums R_i and C_j; InDif is the sum of |D_ij|. One more row
+in cell (a, b) moves D_ij by R_i C_j / (n (n + 1)) where i != a and j != b, by -(n - R_a) C_j / (n (n + 1)) in the rest
+of row a, likewise in the rest of column b, and D_ab by (n - R_a)(n - C_b) / (n (n + 1)). Each of these four parts sums
+to (n - R_a)(n - C_b) / (n (n + 1)) in absolute value, so InDif moves by at most 4 n / (n + 1). The axes may be columns
+or the cells of several columns.
 """
 
 from __future__ import annotations

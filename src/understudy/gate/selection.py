@@ -81,7 +81,7 @@ def _starts(tables: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
 
 
 def indif(counts: NDArray[np.int64], shape: tuple[int, ...]) -> int:
-    """InDif of a pair's table, sum |M_ab - M_a M_b / n|, rounded to the nearest integer; 0 for an empty table.
+    """InDif of a table with two axes, sum |M_ab - M_a M_b / n|, rounded to the nearest integer; 0 for an empty table.
 
     Computed as floor((2 sum |n M_ab - M_a M_b| + n) / (2 n)) in integers that cannot overflow.
     """
@@ -140,17 +140,24 @@ class Distances:
     """Exact L1 distances between the rows and fixed marginals, in units of 2^-16 rows; held by the gate alone.
 
     **Privacy.** Exact, hence private. A distance that is remembered is one that would be counted again: a score against
-    some public marginal, of the same sensitivity, whatever a caller did to its marginals in between.
+    some public marginal, of the same sensitivity, whatever a caller did to its marginals in between. InDif scores are
+    functions of the rows alone.
     """
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[FixedMarginals, dict[Clique, int]] = WeakKeyDictionary()
+        self._indif: dict[Clique, int] = {}
 
     def __repr__(self) -> str:
         return "Distances()"
 
-    def of(self, against: Mapping[Clique, ArrayLike]) -> dict[Clique, int]:
-        """The distances known for these marginals, to be added to; a fresh dict unless they are fixed."""
+    def of(self, against: Mapping[Clique, ArrayLike] | None) -> dict[Clique, int]:
+        """The distances known for these marginals, to be added to; a fresh dict unless they are fixed.
+
+        None gives InDif scores, which depend on the order of a clique's columns, as its key does.
+        """
+        if against is None:
+            return self._indif
         return self._known.setdefault(against, {}) if isinstance(against, FixedMarginals) else {}
 
 

@@ -535,7 +535,7 @@ class PrivateTable:
         self,
         candidates: Iterable[Clique],
         *,
-        against: Mapping[Clique, ArrayLike],
+        against: Mapping[Clique, ArrayLike] | None = None,
         rho: float,
         weights: Mapping[Clique, float] | None = None,
         offsets: Mapping[Clique, float] | None = None,
@@ -545,8 +545,12 @@ class PrivateTable:
         The score of r is `weights[r] * (||M_r - against[r]||_1 - offsets[r])`; r is chosen with probability exactly
         proportional to exp(epsilon score / (2 sensitivity)). Public inputs are rounded to dyadic rationals first.
 
+        Without `against`, a candidate is compared with its own marginals instead: the distance is the InDif score
+        between its first column and its other columns together, twice the score R of PrivBayes in rows.
+
         **Privacy.** Costs epsilon^2 / 8 <= `rho` in zCDP (epsilon in pure DP), epsilon rounded down; the scores are not
-        monotone, hence the 2.
+        monotone, hence the 2. The sensitivity of InDif holds for any table with two axes, so also for one whose second
+        axis has the cells of several columns.
 
         Raises:
             SettingError: unknown columns, a marginal of the wrong size, weights that are negative or all zero.
@@ -555,20 +559,28 @@ class PrivateTable:
         wanted = self._check_cliques(candidates)
         if not wanted:
             raise SettingError("select needs at least one candidate")
+        if against is None and not all(wanted):
+            raise SettingError("select: a candidate without columns has no first column; name one, or give `against`")
         weight = None if weights is None else numbers("weight", wanted, weights)
         offset = None if offsets is None else numbers("offset", wanted, offsets)
         if weight is not None and (min(weight) < 0 or max(weight) <= 0):
             raise SettingError("select: weights must not be negative, and one must be positive")
         distances = self.__distances.of(against)
-        given = check_marginals([clique for clique in wanted if clique not in distances], against, self.domain)
+        new = [clique for clique in wanted if clique not in distances]
+        given = {} if against is None else check_marginals(new, against, self.domain)
         sensitivity = self.neighbours.score(Fraction(1 if weight is None else max(weight)))
+        if against is None:
+            sensitivity *= Fraction(self.neighbours.indif, self.neighbours.marginal_l1)
         self._refuse_if_planned()
         pure = self.__account.budget.pure
         charge = exponential_charge(wanted, sensitivity, share=self.__account.share(rho), pure=pure)
 
         def choose() -> Clique:
-            keep = not isinstance(against, FixedMarginals)
-            distances.update(compute_distances(self._counts(list(given), keep=keep), given))
+            if against is None:
+                distances.update((clique, self._indif(clique, counts) << BITS) for clique, counts in self._counts(new))
+            else:
+                keep = not isinstance(against, FixedMarginals)
+                distances.update(compute_distances(self._counts(new, keep=keep), given))
             scores, scale = scale_scores([distances[clique] for clique in wanted], weight, offset)
             rate = Fraction(charge.scale) / (2 * sensitivity * scale)
             return wanted[getattr(self.__noise, "choose", exponential_mechanism)(scores, rate)]
@@ -600,7 +612,7 @@ class PrivateTable:
 
         def score() -> dict[Clique, int]:
             noise = self._draw(charge, len(wanted))
-            exact = {pair: indif(c.astype(np.int64), self.domain.shape(pair)) for pair, c in self._counts(wanted)}
+            exact = {pair: self._indif(pair, counts) for pair, counts in self._counts(wanted)}
             return {pair: exact[pair] + int(noise[i]) for i, pair in enumerate(wanted)}
 
         return self._answer([charge], score)
@@ -736,6 +748,11 @@ class PrivateTable:
         maps = self.__recoding.maps
         for clique, counts in self.__source.counts(cliques):
             yield merged(counts, self.__source.domain.shape(clique), [maps.get(column) for column in clique])
+
+    def _indif(self, clique: Clique, counts: NDArray[np.integer[Any]]) -> int:
+        """InDif between the first column of a clique and its other columns together."""
+        first = self.domain[clique[0]]
+        return indif(counts.astype(np.int64), (first, len(counts) // first))
 
     def _draw(self, charge: Charge, size: int) -> NDArray[np.int64]:
         draw = self.__noise.gaussian if charge.noise == "gaussian" else self.__noise.laplace

@@ -14,6 +14,7 @@ from understudy.mechanism.independent import Independent
 from understudy.mechanism.mst import MST
 from understudy.mechanism.mwem import MWEM
 from understudy.mechanism.nist_mst import NistMST
+from understudy.mechanism.privbayes import PrivBayes
 from understudy.mechanism.privsyn import PrivSyn
 
 MECHANISMS: dict[str, type[Mechanism]] = {
@@ -23,6 +24,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "mst": MST,
     "mwem": MWEM,
     "nist-mst": NistMST,
+    "privbayes": PrivBayes,
     "privsyn": PrivSyn,
 }
 """Our own mechanisms, by name."""

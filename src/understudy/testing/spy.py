@@ -216,11 +216,14 @@ class Spy:
             answer: Clique = original(table, wanted, **rest)
             weights = {clique: _number(rest.get("weights"), clique, 1.0) for clique in wanted}
             offsets = {clique: _number(rest.get("offsets"), clique, 0.0) for clique in wanted}
-            counts = dict(table._counts(wanted))
-            scores = [weights[c] * (_distance(counts[c], rest["against"][c]) - offsets[c]) for c in wanted]
-            rate = self._rate_per_row(scores)
+            counts, against = dict(table._counts(wanted)), rest.get("against")
+            if against is None:  # InDif of the first column and the others
+                far = {c: Fraction(_indif(counts[c].reshape(table.domain[c[0]], -1))) for c in wanted}
+            else:
+                far = {c: _distance(counts[c], against[c]) for c in wanted}
+            rate = self._rate_per_row([weights[c] * (far[c] - offsets[c]) for c in wanted])
             k, replaced = self._now
-            epsilon = 2 * k * (1 + replaced) * max(weights.values()) * rate
+            epsilon = 2 * (4 if against is None else 1) * k * (1 + replaced) * max(weights.values()) * rate
             self.seen.append(Observation("select", "exponential", epsilon, epsilon**2 / 8, epsilon))
             return answer
 

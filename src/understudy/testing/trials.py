@@ -64,6 +64,19 @@ def selection_trial(*, pure: bool) -> Trial:
     return _trial(happened, *_with_unit({"a": 2, "b": 2}), claim, delta)
 
 
+def dependent_selection_trial() -> Trial:
+    """Two pairs of columns; the unit raises the InDif of one by 4, from a gap of 4 to none, and leaves the other."""
+    pairs: list[Clique] = [("b", "a"), ("c", "a")]
+
+    def happened(source: CodedSource) -> bool:
+        table = PrivateTable(source, Budget.of(epsilon=2.0, delta=0))
+        return table.select(pairs, rho=2.0, offsets=dict(zip(pairs, (4.0, 0.0), strict=True))).clique == pairs[0]
+
+    rows = [[0, 0, 0]] * 400
+    absent, present = (CodedSource(dict.fromkeys("abc", 2), rows + more) for more in ([], [[1, 1, 0]]))
+    return _trial(happened, present, absent, 2.0, 0.0)
+
+
 def dependence_trial() -> Trial:
     """Two pairs of columns that agree in all of 400 rows but the unit's: each InDif moves by 4."""
 

@@ -15,6 +15,7 @@ from understudy.errors import BudgetExceeded, SchemaError, SettingError
 from understudy.gate import PrivateTable, Selection
 from understudy.gate.table import LARGEST_TABLE
 from understudy.schema import Recoding
+from understudy.testing.spy import Spy
 from understudy.testing.tables import CodedSource, SealedSource, WordSource
 
 SIZES = {"a": 3, "b": 2, "c": 2}
@@ -102,6 +103,48 @@ def test_select_counts_weights_and_offsets():
     assert private.select(list(against), against=against, rho=1e6, offsets={("a",): -100, ("b",): 0}).clique == ("a",)
     against = {("a",): [2, 1, 2], ("b",): [40, 0]}
     assert private.select(list(against), against=against, rho=5e5, weights={("a",): 1.0, ("b",): 0.0}).clique == ("a",)
+
+
+def test_select_without_marginals_prefers_the_first_column_that_depends_most_on_the_others():
+    """c is a xor b: it depends on neither alone; and the order of a candidate's columns decides what is compared."""
+    rows = [[a, b, a ^ b, c] for a in (0, 1) for b in (0, 1) for c in (0, 1)] * 10
+    pairs = [("c", "a"), ("c", "b"), ("c", "d")]
+    with Spy() as spy:
+        watched = PrivateTable(CodedSource(dict.fromkeys("abcd", 2), rows), Budget.of(rho=1e6))
+        assert watched.select([*pairs, ("c", "a", "b"), ("d", "a", "b")], rho=1e5).clique == ("c", "a", "b")
+        assert watched.select([("d", "a", "c"), ("c", "b", "a")], rho=1e5).clique == ("c", "b", "a")  # one remembered
+    assert spy.rho == watched.account.spent
+
+
+def test_select_without_marginals_takes_weights_and_offsets():
+    private = PrivateTable(CodedSource({"a": 2, "b": 2, "c": 2}, [[0, 0, 0], [1, 1, 0]] * 9), Budget.of(rho=2e6))
+    pairs = [("a", "b"), ("c", "b")]
+    assert private.select(pairs, rho=5e5, offsets=dict(zip(pairs, (99, 0), strict=True))).clique == pairs[1]
+    assert private.select(pairs, rho=5e5, weights=dict(zip(pairs, (2.0, 0.0), strict=True))).clique == pairs[0]
+    assert [charge.sensitivity for charge in private.account.charges] == [4.0, 8.0]
+
+
+def test_scores_of_dependence_are_counted_once_and_again_after_merging():
+    counted = []
+
+    class Watched(CodedSource):
+        def counts(self, cliques):
+            counted.extend(cliques)
+            return super().counts(cliques)
+
+    private = PrivateTable(Watched(SIZES, ROWS * 50), Budget.of(rho=1e6))
+    private.select([("a", "b"), ("a", "c")], rho=1.0)
+    private.select([("a", "b"), ("c", "b")], rho=1.0)
+    assert counted == [("a", "b"), ("a", "c"), ("c", "b")]
+    merged = private.recode(Recoding({"a": np.array([0, 1, 1])}))
+    with Spy() as spy:  # works every score out again, in fractions
+        merged.select([("a", "b"), ("c", "b")], rho=1.0)
+    assert spy.rho == private.account.charges[-1].rho
+
+
+def test_a_candidate_without_a_first_column_is_refused():
+    with pytest.raises(SettingError, match="no first column"):
+        table(source=SealedSource(SIZES, ROWS)).select([(), ("a",)], rho=0.5)
 
 
 def test_dependence_is_indif_of_each_pair():
@@ -422,6 +465,7 @@ def test_a_selection_says_what_it_cost(budget, max_rows, rows_public):
     charge = private.account.charges[-1]
     assert chosen == Selection(("a",), charge.scale, charge.sensitivity)
     assert chosen.sensitivity == private.neighbours.marginal_l1 * 2
+    assert private.select([("a", "b")], rho=0.001).sensitivity == private.neighbours.marginal_l1 * 4
     cost = chosen.epsilon if private.account.budget.pure else chosen.epsilon**2 / 8
     assert cost == pytest.approx(0.01, rel=1e-9)
 

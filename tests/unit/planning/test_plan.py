@@ -104,7 +104,8 @@ class TestPrediction:
             predict(mechanism, release(rows=50_000, epsilon=epsilon, delta=delta)).expected for epsilon in (0.5, 2.0)
         )
         assert small.one_way > 2 * large.one_way > 0
-        assert small.group > 2.5 * large.group
+        larger_tables = mechanism == "privbayes"  # what more budget buys, so that noise on single codes falls less
+        assert small.group > (1.5 if larger_tables else 2.5) * large.group
         assert (large.two_way is None) == (large.pairs == 0) == (mechanism == "independent")
         assert large.pairs <= 10
         assert 0 < large.misplaced < small.misplaced < 1

@@ -523,7 +523,7 @@ def test_a_finished_run_is_made_again_from_its_answers_alone(tmp_path, monkeypat
     assert us.Ledger().total("d").runs == 1
 
 
-@pytest.mark.parametrize("mechanism", ["mst", "aim", "privsyn", "nist-mst", "gaussian", "mwem"])
+@pytest.mark.parametrize("mechanism", ["mst", "aim", "privbayes", "privsyn", "nist-mst", "gaussian", "mwem"])
 def test_every_mechanism_continues_with_its_answers_and_asks_only_what_is_missing(tmp_path, monkeypatch, mechanism):
     """Stopped after two answers, or after the first of mechanisms that ask little."""
     extra = {"public": FRAME} if mechanism == "nist-mst" else {}
