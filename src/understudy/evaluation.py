@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+import pyarrow as pa
+
 from understudy.arguments import as_mapping, as_names, as_progress, as_whole
 from understudy.errors import SettingError
 from understudy.progress import Progress
@@ -85,8 +87,6 @@ def read_tables(real: Any, synthetic: Any, schema: Schema, *, partial: bool = Fa
 
 def tidy(scores: Sequence[Any]) -> Any:
     """Make an arrow table of scores, one line for each score and part."""
-    import pyarrow as pa
-
     lines: list[dict[str, Any]] = []
     for score in scores:
         same = {"metric": score.metric, "better": score.better, "best": score.best}

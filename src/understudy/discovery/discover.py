@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from understudy.accounting.budget import Budget
 from understudy.accounting.charge import What
@@ -280,8 +281,6 @@ def _declared_type(column: Open) -> str:
 
 def _choose_categories(found: Mapping[str, int], column: Open, dialect: Dialect, most: int) -> dict[str, Any]:
     """Return the values to declare: the most common ones, sorted; a single placeholder if there is none."""
-    import pyarrow as pa
-
     ours, kind = column.field.get(OURS, {}), _declared_type(column)
     if kind == "string":
         values: Mapping[Any, int] = found

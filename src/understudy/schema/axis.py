@@ -11,6 +11,8 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, model_validator
 
@@ -335,8 +337,6 @@ class AxisColumn(Coded):
 
     def units(self, cells: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Convert any arrow column to units of the axis; also return which cells are values."""
-        import pyarrow as pa
-
         cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
         converted = self.units_of_typed(cells)
         return (
@@ -347,8 +347,6 @@ class AxisColumn(Coded):
 
     def _parse_units(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Convert texts to units, as they are written or else by what they mean."""
-        import pyarrow as pa
-
         units, valid = self.units_of_text(text, dialect)
         if len(odd := np.flatnonzero(~valid)):
             units, valid = units.copy(), valid.copy()
@@ -484,9 +482,6 @@ class AxisColumn(Coded):
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
         """Encode distinct texts: missing tokens as written or meant, then values."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         codes = self._encode_units(*self._parse_units(text, dialect), dialect)
         tokens = self._token_codes_by_meaning(dialect) | self.token_codes()
         bare = pc.utf8_trim_whitespace(text)
@@ -505,9 +500,6 @@ class AxisColumn(Coded):
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
         """Encode typed cells; a type without units is encoded through its text."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         converted = self.units_of_typed(cells)
         if converted is None:
             return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
@@ -531,8 +523,6 @@ class AxisColumn(Coded):
 
     def _tokens_with_mark(self, dialect: Dialect) -> list[tuple[str, Any]]:
         """Return missing tokens that write a number with the table's decimal mark, with their units."""
-        import pyarrow as pa
-
         tokens = [token for token in self.missing if dialect.decimal != "." and dialect.decimal in token]
         if not tokens:
             return []
@@ -546,8 +536,6 @@ class AxisColumn(Coded):
         Of two tokens for one number, "9" and "09", the shorter one wins, because numbers beside an odd cell are written
         that way.
         """
-        import pyarrow as pa
-
         tokens = sorted(self.missing, key=lambda token: (-len(token), token))
         if not tokens:
             return []

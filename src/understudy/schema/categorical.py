@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
@@ -107,15 +109,10 @@ class Categorical(Coded):
     @property
     def arrow_type(self) -> Any:
         """The arrow type of the declared values."""
-        import pyarrow as pa
-
         return {"string": pa.string(), "integer": pa.int64(), "number": pa.float64()}[self.type]
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
         """Encode distinct texts: as written, then without surrounding blanks, then by what they mean."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         codes = _look_up(text, self.declared_codes())
         if dialect.trim and (codes == _NOT_FOUND).any():
             codes = np.where(codes == _NOT_FOUND, _look_up(pc.utf8_trim_whitespace(text), self.declared_codes()), codes)
@@ -153,8 +150,6 @@ class Categorical(Coded):
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
         """Encode values that are not text, by the text of what they mean."""
-        import pyarrow.compute as pc
-
         distinct = cells.dictionary_encode() if _has_dictionary(cells.type) else None
         if distinct is None:
             return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
@@ -168,8 +163,6 @@ class Categorical(Coded):
 
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
         """Return the declared values."""
-        import pyarrow as pa
-
         return pa.array(list(self.values), self.arrow_type).take(pa.array(codes[self.name]))
 
     def table(self) -> list[Entry]:
@@ -215,8 +208,6 @@ class Boolean(Coded):
     @property
     def arrow_type(self) -> Any:
         """Arrow's boolean."""
-        import pyarrow as pa
-
         return pa.bool_()
 
     @cached_property
@@ -260,14 +251,10 @@ class Boolean(Coded):
 
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
         """Return booleans."""
-        import pyarrow as pa
-
         return pa.array(np.asarray(codes[self.name]) == 1)
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
         """Return the first declared text of each value."""
-        import pyarrow.compute as pc
-
         return pc.if_else(values, self.true_values[0], self.false_values[0])
 
     def table(self) -> list[Entry]:
@@ -283,9 +270,6 @@ _NOT_FOUND = np.iinfo(np.int32).min
 
 def _look_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
     """Return the code of each text, `_NOT_FOUND` if it has none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = np.asarray(pc.fill_null(pc.index_in(text, value_set=pa.array(list(codes), pa.string())), len(codes)))
     table: NDArray[np.int32] = np.append(np.fromiter(codes.values(), np.int32, len(codes)), np.int32(_NOT_FOUND))
     return np.asarray(table[found], np.int32)
@@ -293,6 +277,4 @@ def _look_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
 
 def _has_dictionary(kind: Any) -> bool:
     """Whether arrow can dictionary-encode cells of this type."""
-    import pyarrow as pa
-
     return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and not pa.types.is_float16(kind)

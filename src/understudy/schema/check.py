@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.schema.axis import AxisColumn
@@ -121,9 +123,6 @@ def _title(rule: dict[str, Any]) -> str:
 
 
 def _count_units(schema: Schema, cells: dict[str, Any], keep: NDArray[np.bool_]) -> tuple[int, int] | None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     unit = schema.privacy_unit
     if unit.column is None:
         return None

@@ -14,6 +14,8 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -136,8 +138,6 @@ class Constant(Column):
 
     def make(self, rows: int) -> Any:
         """Return the column as an arrow array."""
-        import pyarrow as pa
-
         return pa.repeat(pa.scalar(self.value, pa.string() if self.value is None else None), rows)
 
 
@@ -159,9 +159,6 @@ class Identifier(Column):
 
     def make(self, rows: int, *, first: int = 1, last: int | None = None) -> Any:
         """Return keys for `rows` rows, starting with number `first`, padded to the width of the key of row `last`."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         numbers = pa.array(np.arange(first, first + rows))
         if self.pattern is None:
             return numbers
@@ -396,8 +393,6 @@ class Coded(Column):
         Text and dictionaries are encoded once per distinct value. A text that the schema names is looked up as written;
         every other cell counts by its `meaning`.
         """
-        import pyarrow as pa
-
         if pa.types.is_float16(cells.type):  # arrow has few kernels for this type
             cells = pa.array(cells.to_numpy(zero_copy_only=False).astype(np.float32), from_pandas=True)
         if pa.types.is_dictionary(cells.type):
@@ -408,9 +403,6 @@ class Coded(Column):
         return self.encode_typed(cells, dialect)
 
     def _encode_dictionary(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         distinct = cells.dictionary
         index = np.asarray(
             pc.fill_null(cells.indices.cast(pa.int64()), len(distinct))
@@ -472,9 +464,6 @@ class Coded(Column):
         A reason for missing becomes its token if the type can hold it, else null. An unknown value becomes null; in a
         column without nulls it is replaced by the value of a randomly chosen other row.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         main = np.asarray(codes[self.name])
         if main.size and int(main.max()) < self.ordinary:
             return self.decode_ordinary(codes, rng)
@@ -489,9 +478,6 @@ class Coded(Column):
 
     def decode_text(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator, dialect: Dialect) -> Any:
         """Decode codes into text as the table's file writes it, with each reason for missing as its own token."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         main, codes = self.replace_unknown(np.asarray(codes[self.name]), codes, rng)
         special = main >= self.ordinary
         shown = {part: np.where(special, 0, array) for part, array in codes.items()}
@@ -505,8 +491,6 @@ class Coded(Column):
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
         """Format decoded values as text."""
-        import pyarrow as pa
-
         return values.cast(pa.string())
 
     def replace_unknown(
@@ -535,8 +519,6 @@ class Coded(Column):
 
     def decode_special(self) -> Any:
         """Return the decoded values of the special codes, in order, followed by a null for padding."""
-        import pyarrow as pa
-
         first = {reason: token for token, reason in reversed(list(self.missing.items()))}
         shown = [self.token_value(first[reason]) for reason in self.reasons]
         shown += [None] * self.nullable + [self.other_value()] * (self.other_code is not None)

@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from understudy.errors import InputError, SettingError
@@ -63,8 +66,6 @@ class Profile:
 
     @cached_property
     def _array(self) -> Any:
-        import pyarrow as pa
-
         return pa.array(self.texts, pa.string())
 
     @cached_property
@@ -87,8 +88,6 @@ class Profile:
     @cached_property
     def leading_zeros(self) -> bool:
         """Whether numbers are written like 007, as a code rather than an amount."""
-        import pyarrow.compute as pc
-
         return bool(pc.any(pc.match_substring_regex(self._array, r"^\s*0[0-9]")).as_py())
 
     @cached_property
@@ -122,9 +121,6 @@ class Profile:
 
 def profile_column(cells: Any, dialect: Dialect) -> Profile:
     """Profile one arrow column."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind, typed, span = cells.type, "text", (0, 0)
     if pa.types.is_dictionary(kind):
         cells, kind = cells.dictionary_decode(), kind.value_type
@@ -633,8 +629,6 @@ def read_parquet_types(path: Path) -> dict[str, str]:
     Raises:
         InputError: when the file cannot be read.
     """
-    import pyarrow.parquet as pq
-
     try:
         schema = pq.read_schema(path)
     except Exception:  # arrow's message may quote the file
@@ -644,8 +638,6 @@ def read_parquet_types(path: Path) -> dict[str, str]:
 
 def schema_type(kind: Any) -> str:
     """Return the schema's name for an arrow type; "drop" if no kind of column can hold it."""
-    import pyarrow as pa
-
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     tests = {
         "boolean": pa.types.is_boolean, "integer": pa.types.is_integer, "date": pa.types.is_date,

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from understudy.errors import InputError, SchemaError
 from understudy.schema.categorical import Categorical
@@ -78,8 +80,6 @@ def mark_as_written(table: Any) -> Any:
 
 def is_as_written(frame: Any) -> bool:
     """Whether a frame is a table with the mark of `mark_as_written`."""
-    import pyarrow as pa
-
     return isinstance(frame, pa.Table | pa.RecordBatch) and _AS_WRITTEN in (frame.schema.metadata or {})
 
 
@@ -88,8 +88,6 @@ _AS_WRITTEN = b"understudy.as_written"
 
 def _column_by_meaning(cells: Any, dialect: Dialect) -> Any:
     """Replace a column's text by its meaning, once per distinct text; other types are unchanged."""
-    import pyarrow as pa
-
     kind = cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
         cells = to_text(cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells, dialect.decimal)
@@ -127,7 +125,6 @@ def to_frame(table: Any, kind: FrameKind) -> Any:
 def _to_pandas(table: Any) -> Any:
     """Convert to pandas; integers and booleans with nulls get pandas' nullable types, so that they keep their type."""
     import pandas as pd
-    import pyarrow as pa
 
     nullable = {getattr(pa, f"{sign}int{bits}")(): getattr(pd, f"{sign.upper()}Int{bits}Dtype")()
                 for sign in ("", "u") for bits in (8, 16, 32, 64)}  # fmt: skip
@@ -143,7 +140,6 @@ def _to_pandas(table: Any) -> Any:
 def _to_polars(table: Any) -> Any:
     """Convert to polars; ordered dictionaries become enums, whose order polars keeps."""
     import polars as pl
-    import pyarrow as pa
 
     frame = pl.DataFrame(pl.from_arrow(table))
     enums = {}
@@ -156,15 +152,11 @@ def _to_polars(table: Any) -> Any:
 
 
 def _table(frame: Any) -> Any:
-    import pyarrow as pa
-
     return pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
 
 
 def _labels(frame: Any) -> list[Any]:
     """Return column labels unchanged: pandas allows repeated labels and labels that are not text."""
-    import pyarrow as pa
-
     if isinstance(frame, pa.Table):
         return list(frame.column_names)
     if hasattr(frame, "collect"):
@@ -198,7 +190,6 @@ def _to_arrow(series: Any, decimal: str) -> Any:
     the cells of other rows are coded.
     """
     import narwhals as nw
-    import pyarrow as pa
 
     given = series
     if not isinstance(series, pa.ChunkedArray | pa.Array):
@@ -223,8 +214,6 @@ def _widen(pieces: Any) -> Any:
     Arrow's short string type ends at 2 GiB, and the index type of a dictionary fits its first chunk only: such
     dictionaries are decoded.
     """
-    import pyarrow as pa
-
     if pa.types.is_dictionary(pieces.type):
         try:
             return pieces.unify_dictionaries()
@@ -266,7 +255,6 @@ def read_layout(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
 
 def _type_name(frame: Any, name: str) -> str | None:
     import narwhals as nw
-    import pyarrow as pa
 
     if isinstance(frame, pa.Table):
         return _arrow_name(frame.schema.field(name).type) if name in frame.column_names else None
@@ -300,8 +288,6 @@ def _is_chosen_type(name: str, column: Column) -> bool:
 
 
 def _arrow_name(kind: Any) -> str:
-    import pyarrow as pa
-
     if pa.types.is_dictionary(kind):
         return "enum" if kind.ordered else "category"
     if is_text_type(kind):
@@ -344,8 +330,6 @@ def apply_layout(made: Mapping[str, Any], columns: Iterable[Column], layout: Map
 
 
 def _cast_column(values: Any, column: Column, name: str | None) -> Any:
-    import pyarrow as pa
-
     if name in ("category", "enum") and isinstance(column, Categorical):
         return _dictionary(values, column, ordered=name == "enum" or column.kind == "ordinal")
     fits = name in _WIDTHS and pa.types.is_integer(values.type)
@@ -362,9 +346,6 @@ def _dictionary(values: Any, column: Categorical, *, ordered: bool) -> Any:
 
     Declared values first and in order, then other possible values, so that codes and order survive.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     shown = [*column.values]
     shown += [value for value in column.decode_special().to_pylist() if value is not None and value not in shown]
     known = pa.array(shown, column.arrow_type)

@@ -26,6 +26,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from understudy.domain import Clique, Domain, Forbidden
 
 _Codes: TypeAlias = Mapping[str, NDArray[Any]]
@@ -343,8 +345,6 @@ def _range_mask(column: AxisColumn, condition: Between, mask: NDArray[np.bool_])
 
 def find_code(column: Coded, value: bool | int | float | str | None) -> int:
     """Return the code of a declared value; raise an error if the column does not have it."""
-    import pyarrow as pa
-
     if value is None or value in column.reasons:
         return column.empty_code if value is None else column.reason_code(str(value))
     if isinstance(value, bool) and isinstance(column, Boolean):

@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.arguments import as_mapping, as_path
@@ -246,8 +247,6 @@ class Schema:
         Raises:
             SchemaError: when a coded column is missing or holds a code outside its domain.
         """
-        import pyarrow as pa
-
         rows = _check_codes(codes, self.domain)
         if not isinstance(rng, np.random.Generator):
             raise SettingError("rng: give a generator, such as numpy.random.default_rng(1)")

@@ -9,6 +9,8 @@ from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.schema.axis import AxisColumn, Bins
@@ -42,9 +44,6 @@ def parse_dates(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDAr
 
 def parse_datetimes(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return microseconds since 1970-01-01 (in UTC if the text has an offset), and which cells are times."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     text = pc.utf8_trim_whitespace(text)
     if pattern is None:
         return _iso_moments(text)
@@ -62,9 +61,6 @@ def _iso_moments(text: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
     Parse the others one by one.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     plain = pc.fill_null(pc.match_substring_regex(text, _ISO_MOMENT), False)
     stamps = pc.cast(pc.if_else(plain, text, pa.scalar(None, text.type)), pa.timestamp("us"))
     values, valid = arrow_to_integers(stamps.cast(pa.int64()))
@@ -77,8 +73,6 @@ def _iso_moments(text: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 def _strip_zeros(text: Any) -> Any:
     """Remove the leading zero of days and months; not of years, since 22 is not a year."""
-    import pyarrow.compute as pc
-
     return pc.replace_substring_regex(text, r"\b0([0-9])\b", r"\1")
 
 
@@ -87,9 +81,6 @@ def parse_durations(text: Any, decimal: str = ".", group: str = "") -> tuple[NDA
 
     ISO 8601 (P1DT2H), 26:30:00, "1 day, 2:30:00" or plain seconds.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     text = pc.utf8_trim_whitespace(text)
     seconds = parse_numbers(text, decimal, group)
     for pattern in (_ISO_DURATION, _CLOCK):
@@ -122,8 +113,6 @@ def _digits_microseconds(cell: str) -> int:
 
 
 def _total_seconds(fields: Any) -> NDArray[np.float64]:
-    import pyarrow.compute as pc
-
     names = [field.name for field in fields.type]
     total = np.zeros(len(fields))
     for name, factor in (
@@ -175,15 +164,11 @@ def date_to_days(day: date) -> int:
 
 def arrow_to_integers(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Convert an arrow integer array to numpy; nulls become 0 and False."""
-    import pyarrow.compute as pc
-
     return np.asarray(pc.fill_null(array, 0), dtype=np.int64), np.asarray(pc.is_valid(array))
 
 
 def arrow_to_microseconds(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Convert dates, timestamps (UTC) or durations to microseconds, clipped so that nothing overflows."""
-    import pyarrow as pa
-
     days = pa.types.is_date32(array.type)
     raw, valid = arrow_to_integers(array.cast(pa.int32() if days else pa.int64()))
     unit = "D" if days else "ms" if pa.types.is_date64(array.type) else array.type.unit
@@ -291,8 +276,6 @@ class Temporal(AxisColumn):
         Readers turn such texts into typed cells if a column holds nothing else, so they are also understood beside an
         odd cell.
         """
-        import pyarrow as pa
-
         if self.kind == "duration":
             return parse_durations(text, dialect.decimal, dialect.group)
         read = parse_dates if self.kind == "date" else parse_datetimes
@@ -310,8 +293,6 @@ class Temporal(AxisColumn):
 
         Numbers are durations in seconds.
         """
-        import pyarrow as pa
-
         kind = cells.type
         if self.kind == "duration":
             return self._lengths(cells)
@@ -321,9 +302,6 @@ class Temporal(AxisColumn):
         return (np.floor_divide(moments, MICROSECONDS["day"]), valid) if self.kind == "date" else (moments, valid)
 
     def _lengths(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if pa.types.is_duration(cells.type):
             return arrow_to_microseconds(cells)
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
@@ -332,9 +310,6 @@ class Temporal(AxisColumn):
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
         """Format times by the declared pattern, else as ISO 8601; durations in seconds."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self.kind == "duration":
             return pc.divide(values.cast(pa.int64()), MICROSECONDS["second"]).cast(pa.string())
         moments = values.cast(pa.timestamp("s"), safe=False)
@@ -345,36 +320,24 @@ class Temporal(AxisColumn):
 
     def from_units(self, units: NDArray[Any]) -> Any:
         """Convert units to an arrow array of dates, timestamps or durations."""
-        import pyarrow as pa
-
         return pa.array(units.astype(np.int32) if self.kind == "date" else units).cast(self.arrow_type)
 
     @property
     def arrow_type(self) -> Any:
         """The type date32, or microseconds."""
-        import pyarrow as pa
-
         return {"date": pa.date32(), "datetime": pa.timestamp("us"), "duration": pa.duration("us")}[self.kind]
 
 
 def _format_iso(moments: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     return pc.replace_substring(moments.cast(pa.string()), " ", "T")
 
 
 def _text_array(cells: list[str]) -> Any:
-    import pyarrow as pa
-
     return pa.array(cells, pa.string())
 
 
 def _keep_full_iso(text: Any, pattern: str | None) -> Any:
     """Keep only texts in full ISO 8601 if there is no pattern: 2020 and 20200131 are numbers to readers."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pattern is not None:
         return text
     written = pc.fill_null(pc.match_substring_regex(text, r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)"), False)
@@ -391,8 +354,6 @@ def _other_patterns(pattern: str, kind: str) -> list[str]:
 
 def _pad_zeros(text: Any, pattern: str) -> Any:
     """Restore the zeros that a reader of numbers removed: 1022024 for %d%m%Y, 2020.1 for %Y.%m."""
-    import pyarrow.compute as pc
-
     if not _NUMBER_LIKE.fullmatch(pattern):
         return text
     whole, *rest = (sum(4 if mark == "Y" else 2 for mark in part if mark != "%") for part in pattern.split("."))

@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from understudy.errors import InputError
 from understudy.schema import Schema
 from understudy.schema.frames import mark_as_written
@@ -159,8 +162,6 @@ def _check_types(files: list[Path]) -> None:
     Raises:
         InputError: naming the position of the first such column, not its name, which may be private.
     """
-    import pyarrow.parquet as pq
-
     types: dict[str, str] = {}
     for file in files:
         for place, column in enumerate(pq.read_schema(file), 1):
@@ -174,8 +175,6 @@ def _check_types(files: list[Path]) -> None:
 
 def _type_family(kind: Any) -> str | None:
     """Return the types that DuckDB writes as the same text: integers of any width, text of any kind; None for nulls."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_null(kind):

@@ -13,6 +13,8 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
@@ -402,8 +404,6 @@ def _column_expressions(
 
 def _unit_expression(session: Session, cell: Cell, place: int) -> tuple[str, list[str]]:
     """Return the expression of a row's unit, and the join that it needs: text with another meaning is looked up."""
-    import pyarrow.compute as pc
-
     plain = session.grammar.unit(cell)
     if cell.kind is not None or cell.own in ("numeric", "decimal", "bytea", "binary"):
         return plain, []
@@ -419,8 +419,6 @@ def _unit_expression(session: Session, cell: Cell, place: int) -> tuple[str, lis
 
 def _fill_lookup(session: Session, column: Any, cell: Cell, place: int, schema: Schema) -> None:
     """Fill the lookup table with every text of a column: the declared ones, then the others of the table."""
-    import pyarrow as pa
-
     entries = [] if isinstance(column, Shape) or cell.kind is not None else column.table()
     declared = list(dict.fromkeys(str(e.value) for e in entries if isinstance(e.value, str | int)))
     declared = ["true", "false"] if str(cell.kind) == "bool" else declared
@@ -448,8 +446,6 @@ def _restore_types(texts: Any, kind: Any, dialect: Dialect) -> Any:
 
     Moments stay text: one that arrow cannot hold would change how the others are read.
     """
-    import pyarrow as pa
-
     if kind is None:
         return meanings(texts, dialect.decimal, dialect.group)
     if pa.types.is_timestamp(kind):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.errors import InputError
@@ -87,8 +88,6 @@ def read_office(path: Path, names: Sequence[str], *, decimal: str = ".") -> Any:
     Raises:
         InputError: when the file cannot be read, or something has to be installed first.
     """
-    import pyarrow as pa
-
     if path.suffix.lower() == ".xlsx":
         header, *rows = _read_xlsx(path, header_only=False)
         places = {str(name): place for place, name in enumerate(header)}
@@ -125,8 +124,6 @@ def _missing_codes(meta: Any, name: str) -> list[Any]:
 
 
 def _to_column(cells: Sequence[Any], kind: str, form: str) -> Any:
-    import pyarrow as pa
-
     if kind == "string":
         return pa.array([cell or None for cell in cells], pa.string())
     numbers = pa.array(cells, pa.float64(), from_pandas=True)
@@ -232,8 +229,6 @@ def to_moments(numbers: NDArray[np.float64], form: str, kind: Kind) -> Any:
     **Privacy.** Each cell is converted on its own. The reader could convert dates itself, but then a single number out
     of range would fail the whole file.
     """
-    import pyarrow as pa
-
     days, micros = _split_moments(numbers, form, kind)
     valid = (days >= _FIRST) & (days <= _LAST)
     whole = np.where(valid, days, 0).astype(np.int64)

@@ -14,6 +14,9 @@ from os import fspath
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from understudy.arguments import as_path
 from understudy.errors import InputError, MergedValues, OutputError, SettingError
 from understudy.schema import Schema
@@ -342,15 +345,12 @@ def read_column_types(data: str) -> dict[str, Any]:
     file = list_files(data)[0]
     if file.name.lower().endswith(CSV):
         raise InputError(f"{data}: CSV files have no types; draft the schema from one of the files")
-    import pyarrow.parquet as pq
 
     with explain_errors(f"{file}: cannot be read as Parquet; check the path, or export the file again"):
         return {field.name: field.type for field in pq.read_schema(file)}
 
 
 def _arrow_type(cell: Any) -> Any:
-    import pyarrow as pa
-
     if cell.kind is not None:
         return cell.kind
     named = {"numeric": pa.float64(), "interval": pa.duration("us"), **dict.fromkeys(_TEXT, pa.string())}

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from understudy.errors import InputError
 from understudy.schema import Schema
@@ -255,8 +256,6 @@ class _Session:
                 copy.write_row((key.hex(),))
 
     def distinct(self, statement: str) -> Iterator[Any]:
-        import pyarrow as pa
-
         with explain_errors(_FAILED), self._connection.cursor("understudy_texts") as cursor:
             cursor.execute(statement)
             while texts := cursor.fetchmany(_STEP_TEXTS):
@@ -338,8 +337,6 @@ def _read_cells(connection: Any, rows: str) -> list[tuple[str, Cell]]:
 
 
 def _cell(column: Any, own: str) -> Cell:
-    import pyarrow as pa
-
     kinds = {
         **dict.fromkeys(("int2", "int4", "int8"), pa.int64()),
         **dict.fromkeys(("float4", "float8"), pa.float64()),

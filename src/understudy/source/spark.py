@@ -14,6 +14,8 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+
 from understudy.schema import Schema
 from understudy.source.engine import Cell, CountedCells, EngineSource, Grammar, Lookup
 from understudy.source.errors import explain_errors
@@ -196,8 +198,6 @@ class _Session:
         return self._cells
 
     def begin(self, columns: dict[str, str], key: bytes) -> None:
-        import pyarrow as pa
-
         with explain_errors(_FAILED):
             # A view, not a literal: Spark shows plans in its pages and logs, but not the content of a local table.
             self._spark.createDataFrame(pa.table({"key": [key.hex()]})).createOrReplaceTempView(self._keys)
@@ -205,16 +205,12 @@ class _Session:
         self.add(Lookup(-1, none, [], none))
 
     def distinct(self, statement: str) -> Iterator[Any]:
-        import pyarrow as pa
-
         with explain_errors(_FAILED):
             rows = self._spark.sql(statement).toLocalIterator()
             while texts := [row[0] for row in islice(rows, _STEP_TEXTS)]:
                 yield pa.array(texts, pa.string())
 
     def add(self, lookup: Lookup) -> None:
-        import pyarrow as pa
-
         rows = len(lookup.texts)
         parts = [pa.array(codes, pa.int32()) for codes in lookup.codes]
         parts += [pa.nulls(rows, pa.int32())] * (2 - len(parts))
@@ -253,8 +249,6 @@ def _drop(spark: Any, views: list[str]) -> None:
 
 
 def _cell(kind: Any, name: str) -> Cell:
-    import pyarrow as pa
-
     own = kind.typeName()
     kinds = {
         **dict.fromkeys(("byte", "short", "integer", "long"), pa.int64()),

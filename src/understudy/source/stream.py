@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
@@ -95,8 +96,6 @@ def _create_table(connection: Any, batch: Batch, domain: Domain) -> dict[str, st
 
 
 def _insert_batch(connection: Any, batch: Batch, names: dict[str, str]) -> None:
-    import pyarrow as pa
-
     columns = {"unit": batch.units} | {names[column]: pa.array(codes) for column, codes in batch.codes.items()}
     connection.register("batch", pa.table(columns | {names[column]: texts for column, texts in batch.words.items()}))
     connection.execute("insert into coded by name select * from batch")
@@ -271,7 +270,6 @@ class StreamedSource(SourceBase):
 def _encode_batches(batches: Iterable[Any], schema: Schema) -> Iterator[Batch]:
     """Return the codes, texts and units of the rows that are kept."""
     import narwhals as nw
-    import pyarrow as pa
 
     unit = schema.privacy_unit.column
     for batch in batches:
@@ -340,8 +338,6 @@ class _StoredRows:
     """Batches in a file without a name: its space is freed when the process ends, however it ends."""
 
     def __init__(self, batches: Iterator[Any], folder: Path) -> None:
-        import pyarrow as pa
-
         with explain_errors(_KEEP_FAILED):
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
             self._finish = weakref.finalize(self, self._file.close)
@@ -353,8 +349,6 @@ class _StoredRows:
                 writer.close()
 
     def batches(self) -> Iterator[Any]:
-        import pyarrow as pa
-
         if not self._file.seek(0, os.SEEK_END):  # a table without rows has no batch
             return
         with explain_errors(_KEEP_FAILED):
