@@ -244,7 +244,7 @@ def mgd(real: Counted, synthetic: Counted, schema: Schema, settings: Settings, r
         found.append((clique, moves))
     costs = np.array([moves.cost for _, moves in found])
     score = float(weights @ costs / weights.sum())
-    return Score(METRIC.name, score, "lower", 0.0, tuple(_make_parts(found, weights, columns)), notes)
+    return METRIC.score(score, _make_parts(found, weights, columns), notes)
 
 
 def _choose_marginals(

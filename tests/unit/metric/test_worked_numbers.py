@@ -13,11 +13,16 @@ from understudy.metric.nist_density import Settings as Density
 from understudy.metric.nist_density import assign_buckets, nist_density
 from understudy.metric.nist_income import Wages, compute_gini, income_scores
 from understudy.metric.pie_chart import jensen_shannon, pie_score
-from understudy.metric.pmse import pmse
-from understudy.metric.pmse_ratio import null_deviation, null_expectation, pmse_ratio
 from understudy.metric.propensity import Settings as Propensity
-from understudy.metric.propensity import score_in_sample, stack_tables
-from understudy.metric.specks import specks
+from understudy.metric.propensity import (
+    null_deviation,
+    null_expectation,
+    pmse,
+    pmse_ratio,
+    score_in_sample,
+    specks,
+    stack_tables,
+)
 from understudy.metric.tables import Pair, Rows
 from understudy.metric.workload import Settings as Workload
 from understudy.metric.workload import workload
