@@ -141,10 +141,6 @@ class StoredTable:
         """The files of the table; none for a database."""
         return list_files(fspath(self._data)) if self.kind == "files" else []
 
-    def is_given_as(self, other: Any) -> bool:
-        """Whether `other` is the object, or the same text, that this table was opened with."""
-        return other is self._data or (isinstance(other, str) and isinstance(self._data, str) and other == self._data)
-
     def close(self) -> None:
         """Close connections and remove everything that was written to disk."""
         if self._snapshot is not None:
