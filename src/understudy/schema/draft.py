@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from understudy.errors import InputError, SettingError
@@ -621,19 +620,6 @@ def _read_first_line(path: Path) -> tuple[str, str]:
         except UnicodeDecodeError:
             continue
     raise InputError(f"{path}: the first line is in an unknown encoding; save the file as UTF-8")
-
-
-def read_parquet_types(path: Path) -> dict[str, str]:
-    """Read the columns of a Parquet file with their types from its footer; types that cannot be synthesised are "drop".
-
-    Raises:
-        InputError: when the file cannot be read.
-    """
-    try:
-        schema = pq.read_schema(path)
-    except Exception:  # arrow's message may quote the file
-        raise InputError(f"{path}: cannot be read as Parquet; check the path, or export the file again") from None
-    return {field.name: schema_type(field.type) for field in schema}
 
 
 def schema_type(kind: Any) -> str:

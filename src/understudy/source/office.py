@@ -7,6 +7,7 @@ dictionary, never on other rows. Readers' errors may quote a cell, so they are r
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
@@ -21,8 +22,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.errors import InputError
-from understudy.schema.exchange import Imported
+from understudy.schema.exchange import Imported, from_dictionary
 from understudy.schema.frames import mark_as_written
+from understudy.schema.sniff import sniff
 
 OFFICE = (".sav", ".zsav", ".dta", ".xlsx")
 """The endings of office files."""
@@ -288,6 +290,29 @@ def import_variables(variables: Sequence[Variable]) -> Imported:
         if "categories" not in field:
             gaps.append(f"column {variable.name!r}: it lists no values; add `categories` or bounds, or `kind: drop`")
     return Imported({"fields": fields, "understudy": {}}, tuple(gaps))
+
+
+def read_dictionary(path: Path) -> Imported:
+    """Read a schema from a data dictionary in CSV or XLSX, a public document without rows (see `from_dictionary`).
+
+    Raises:
+        InputError: when the file cannot be read or has no column and value headings.
+    """
+    if path.suffix.lower() == ".xlsx":
+        lines = [[_format_cell(cell, ".") or "" for cell in row] for row in _read_xlsx(path, header_only=False)]
+    else:
+        dialect, _ = sniff(path)
+        encoding = "utf-8-sig" if dialect.encoding == "utf-8" else dialect.encoding
+        try:
+            with path.open(encoding=encoding, newline="") as file:
+                rows = csv.reader(file, delimiter=dialect.delimiter, quotechar=dialect.quote)
+                lines = [row for row in rows if any(cell.strip() for cell in row)]
+        except (OSError, UnicodeDecodeError, csv.Error):
+            raise InputError(f"{path} cannot be read as CSV; save it again as CSV in UTF-8") from None
+    try:
+        return from_dictionary(lines)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def _lists_its_values(variable: Variable) -> bool:

@@ -326,7 +326,7 @@ def read_column_types(data: str) -> dict[str, Any]:
     """Return the column names of a table with their arrow types, null for types that no column can hold. Reads no row.
 
     Args:
-        data: a database's URL, or a folder or pattern of Parquet files.
+        data: a database's URL, a Parquet file, or a folder or pattern of Parquet files.
 
     Raises:
         InputError: when there is no such table, or its files are CSV, which has no types.
@@ -338,7 +338,7 @@ def read_column_types(data: str) -> dict[str, Any]:
     if home == "duckdb":
         with closing(PrivateFolder()) as folder:
             return database_columns(data, folder)
-    file = list_files(data)[0]
+    file = Path(data) if home == "file" else list_files(data)[0]
     if file.name.lower().endswith(CSV):
         raise InputError(f"{data}: CSV files have no types; draft the schema from one of the files")
 
