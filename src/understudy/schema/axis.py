@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from understudy.schema.column import Coded, Codes, Entry, Generalisation, Level, group_intervals
 from understudy.schema.text import EMPTY, Dialect, meaning, meanings, to_plain_text, to_text
@@ -264,7 +264,7 @@ class TopRule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    start: float | str
+    start: float | str = Field(alias="from")
     rule: Literal["uniform", "value", "pareto"] = "uniform"
     value: float | str | None = None
     alpha: float | None = None
