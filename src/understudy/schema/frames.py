@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -38,23 +39,11 @@ def to_arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tu
         SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
         InputError: if this is not a frame.
     """
-    frame = _table(frame)
-    labels = _labels(frame)
-    wanted = list(names)
-    texts = [str(label) for label in labels]
-    if not labels:
-        raise SchemaError("the table has no columns; give a table with the schema's columns")
-    twice = [name for name, count in Counter(texts).items() if count > 1]
-    if twice:
-        raise SchemaError(f"the table has more than one column named {twice[0]!r}; rename or drop one of them")
-    missing = [name for name in wanted if name not in texts]
-    if missing:
-        raise SchemaError(
-            f"the table has no column {missing[0]!r}; it needs {', '.join(wanted)}: rename the table's column, or "
-            "correct the schema (`kind: drop` columns are never read)"
-        )
-    by_text = dict(zip(texts, labels, strict=True))
-    return {name: _to_arrow(_series(frame, by_text[name]), decimal) for name in wanted}, len(frame)
+    frame = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
+    wanted, labels = list(names), column_labels(frame)
+    check_names(map(str, labels), wanted)
+    by_name = {str(label): label for label in labels}
+    return {name: _to_arrow(_series(frame, by_name[name]), decimal) for name in wanted}, len(frame)
 
 
 def columns_by_meaning(frame: Any, names: Iterable[str], dialect: Dialect) -> tuple[dict[str, Any], int]:
@@ -151,19 +140,59 @@ def _to_polars(table: Any) -> Any:
     return frame.with_columns(**enums) if enums else frame
 
 
-def _table(frame: Any) -> Any:
-    return pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
+def check_names(names: Iterable[str], needed: Sequence[str]) -> None:
+    """Refuse a table whose columns cannot be told apart, or which lacks a column that the schema needs.
+
+    Several columns may have no name: spreadsheets export such columns, and nobody can ask for one.
+
+    **Privacy.** Only names that the schema declares are quoted: the first line of a file without a header is a row.
+
+    Raises:
+        SchemaError: naming the columns, or their places, and the remedy.
+    """
+    listed = list(names)
+    found = Counter(name for name in listed if name.strip() or name in needed)
+    if not listed:
+        raise SchemaError("the table has no columns; give one with the columns that the schema names")
+    if missing := [name for name in needed if name not in found]:
+        near = _describe_near(missing, listed)
+        raise SchemaError(f"{list_columns(missing)} not in the table{near}; add or rename there, or correct the schema")
+    if twice := [name for name in needed if found[name] > 1]:
+        raise SchemaError(f"{list_columns(twice)} named more than once in the table; rename all but one")
+    if len(found) < found.total():
+        places = [place + 1 for place, name in enumerate(listed) if found[name] > 1]
+        raise SchemaError(f"columns number {places[0]} and others of the table share a name; rename all but one")
 
 
-def _labels(frame: Any) -> list[Any]:
-    """Return column labels unchanged: pandas allows repeated labels and labels that are not text."""
+def _describe_near(missing: list[str], listed: list[str]) -> str:
+    """Point to a column whose name differs from a missing one only in case, blanks or signs; by its position."""
+    bare = {re.sub(r"[\W_]", "", name).casefold(): place for place, name in enumerate(listed, 1)}
+    bare.pop("", None)
+    found = [(name, bare.get(re.sub(r"[\W_]", "", name).casefold())) for name in missing]
+    name, place = next(((name, place) for name, place in found if place), ("", None))
+    return "" if place is None else f" (its column number {place} is {name!r} except for case, blanks or signs)"
+
+
+def list_columns(names: Sequence[str]) -> str:
+    """Begin a sentence about columns: "columns 'a', 'b' are"."""
+    listed = ", ".join(repr(name) for name in names[:5])
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"column {listed} is" if len(names) == 1 else f"columns {listed}{more} are"
+
+
+def column_labels(frame: Any) -> list[Any]:
+    """Return column labels unchanged: pandas allows repeated labels and labels that are not text.
+
+    Raises:
+        InputError: if this is not a frame.
+    """
     if isinstance(frame, pa.Table):
         return list(frame.column_names)
-    if hasattr(frame, "collect"):
-        raise InputError("this is a lazy frame; collect it first, then give the pandas or polars frame")
-    labels = getattr(frame, "columns", None)
+    labels = None if hasattr(frame, "collect") else getattr(frame, "columns", None)
     if labels is None or callable(labels) or any(not isinstance(label, str | int | float | tuple) for label in labels):
-        raise InputError("this is not a table; give a pandas or polars frame, or a pyarrow table")
+        raise InputError(
+            "the table must be a pandas, polars or pyarrow frame, or a path; collect a lazy frame before passing it"
+        )
     return list(labels)
 
 

@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 
 from understudy.errors import InputError
 from understudy.schema import Schema
-from understudy.schema.frames import mark_as_written
+from understudy.schema.frames import check_names, mark_as_written
 from understudy.schema.text import is_text_type
 from understudy.source.errors import explain_errors, import_engine
-from understudy.source.memory import check_names
 from understudy.source.place import PARQUET, parse_url, strip_query
 from understudy.source.temp import PrivateFolder
 
@@ -115,7 +114,7 @@ def relation_batches(relation: Any, schema: Schema) -> Iterator[Any]:
     Raises:
         SchemaError: when its columns do not fit the schema.
     """
-    check_names(relation.columns, schema)
+    check_names(relation.columns, schema.needs)
     with explain_errors("the relation's rows cannot be read; is its connection still open?"):
         rows = relation.select(*[_column(name) for name in schema.needs])
         yield from rows.to_arrow_reader(STEP_ROWS)
@@ -186,7 +185,7 @@ def _query_batches(connection: Any, query: str, schema: Schema, place: str, othe
     with explain_errors(f"{place}: {otherwise}"):
         found = connection.sql(strip_query(query))
         names = found.columns
-    check_names(names, schema)
+    check_names(names, schema.needs)
     return _fetch_batches(connection, found, schema, place)
 
 

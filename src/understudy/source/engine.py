@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from understudy.domain import Clique, Domain
 from understudy.schema import Schema
 from understudy.schema.column import Coded
+from understudy.schema.frames import check_names
 from understudy.schema.open import Shape, Words
 from understudy.schema.text import PLAIN, Dialect, meanings, shorten_moments
-from understudy.source.memory import check_names
 from understudy.source.protocol import SourceBase
 from understudy.source.steps import Steps, find_steps
 from understudy.source.unit import canonical_units, new_key
@@ -349,7 +349,7 @@ def _to_sparse(table: Cells, cover: Clique, clique: Clique, domain: Domain) -> S
 def _code_table(session: Session, schema: Schema, names: dict[str, str], key: bytes) -> str:
     """Encode the table inside its engine and return the name of the table to count."""
     listed = session.cells()
-    check_names([name for name, _ in listed], schema)
+    check_names([name for name, _ in listed], schema.needs)
     cells = dict(listed)
     unit = schema.privacy_unit
     kinds = {name: "text" if name[0] == "w" else "code" for name in names.values()}

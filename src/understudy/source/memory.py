@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique
-from understudy.errors import InputError, SchemaError
+from understudy.errors import SchemaError
 from understudy.schema import Schema
-from understudy.schema.frames import columns_by_meaning, is_as_written
+from understudy.schema.frames import check_names, column_labels, columns_by_meaning, is_as_written, list_columns
 from understudy.source.protocol import SourceBase
 from understudy.source.unit import bound_rows, new_key, unit_text
 from understudy.tabulate import Counts, marginals
@@ -87,21 +85,11 @@ def _check_frame(frame: Any, schema: Schema) -> Any:
 
     Raises for the structure of a frame, never for its content.
     """
-    import narwhals as nw
-    from narwhals.exceptions import DuplicateError
-
-    try:
-        with suppress(DuplicateError):  # reported below
-            nw.from_native(frame, eager_only=True)
-    except TypeError:
-        raise InputError(
-            "the table must be a pandas, polars or pyarrow frame, or a path; collect a lazy frame before passing it"
-        ) from None
-    labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
+    labels = column_labels(frame)
     index = {str(name) for name in getattr(getattr(frame, "index", None), "names", ())} - set(map(str, labels))
     if hidden := [name for name in schema.needs if name in index]:
-        raise SchemaError(f"{_list_columns(hidden)} in the frame's index; pass `frame.reset_index()`")
-    check_names(map(str, labels), schema)
+        raise SchemaError(f"{list_columns(hidden)} in the frame's index; pass `frame.reset_index()`")
+    check_names(map(str, labels), schema.needs)
     if schema.privacy_unit.column is None:
         return None
     label = next(label for label in labels if str(label) == schema.privacy_unit.column)
@@ -124,49 +112,6 @@ def _digest_texts(texts: Any) -> NDArray[Any]:
     names = [None if text is None else sha256(text.encode()).hexdigest() for text in texts.dictionary.to_pylist()]
     table = np.array([name or "" for name in names] + [""], dtype=object)
     return np.asarray(table[np.asarray(texts.indices.fill_null(len(names)))])
-
-
-def check_names(names: Iterable[str], schema: Schema) -> None:
-    """Refuse a table whose columns cannot be told apart, or which lacks a column that the schema needs.
-
-    Several columns may have no name: spreadsheets export such columns, and nobody can ask for one.
-
-    **Privacy.** Only names that the schema declares are quoted: the first line of a file without a header is a row.
-
-    Columns without a name may be many: spreadsheets export them, and nobody can ask for one.
-
-    Raises:
-        SchemaError: naming the columns, or their places, and the remedy.
-    """
-    listed = list(names)
-    found = Counter(name for name in listed if name.strip() or name in schema.needs)
-    if not listed:
-        raise SchemaError("the table has no columns; give one with the columns that the schema names")
-    if missing := [name for name in schema.needs if name not in found]:
-        near = _describe_near(missing, listed)
-        raise SchemaError(
-            f"{_list_columns(missing)} not in the table{near}; add or rename there, or correct the schema"
-        )
-    if twice := [name for name in schema.needs if found[name] > 1]:
-        raise SchemaError(f"{_list_columns(twice)} named more than once in the table; rename all but one")
-    if len(found) < found.total():
-        places = [place + 1 for place, name in enumerate(listed) if found[name] > 1]
-        raise SchemaError(f"columns number {places[0]} and others of the table share a name; rename all but one")
-
-
-def _describe_near(missing: list[str], listed: list[str]) -> str:
-    """Point to a column whose name differs from a missing one only in case, blanks or signs; by its position."""
-    bare = {re.sub(r"[\W_]", "", name).casefold(): place for place, name in enumerate(listed, 1)}
-    bare.pop("", None)
-    found = [(name, bare.get(re.sub(r"[\W_]", "", name).casefold())) for name in missing]
-    name, place = next(((name, place) for name, place in found if place), ("", None))
-    return "" if place is None else f" (its column number {place} is {name!r} except for case, blanks or signs)"
-
-
-def _list_columns(names: list[str]) -> str:
-    listed = ", ".join(repr(name) for name in names[:5])
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"column {listed} is" if len(names) == 1 else f"columns {listed}{more} are"
 
 
 def _bound_kept_rows(

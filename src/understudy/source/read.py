@@ -23,10 +23,9 @@ from pyarrow import csv as arrow_csv
 
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.schema.frames import mark_as_written
+from understudy.schema.frames import check_names, mark_as_written
 from understudy.schema.text import Dialect, is_text_type
 from understudy.source.errors import explain_errors
-from understudy.source.memory import check_names
 from understudy.source.office import OFFICE, read_office, read_variables
 from understudy.source.place import CSV, PARQUET, refuse_url, source_kind
 
@@ -67,7 +66,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
     if size == 0:
         raise InputError(f"{file}: the file is empty; export the table again, with its header")
     if name.endswith(OFFICE):
-        check_names([variable.name for variable in read_variables(file)], schema)
+        check_names([variable.name for variable in read_variables(file)], schema.needs)
         return read_office(file, schema.needs, decimal=schema.dialect.decimal)
     return _read_csv(file, schema) if name.endswith(CSV) else _read_parquet(file, schema)
 
@@ -75,7 +74,7 @@ def read_table(path: _Path, schema: Schema) -> Any:
 def _read_parquet(file: Path, schema: Schema) -> Any:
     with explain_errors(_NO_PARQUET.format(file)):
         with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-            check_names(parquet.schema_arrow.names, schema)
+            check_names(parquet.schema_arrow.names, schema.needs)
             table = parquet.read(columns=list(schema.needs))
         _check_text(table.columns)
     return table.select(list(schema.needs))
@@ -93,7 +92,7 @@ def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
     """
     for file in files:
         with explain_errors(_NO_PARQUET.format(file)):
-            check_names(pq.read_schema(file).names, schema)
+            check_names(pq.read_schema(file).names, schema.needs)
     options = {"page_checksum_verification": True, "read_dictionary": [column.name for column in schema.coded]}
     for file in files:
         with explain_errors(_NO_PARQUET.format(file)), pq.ParquetFile(file, **options) as parquet:
@@ -251,7 +250,7 @@ def _csv_options(file: Path, schema: Schema) -> tuple[tuple[Any, Any, Any], _Odd
     dialect = schema.dialect
     names = _read_header(file, schema, dialect.delimiter)
     try:
-        check_names(names, schema)
+        check_names(names, schema.needs)
     except SchemaError:
         _explain_delimiter(file, schema)
         raise

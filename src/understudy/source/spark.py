@@ -17,9 +17,9 @@ from typing import Any
 import pyarrow as pa
 
 from understudy.schema import Schema
+from understudy.schema.frames import check_names
 from understudy.source.engine import Cell, CountedCells, EngineSource, Grammar, Lookup
 from understudy.source.errors import explain_errors
-from understudy.source.memory import check_names
 
 _EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 
@@ -150,7 +150,7 @@ class SparkSnapshot:
     """
 
     def __init__(self, frame: Any, schema: Schema) -> None:
-        check_names(frame.columns, schema)
+        check_names(frame.columns, schema.needs)
         self._spark = frame.sparkSession
         names = {name: f"r{place}" for place, name in enumerate(schema.needs)}
         self._cells = [(name, _cell(frame.schema[name].dataType, short)) for name, short in names.items()]
