@@ -22,7 +22,6 @@ from understudy.report.public import CAUTION, measured_tables, spread_on_axis
 from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Coded, Column, Constant, Identifier
-from understudy.schema.labels import code_labels
 
 ORIGINS = {
     "public": "from public documents",
@@ -110,7 +109,7 @@ def codebook_html(release: Release, columns: Sequence[DescribedColumn], rows: in
 
 
 def _describe_coded(release: Release, column: Coded, noise: float | None) -> DescribedColumn:
-    labels, groups = code_labels(column), _list_groups(release, column)
+    labels, groups = column.code_labels(), _list_groups(release, column)
     counts = np.maximum(np.asarray(release.model.project((column.name,)), dtype=np.float64).reshape(-1), 0.0)
     joined = spread_on_axis(release, column)
     places = 0 if joined is None else column.ordinary

@@ -23,7 +23,6 @@ from understudy.metric.flow import Network, Solver, Whole, solve_flow
 from understudy.metric.tables import clique_text, draw_cliques, find_column, is_ordered, require_same_columns
 from understudy.schema import Schema
 from understudy.schema.column import Coded
-from understudy.schema.labels import code_labels
 from understudy.tabulate import Counts, SparseCounts
 
 _EXACT = 10_000_000
@@ -343,7 +342,7 @@ def _make_parts(
 def _describe_cell(clique: Clique, place: Any, moves: Moves, columns: Mapping[str, Coded]) -> str:
     words: list[str] = []
     for name, code in zip(clique, np.unravel_index(place, moves.cells.shape), strict=True):
-        labels = code_labels(columns[name])
+        labels = columns[name].code_labels()
         words.append(f"{name}={labels[code] if len(labels) == moves.cells.shape[len(words)] else code}")
     return ", ".join(words)
 

@@ -335,7 +335,7 @@ def _score_model(
 ) -> tuple[float, dict[str, Propensities]]:
     """The complexity that was chosen, and the propensities in the sample and, if they are wanted, held out."""
     complexity = choose_complexity(model, data, rng)
-    found = {model: score_in_sample(model, data, complexity)}
+    found: dict[str, Propensities] = {model: score_in_sample(model, data, complexity)}
     if settings.cross_validated:
         found[f"{model}, cross-validated"] = score_held_out(model, data, complexity, rng)
     return complexity, found

@@ -86,14 +86,9 @@ class Categorical(Coded):
             return self.values.index(self.other)
         return super().other_code
 
-    @property
-    def shows_other(self) -> bool:
-        """Whether decoded values can say "other": text can, numbers cannot."""
-        return self.type == "string"
-
     def other_value(self) -> Any:
         """Return the name of unknown values in text; None among numbers."""
-        return self.other if self.shows_other else None
+        return self.other if self.type == "string" else None
 
     def token_value(self, token: str) -> Any:
         """Return the token as a value of the column: text as it is, numbers if it is one."""
@@ -167,12 +162,13 @@ class Categorical(Coded):
 
     def table(self) -> list[Entry]:
         """Return an entry for each declared value, then the special codes."""
-        labels = [self.labels.get(str(value), str(value)) for value in self.values]
-        rows = [
-            Entry(self.name, i, "value", v, label=label)
-            for i, (v, label) in enumerate(zip(self.values, labels, strict=True))
-        ]
-        return rows + self.special_entries()
+        named = enumerate(zip(self.values, self.ordinary_labels, strict=True))
+        return [Entry(self.name, i, "value", v, label=label) for i, (v, label) in named] + self.special_entries()
+
+    @property
+    def ordinary_labels(self) -> list[str]:
+        """The declared label of each value, else its text."""
+        return [self.labels.get(str(value), str(value)) for value in self.values]
 
 
 class Boolean(Coded):
@@ -247,7 +243,12 @@ class Boolean(Coded):
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
         """Group "false" and "true"."""
-        return group_values(level, ["false", "true"], before)
+        return group_values(level, self.ordinary_labels, before)
+
+    @property
+    def ordinary_labels(self) -> list[str]:
+        """The plain words."""
+        return ["false", "true"]
 
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
         """Return booleans."""

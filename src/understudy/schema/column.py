@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -72,20 +72,9 @@ Codes: TypeAlias = NDArray[np.int32]
 
 
 Kind = Literal[
-    "categorical",
-    "ordinal",
-    "boolean",
-    "integer",
-    "number",
-    "date",
-    "datetime",
-    "duration",
-    "drop",
-    "id",
-    "constant",
-    "open",
-    "words",
-]
+    "categorical", "ordinal", "boolean", "integer", "number", "date", "datetime", "duration", "drop", "id", "constant",
+    "open", "words",
+]  # fmt: skip
 
 
 class Column(BaseModel):
@@ -464,30 +453,33 @@ class Coded(Column):
         A reason for missing becomes its token if the type can hold it, else null. An unknown value becomes null; in a
         column without nulls it is replaced by the value of a randomly chosen other row.
         """
-        main = np.asarray(codes[self.name])
-        if main.size and int(main.max()) < self.ordinary:
-            return self.decode_ordinary(codes, rng)
-        main, codes = self.replace_unknown(main, codes, rng)
-        special = main >= self.ordinary
-        shown = {part: np.where(special, 0, array) for part, array in codes.items()}
-        values = self.decode_ordinary(shown, rng)
-        extra = self.decode_special()
-        picked = np.where(special, main - self.ordinary, len(extra) - 1)
-        replacement = extra.take(pa.array(picked))
-        return pc.if_else(pa.array(special), replacement, values)
+        return self._decode(codes, rng, self.decode_special())
 
     def decode_text(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator, dialect: Dialect) -> Any:
         """Decode codes into text as the table's file writes it, with each reason for missing as its own token."""
+        tokens = self._tokens_by_reason()
+        empty = tokens.get(None, "")
+        shown = [tokens[reason] for reason in self.reasons] + [empty] * self.nullable
+        shown += [str(self.other_value()) if self.shows_other else empty, ""]
+        return self._decode(
+            codes, rng, pa.array(shown, pa.string()), lambda values: self.format_values(values, dialect)
+        )
+
+    def _decode(
+        self,
+        codes: Mapping[str, NDArray[Any]],
+        rng: np.random.Generator,
+        specials: Any,
+        finish: Callable[[Any], Any] = lambda values: values,
+    ) -> Any:
+        """Decode codes, with the values of the special codes in order, and any last one for padding."""
         main, codes = self.replace_unknown(np.asarray(codes[self.name]), codes, rng)
         special = main >= self.ordinary
-        shown = {part: np.where(special, 0, array) for part, array in codes.items()}
-        values = self.format_values(self.decode_ordinary(shown, rng), dialect)
-        tokens = {reason: token for token, reason in reversed(list(self.missing.items()))}
-        empty = tokens.get(None, "")
-        extra = [tokens[reason] for reason in self.reasons] + [empty] * self.nullable
-        extra += [str(self.other_value()) if self.shows_other else empty, ""]
-        picked = np.where(special, main - self.ordinary, len(extra) - 1)
-        return pc.if_else(pa.array(special), pa.array(extra, pa.string()).take(pa.array(picked)), values)
+        if main.size and not special.any():
+            return finish(self.decode_ordinary(codes, rng))
+        values = finish(self.decode_ordinary({part: np.where(special, 0, array) for part, array in codes.items()}, rng))
+        picked = np.where(special, main - self.ordinary, len(specials) - 1)
+        return pc.if_else(pa.array(special), specials.take(pa.array(picked)), values)
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
         """Format decoded values as text."""
@@ -515,12 +507,16 @@ class Coded(Column):
     @property
     def shows_other(self) -> bool:
         """Whether decoded values can say "other"."""
-        return False
+        return self.other_value() is not None
+
+    def _tokens_by_reason(self) -> dict[str | None, str]:
+        """Return the first token of each reason for missing."""
+        return {reason: token for token, reason in reversed(list(self.missing.items()))}
 
     def decode_special(self) -> Any:
         """Return the decoded values of the special codes, in order, followed by a null for padding."""
-        first = {reason: token for token, reason in reversed(list(self.missing.items()))}
-        shown = [self.token_value(first[reason]) for reason in self.reasons]
+        tokens = self._tokens_by_reason()
+        shown = [self.token_value(tokens[reason]) for reason in self.reasons]
         shown += [None] * self.nullable + [self.other_value()] * (self.other_code is not None)
         return pa.array([*shown, None], type=self.arrow_type)
 
@@ -531,6 +527,16 @@ class Coded(Column):
     def other_value(self) -> Any:
         """Return the decoded form of an unknown value."""
         return None
+
+    @property
+    @abstractmethod
+    def ordinary_labels(self) -> list[str]:
+        """Short labels of the ordinary codes."""
+
+    def code_labels(self) -> list[str]:
+        """Return a short label for every code: declared labels, bounds of bins, then the special codes."""
+        names = self.ordinary_labels + list(self.reasons) + ["missing"] * self.nullable
+        return (names + ["other"] * self.size)[: self.size]
 
     def special_entries(self) -> list[Entry]:
         """Return the entries of missing, null and unknown codes."""

@@ -204,7 +204,7 @@ class _Field:
             if key not in allowed:
                 known = f"`{key}` does not go with kind {kind}" if key in OUR_KEYS else f"unknown key `{key}`"
                 raise self._error(f"{known}; use {', '.join(sorted(allowed))}", OURS, key)
-        given = _dates_to_text(self._ours) | {"name": self._name, "kind": kind}
+        given: dict[str, Any] = _dates_to_text(self._ours) | {"name": self._name, "kind": kind}
         if not issubclass(shape, Coded):
             return given
         if isinstance(given.get("missing"), Mapping):  # YAML reads -9 as a number

@@ -7,13 +7,15 @@ the schema, and no synthetic row breaks one: `forbidden_cells` expresses them ov
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from understudy.domain import Clique, Domain, Forbidden
 from understudy.errors import SchemaError
 from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
@@ -22,13 +24,9 @@ from understudy.schema.text import Dialect
 
 if TYPE_CHECKING:
     from understudy.schema.schema import Schema
-from collections.abc import Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-
-from understudy.domain import Clique, Domain, Forbidden
 
 _Codes: TypeAlias = Mapping[str, NDArray[Any]]
 
@@ -289,7 +287,7 @@ def _ends(column: Coded) -> tuple[NDArray[Any], NDArray[Any]]:
         high = np.where(axis.spike, high, high - 1 - (high - 1 - low) % axis.grain)
     else:
         high = np.where(axis.spike | (high == column.bounds[1]), high, np.nextafter(high, -np.inf))
-    if axis.top is not None and axis.top.kind == "value" and not axis.spike[-1]:
+    if axis.top is not None and axis.top.rule == "value" and not axis.spike[-1]:
         low[-1] = high[-1] = float(axis.top.value or 0.0)
     scale = comparison_scale(column)
     return low / scale, high / scale
