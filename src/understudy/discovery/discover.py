@@ -215,10 +215,8 @@ class Discovery:
         return replace(self.schema, columns=tuple(columns), rules=())
 
     def _complete(self, columns: Sequence[Column], most: int) -> Schema:
-        return replace(self.schema, columns=tuple(self._complete_column(column, most) for column in columns))
-
-    def _complete_column(self, column: Column, most: int) -> Column:
-        return complete_column(column, self._facts[column.name](most)) if isinstance(column, Open) else column
+        completed = (complete_column(c, self._facts[c.name](most)) if isinstance(c, Open) else c for c in columns)
+        return replace(self.schema, columns=tuple(completed))
 
 
 def complete_column(column: Open, facts: Mapping[str, Any]) -> Column:

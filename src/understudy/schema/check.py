@@ -113,13 +113,10 @@ def check(schema: Schema, frame: Any, *, seed: int = 0) -> CheckResult:
         fits.append(_check_column(column, cells[column.name], coded, schema, rng))
         codes |= column.compact_codes(coded)
     kept = {part: array[keep] for part, array in codes.items()}
-    broken = {_title(rule.to_dict()): int(rule.find_broken(schema, kept).sum()) for rule in schema.rules}
+    titles = [", ".join(f"{key}: {value}" for key, value in rule.to_dict().items()) for rule in schema.rules]
+    broken = {t: int(rule.find_broken(schema, kept).sum()) for t, rule in zip(titles, schema.rules, strict=True)}
     drafts = tuple(column.name for column in schema.columns if column.status == "draft")
     return CheckResult(rows, int(rows - keep.sum()), tuple(fits), broken, _count_units(schema, cells, keep), drafts)
-
-
-def _title(rule: dict[str, Any]) -> str:
-    return ", ".join(f"{key}: {value}" for key, value in rule.items())
 
 
 def _count_units(schema: Schema, cells: dict[str, Any], keep: NDArray[np.bool_]) -> tuple[int, int] | None:

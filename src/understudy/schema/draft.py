@@ -211,7 +211,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
     ours: dict[str, Any] = {"privacy_unit": {"column": repeated[0], "max_rows": 1} if repeated else unit or "row"}
     if isinstance(ours["privacy_unit"], dict):
         key, why = ours["privacy_unit"]["column"], "looks like a key that repeats: proposed as" if repeated else "is"
-        fields = [_unit_field(field) if field["name"] == key else field for field in fields]
+        fields = [_id_field(key) if field["name"] == key else field for field in fields]
         notes[key] = f"{why} the privacy unit, fresh keys in the stand-in"
     written = dialect.model_dump(exclude_defaults=True)
     ours |= {"dialect": written} if written else {}
@@ -229,10 +229,6 @@ def _questions(repeated: list[str]) -> tuple[str, ...]:
         "each should be used? `max_rows: 1` was proposed: the safest choice. If a row is a person, write "
         "`privacy_unit: row`.",
     )
-
-
-def _unit_field(field: dict[str, Any]) -> dict[str, Any]:
-    return {"name": field["name"], "understudy": {"kind": "id"}}
 
 
 def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:

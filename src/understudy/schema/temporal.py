@@ -48,7 +48,7 @@ def parse_datetimes(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], 
     if pattern is None:
         return _iso_moments(text)
     if re.search(r"%[^YmdHMS]", pattern):  # arrow knows fewer directives than Python, and reads %y differently
-        return _parse_each(text, lambda cell: _pattern_microseconds(cell, pattern))
+        return _parse_each(text, lambda cell: datetime_to_microseconds(datetime.strptime(cell, pattern)))
     stamps = pc.strptime(text, format=pattern, unit="s", error_is_null=True)
     seconds, valid = arrow_to_integers(stamps.cast(pa.int64()))
     # arrow reads 30 February as 2 March: only a text that is written back unchanged was a date
@@ -147,10 +147,6 @@ def _iso_microseconds(cell: str) -> int:
     return datetime_to_microseconds(datetime.fromisoformat(cell))
 
 
-def _pattern_microseconds(cell: str, pattern: str) -> int:
-    return datetime_to_microseconds(datetime.strptime(cell, pattern))
-
-
 def datetime_to_microseconds(moment: datetime) -> int:
     """Return microseconds since 1970-01-01; a datetime without an offset is taken as written."""
     naive = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
@@ -221,7 +217,7 @@ class Temporal(AxisColumn):
             raise ValueError(f"`{key}` is not a {self.kind}; write it as {example}") from None
         if _SECONDS.match(str(value)):
             return int(value) * MICROSECONDS["second"]
-        units, valid = parse_durations(_text_array([str(value)]))
+        units, valid = parse_durations(pa.array([str(value)], pa.string()))
         if not valid[0]:
             raise ValueError(f"`{key}` is not a duration; write seconds, or as P1DT2H30M")
         return int(units[0])
@@ -314,7 +310,8 @@ class Temporal(AxisColumn):
             return pc.divide(values.cast(pa.int64()), MICROSECONDS["second"]).cast(pa.string())
         moments = values.cast(pa.timestamp("s"), safe=False)
         if self.pattern is None:  # arrow's own text is ISO, and much faster than its strftime
-            return values.cast(pa.string()) if self.kind == "date" else _format_iso(moments)
+            text = (values if self.kind == "date" else moments).cast(pa.string())
+            return pc.replace_substring(text, " ", "T")
         distinct = moments.dictionary_encode()
         return pc.strftime(distinct.dictionary, format=self.pattern).take(distinct.indices)
 
@@ -326,14 +323,6 @@ class Temporal(AxisColumn):
     def arrow_type(self) -> Any:
         """The type date32, or microseconds."""
         return {"date": pa.date32(), "datetime": pa.timestamp("us"), "duration": pa.duration("us")}[self.kind]
-
-
-def _format_iso(moments: Any) -> Any:
-    return pc.replace_substring(moments.cast(pa.string()), " ", "T")
-
-
-def _text_array(cells: list[str]) -> Any:
-    return pa.array(cells, pa.string())
 
 
 def _keep_full_iso(text: Any, pattern: str | None) -> Any:

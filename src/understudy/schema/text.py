@@ -132,7 +132,7 @@ def meaning(text: str, decimal: str = ".", group: str = "", *, exact: bool = Fal
         return None
     if bare in TRUE or bare in FALSE:
         return "1" if bare in TRUE else "0"
-    if (number := _parse_number(bare, decimal, group)) is not None:
+    if (number := parse_exact_number(bare, decimal, group)) is not None:
         return _format_number(number, decimal, exact=exact)
     if _MOMENT.fullmatch(bare):
         try:
@@ -199,20 +199,7 @@ def parse_exact_number(text: str, decimal: str = ".", group: str = "") -> int | 
     Digits alone are a whole number of any length. Any other notation is the floating point number that a reader of
     files would produce.
     """
-    return _parse_number(text.strip(), decimal, group)
-
-
-def parse_exact_numbers(text: Any, decimal: str = ".", group: str = "") -> list[int | float]:
-    """Parse an arrow array of text into numbers, NaN where there is none; long whole numbers keep all digits."""
-    found = (None if cell is None else parse_exact_number(cell, decimal, group) for cell in text.to_pylist())
-    return [math.nan if number is None else number for number in found]
-
-
-def _parse_number(bare: str, decimal: str, group: str) -> int | float | None:
-    """Return the number that a text without surrounding blanks writes.
-
-    Digits alone are a whole number of any length.
-    """
+    bare = text.strip()
     if group and re.fullmatch(rf"[+-]?[0-9]{{1,3}}({re.escape(group)}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?", bare):
         bare = bare.replace(group, "")
     bare = bare.replace(decimal, ".")
@@ -222,6 +209,12 @@ def _parse_number(bare: str, decimal: str, group: str) -> int | float | None:
     if re.match(_NUMBER, bare) or re.match(_INFINITE, bare):
         return int(bare) if len(bare) < _WHOLE_DIGITS and _WHOLE.fullmatch(bare) else float(bare)
     return None
+
+
+def parse_exact_numbers(text: Any, decimal: str = ".", group: str = "") -> list[int | float]:
+    """Parse an arrow array of text into numbers, NaN where there is none; long whole numbers keep all digits."""
+    found = (None if cell is None else parse_exact_number(cell, decimal, group) for cell in text.to_pylist())
+    return [math.nan if number is None else number for number in found]
 
 
 def _format_number(number: float, decimal: str = ".", *, exact: bool = False) -> str | None:

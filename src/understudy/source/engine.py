@@ -218,21 +218,18 @@ class Lookup:
 class Session(Protocol):
     """One engine at work on one snapshot. Its tables: ``rows`` (the user's), ``lookup``, ``coded``, ``bounded``.
 
-    `any_text` says whether its tables can hold every text; if not, a declared text may have a character that no cell
-    can.
+    `cells` are the columns of the user's table, by name. `any_text` says whether its tables can hold every text; if
+    not, a declared text may have a character that no cell can.
     """
 
     grammar: Grammar
+    cells: list[tuple[str, Cell]]
     any_text: bool
     rows: str
     lookup: str
     coded: str
     bounded: str
     key: str
-
-    def cells(self) -> list[tuple[str, Cell]]:
-        """Return the columns of the user's table, by name."""
-        ...
 
     def begin(self, columns: dict[str, str], key: bytes) -> None:
         """Create the tables; `columns` are those of ``coded`` with "code" or "text" as their type."""
@@ -288,11 +285,7 @@ class EngineSource(SourceBase):
         self.__table = _code_table(session, schema, self.__names | self.__words, key or new_key())
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Return exact counts of each clique's cells, in the order requested.
-
-        Raises:
-            SchemaError: before anything is counted, for an unknown column or a table too large to index.
-        """
+        """Return exact counts of each clique's cells, in the order requested."""
         asked = [self.domain.check(clique) for clique in cliques]
         marginals({column: np.zeros(0, np.uint8) for column in self.domain}, self.domain, asked)
         return self.__answers(asked)
@@ -314,11 +307,7 @@ class EngineSource(SourceBase):
         return {clique: (cell[which == place], rows[which == place]) for place, clique in enumerate(cliques)}
 
     def values(self, column: str) -> dict[str, int]:
-        """Return the exact number of rows for each canonical text of a cell in one of the schema's `words` columns.
-
-        Raises:
-            SchemaError: for a column that is not among them.
-        """
+        """Return the exact number of rows for each canonical text of a column whose values are discovered."""
         self._check_words(column)
         name = self.__words[column]
         return self.__session.count_texts(
@@ -348,9 +337,8 @@ def _to_sparse(table: Cells, cover: Clique, clique: Clique, domain: Domain) -> S
 
 def _code_table(session: Session, schema: Schema, names: dict[str, str], key: bytes) -> str:
     """Encode the table inside its engine and return the name of the table to count."""
-    listed = session.cells()
-    check_names([name for name, _ in listed], schema.needs)
-    cells = dict(listed)
+    check_names([name for name, _ in session.cells], schema.needs)
+    cells = dict(session.cells)
     unit = schema.privacy_unit
     kinds = {name: "text" if name[0] == "w" else "code" for name in names.values()}
     session.begin(kinds | ({"unit": "text"} if unit.column is not None else {}), key)

@@ -58,19 +58,11 @@ class MemorySource(SourceBase):
         self.__codes = {column: array[keep] for column, array in codes.items()}
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Return exact counts of each clique's cells, in the order requested.
-
-        Raises:
-            SchemaError: before anything is counted, for an unknown column or a table too large to index.
-        """
+        """Return exact counts of each clique's cells, in the order requested."""
         return marginals(self.__codes, self.domain, cliques)
 
     def values(self, column: str) -> dict[str, int]:
-        """Return the exact number of rows for each canonical text of a cell in one of the schema's `words` columns.
-
-        Raises:
-            SchemaError: for a column that is not among them.
-        """
+        """Return the exact number of rows for each canonical text of a column whose values are discovered."""
         self._check_words(column)
         texts = self.__words[column]
         index = np.asarray(texts.indices.fill_null(len(texts.dictionary)))

@@ -93,7 +93,10 @@ def read_office(path: Path, names: Sequence[str], *, decimal: str = ".") -> Any:
     if path.suffix.lower() == ".xlsx":
         header, *rows = _read_xlsx(path, header_only=False)
         places = {str(name): place for place, name in enumerate(header)}
-        cells = {name: [_format_cell(_cell_at(row, places[name]), decimal) for row in rows] for name in names}
+        cells = {  # a row may end before its empty cells
+            name: [_format_cell(row[places[name]] if places[name] < len(row) else None, decimal) for row in rows]
+            for name in names
+        }
         return mark_as_written(pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()}))
     # Dates stay numbers here: the reader would fail on a single one out of range.
     columns, meta = _read_stat(path, usecols=list(names), output_format="dict", disable_datetime_conversion=True)
@@ -133,11 +136,6 @@ def _to_column(cells: Sequence[Any], kind: str, form: str) -> Any:
     if moment is None:
         return numbers
     return to_moments(numbers.to_numpy(zero_copy_only=False), str(form), moment)
-
-
-def _cell_at(row: Sequence[Any], place: int) -> Any:
-    """Return a cell of a row, which may end before its empty cells."""
-    return row[place] if place < len(row) else None
 
 
 def _format_cell(cell: Any, decimal: str) -> str | None:

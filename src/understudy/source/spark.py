@@ -185,7 +185,7 @@ class _Session:
     any_text = True
 
     def __init__(self, spark: Any, rows: Any, cells: list[tuple[str, Cell]]) -> None:
-        self._spark, self._cells = spark, cells
+        self._spark, self.cells = spark, cells
         mark = secrets.token_hex(8)
         views = [f"understudy_{name}_{mark}" for name in ("rows", "lookup", "coded", "bounded", "key")]
         self.rows, self.lookup, self.coded, self.bounded, self._keys = views
@@ -193,9 +193,6 @@ class _Session:
         self._finish = weakref.finalize(self, _drop, spark, views)
         self._lookups: list[Any] = []
         rows.createOrReplaceTempView(self.rows)
-
-    def cells(self) -> list[tuple[str, Cell]]:
-        return self._cells
 
     def begin(self, columns: dict[str, str], key: bytes) -> None:
         with explain_errors(_FAILED):

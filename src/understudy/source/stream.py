@@ -157,11 +157,7 @@ class CodeStore:
         self._finish()
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Return exact counts of each clique's cells, in the order requested.
-
-        Raises:
-            SchemaError: before anything is counted, for an unknown column or a table too large to index.
-        """
+        """Return exact counts of each clique's cells, in the order requested."""
         codes = self._map_files()
         asked = [self._domain.check(clique) for clique in cliques]
         marginals({column: array[:0] for column, array in codes.items()}, self._domain, asked)
@@ -245,19 +241,11 @@ class StreamedSource(SourceBase):
                 self.__words[column].update(_count_texts(texts))
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Return exact counts of each clique's cells, in the order requested.
-
-        Raises:
-            SchemaError: before anything is counted, for an unknown column or a table too large to index.
-        """
+        """Return exact counts of each clique's cells, in the order requested."""
         return self.__store.counts(cliques)
 
     def values(self, column: str) -> dict[str, int]:
-        """Return the exact number of rows for each canonical text of a cell in one of the schema's `words` columns.
-
-        Raises:
-            SchemaError: for a column that is not among them.
-        """
+        """Return the exact number of rows for each canonical text of a column whose values are discovered."""
         self._check_words(column)
         return dict(self.__words[column])
 
