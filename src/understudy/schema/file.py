@@ -313,17 +313,9 @@ def _key_path(message: str) -> tuple[str, ...]:
 
 
 _TABLE_STANDARD = {
-    "fields",
-    "title",
-    "description",
-    "name",
-    "$schema",
-    "missingValues",
-    "primaryKey",
-    "foreignKeys",
-    "fieldsMatch",
+    "fields", "title", "description", "name", "$schema", "missingValues", "primaryKey", "foreignKeys", "fieldsMatch",
     OURS,
-}
+}  # fmt: skip
 DRAFT_MARK = "Drafted from the private rows. Review each column; do not share this file while it says draft."
 _TABLE_KEYS = {"privacy_unit", "rows", "dialect", "rules", "custodian_only"}
 

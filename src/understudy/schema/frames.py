@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -324,41 +324,8 @@ def _arrow_name(kind: Any) -> str:
     return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
 
 
-def is_text_in_layout(column: Column, name: str | None) -> bool:
-    """Whether a coded column was text in the frame and is decoded as text."""
-    return name == "string" and isinstance(column, Coded)
-
-
-def file_layout(columns: Iterable[Column], dialect: Dialect) -> dict[str, str]:
-    """Return the columns that only text can write as the table's own files do.
-
-    Missing tokens, patterns, other decimal marks.
-
-    Also durations: CSV writers count them in microseconds, and everybody reads seconds.
-    """
-    return {
-        column.name: "string"
-        for column in columns
-        if isinstance(column, Coded)
-        and (
-            column.missing
-            or getattr(column, "pattern", None) is not None
-            or column.kind in ("boolean", "duration")
-            or (column.kind == "number" and (dialect.decimal != "." or dialect.group))
-        )
-    }
-
-
-def apply_layout(made: Mapping[str, Any], columns: Iterable[Column], layout: Mapping[str, str]) -> dict[str, Any]:
-    """Cast decoded columns to the types of a layout, if the type holds all declared values."""
-    return {
-        column.name: _cast_column(made[column.name], column, layout.get(column.name))
-        for column in columns
-        if column.name in made
-    }
-
-
-def _cast_column(values: Any, column: Column, name: str | None) -> Any:
+def cast_column(values: Any, column: Column, name: str | None) -> Any:
+    """Cast a decoded column to the type of a layout, if there is one and it holds all declared values."""
     if name in ("category", "enum") and isinstance(column, Categorical):
         return _dictionary(values, column, ordered=name == "enum" or column.kind == "ordinal")
     fits = name in _WIDTHS and pa.types.is_integer(values.type)

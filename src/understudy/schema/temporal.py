@@ -113,17 +113,10 @@ def _digits_microseconds(cell: str) -> int:
 
 
 def _total_seconds(fields: Any) -> NDArray[np.float64]:
-    names = [field.name for field in fields.type]
+    seconds = {"weeks": 604800.0, "days": 86400.0, "hours": 3600.0, "minutes": 60.0, "seconds": 1.0}
     total = np.zeros(len(fields))
-    for name, factor in (
-        ("weeks", 604800.0),
-        ("days", 86400.0),
-        ("hours", 3600.0),
-        ("minutes", 60.0),
-        ("seconds", 1.0),
-    ):
-        if name in names:
-            total += np.nan_to_num(parse_numbers(pc.struct_field(fields, name))) * factor
+    for name in (field.name for field in fields.type if field.name in seconds):
+        total += np.nan_to_num(parse_numbers(pc.struct_field(fields, name))) * seconds[name]
     negative = np.asarray(pc.fill_null(pc.equal(pc.struct_field(fields, "sign"), "-"), False))
     return np.where(negative, -total, total)
 

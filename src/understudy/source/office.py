@@ -193,16 +193,9 @@ def _require_file(path: Path) -> None:
 Kind: TypeAlias = Literal["date", "datetime", "time"]
 
 _SPSS: dict[str, Kind] = {
-    "DATE": "date",
-    "ADATE": "date",
-    "EDATE": "date",
-    "JDATE": "date",
-    "SDATE": "date",
-    "DATETIME": "datetime",
-    "YMDHMS": "datetime",
-    "TIME": "time",
-    "DTIME": "time",
-}
+    "DATE": "date", "ADATE": "date", "EDATE": "date", "JDATE": "date", "SDATE": "date",
+    "DATETIME": "datetime", "YMDHMS": "datetime", "TIME": "time", "DTIME": "time",
+}  # fmt: skip
 _UNIX = datetime(1970, 1, 1)
 _DAY = 86_400
 _FIRST, _LAST = (datetime.min - _UNIX).days, (datetime.max - _UNIX).days
