@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -17,6 +18,44 @@ from understudy.schema.frames import check_names, column_labels, columns_by_mean
 from understudy.source.protocol import SourceBase
 from understudy.source.unit import bound_rows, new_key, unit_text
 from understudy.tabulate import Counts, marginals
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CodedRows:
+    """Encoded rows that the schema keeps.
+
+    **Privacy.** As private as the rows.
+
+    Attributes:
+        codes: one array by coded column.
+        words: arrow texts of the columns whose values are discovered, null for cells that cannot be a value.
+        units: the canonical text of each row's unit, without nulls; None if a row is a unit.
+    """
+
+    codes: dict[str, NDArray[Any]]
+    words: dict[str, Any]
+    units: Any = None
+
+
+def encode_rows(frame: Any, schema: Schema, *, exact: bool) -> CodedRows:
+    """Encode the rows of a frame; rows without a unit are left out, as are those that the schema drops.
+
+    Args:
+        frame: a table whose columns were checked.
+        schema: what is public about the columns.
+        exact: keep whole numbers beyond 2^53 apart in units (see `unit_text`).
+    """
+    encoded, units, unit = schema.encode(frame), None, schema.privacy_unit.column
+    keep = np.asarray(encoded.keep, np.bool_)
+    if unit is not None:
+        label = next(label for label in column_labels(frame) if str(label) == unit)
+        units = unit_text(nw.from_native(frame[label], series_only=True), exact=exact)
+        keep = keep & np.asarray(units.is_valid())
+        units = units.filter(keep)
+    cells, _ = columns_by_meaning(frame, [column.name for column in schema.words], schema.dialect)
+    words = {column.name: column.texts(cells[column.name], schema.dialect).filter(keep) for column in schema.words}
+    # Indexing copies, so no array is a view of the caller's frame.
+    return CodedRows({column: encoded.codes[column][keep] for column in schema.domain}, words, units)
 
 
 class MemorySource(SourceBase):
@@ -42,20 +81,15 @@ class MemorySource(SourceBase):
     __slots__ = ("__codes", "__words")
 
     def __init__(self, frame: Any, schema: Schema, *, key: bytes | None = None) -> None:
-        units = _check_frame(frame, schema)
+        _check_frame(frame, schema)
         super().__init__(schema)
-        encoded = schema.encode(frame)
-        keep = np.asarray(encoded.keep, np.bool_)
-        codes = {column: encoded.codes[column] for column in self.domain}
-        words = _read_words(frame, schema)
-        if units is not None:
-            rows = codes | {name: _digest_texts(texts) for name, texts in words.items()}
-            keep = _bound_kept_rows(
-                keep, unit_text(units, exact=is_as_written(frame)), rows, self.unit.max_rows, key or new_key()
-            )
-        self.__words = {name: texts.filter(keep) for name, texts in words.items()}
-        # Indexing copies, so no array is a view of the caller's frame.
-        self.__codes = {column: array[keep] for column, array in codes.items()}
+        rows = encode_rows(frame, schema, exact=is_as_written(frame))
+        self.__codes, self.__words = rows.codes, rows.words
+        if rows.units is not None:
+            hashed = [*rows.codes.values(), *map(_digest_texts, rows.words.values())]
+            kept = bound_rows(rows.units, hashed, max_rows=self.unit.max_rows, key=key or new_key())
+            self.__codes = {column: array[kept] for column, array in rows.codes.items()}
+            self.__words = {column: texts.filter(kept) for column, texts in rows.words.items()}
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Return exact counts of each clique's cells, in the order requested."""
@@ -64,36 +98,22 @@ class MemorySource(SourceBase):
     def values(self, column: str) -> dict[str, int]:
         """Return the exact number of rows for each canonical text of a column whose values are discovered."""
         self._check_words(column)
-        texts = self.__words[column]
-        index = np.asarray(texts.indices.fill_null(len(texts.dictionary)))
-        counts = np.bincount(index, minlength=len(texts.dictionary) + 1)[:-1].tolist()
-        return {
-            text: n for text, n in zip(texts.dictionary.to_pylist(), counts, strict=False) if n and text is not None
-        }
+        return count_texts(self.__words[column])
 
 
-def _check_frame(frame: Any, schema: Schema) -> Any:
-    """Return the unit column, or None if a row is a unit.
+def count_texts(texts: Any) -> dict[str, int]:
+    """Return how often each text occurs in an arrow array, nulls left out."""
+    pairs = texts.drop_null().value_counts()
+    return dict(zip(pairs.field(0).to_pylist(), pairs.field(1).to_pylist(), strict=True))
 
-    Raises for the structure of a frame, never for its content.
-    """
-    labels = column_labels(frame)
-    index = {str(name) for name in getattr(getattr(frame, "index", None), "names", ())} - set(map(str, labels))
+
+def _check_frame(frame: Any, schema: Schema) -> None:
+    """Check the structure of a frame, never its content."""
+    labels = [str(label) for label in column_labels(frame)]
+    index = {str(name) for name in getattr(getattr(frame, "index", None), "names", ())}.difference(labels)
     if hidden := [name for name in schema.needs if name in index]:
         raise SchemaError(f"{list_columns(hidden)} in the frame's index; pass `frame.reset_index()`")
-    check_names(map(str, labels), schema.needs)
-    if schema.privacy_unit.column is None:
-        return None
-    label = next(label for label in labels if str(label) == schema.privacy_unit.column)
-    return nw.from_native(frame[label], series_only=True)
-
-
-def _read_words(frame: Any, schema: Schema) -> dict[str, Any]:
-    """Return the texts of the columns whose values are discovered, as arrow dictionaries."""
-    if not schema.words:
-        return {}
-    cells, _ = columns_by_meaning(frame, [column.name for column in schema.words], schema.dialect)
-    return {column.name: column.texts(cells[column.name], schema.dialect) for column in schema.words}
+    check_names(labels, schema.needs)
 
 
 def _digest_texts(texts: Any) -> NDArray[Any]:
@@ -104,14 +124,3 @@ def _digest_texts(texts: Any) -> NDArray[Any]:
     names = [None if text is None else sha256(text.encode()).hexdigest() for text in texts.dictionary.to_pylist()]
     table = np.array([name or "" for name in names] + [""], dtype=object)
     return np.asarray(table[np.asarray(texts.indices.fill_null(len(names)))])
-
-
-def _bound_kept_rows(
-    keep: NDArray[np.bool_], units: Any, codes: dict[str, NDArray[Any]], max_rows: int, key: bytes
-) -> NDArray[np.bool_]:
-    """Limit the rows that the schema keeps: a dropped row must not take the place of one that counts."""
-    rows = np.flatnonzero(keep)
-    chosen = bound_rows(units.take(rows), [array[rows] for array in codes.values()], max_rows=max_rows, key=key)
-    within = np.zeros(len(keep), np.bool_)
-    within[rows[chosen]] = True
-    return within
