@@ -191,12 +191,10 @@ class Discovery:
         if not columns:
             return
         table = self.table.over(self.opener(self._coding([_words(column) for column in columns])))
-        share = (self.rho - (self.table.account.spent - self._before)) / len(
-            columns
-        )  # including what searches did not use
+        left = self.rho - (self.table.account.spent - self._before)  # including what searches did not use
         for column in columns:
             self.progress(Step("discover", None, f"the values of {column.name}"))
-            found = table.values(column.name, rho=share, delta=self._delta / len(columns))
+            found = table.values(column.name, rho=left / len(columns), delta=self._delta / len(columns))
             self._facts[column.name] = partial(_choose_categories, found, column, self.schema.dialect)
 
     # -- the gate --------------------------------------------------------------------------------------------------

@@ -329,11 +329,7 @@ class AxisColumn(Coded):
         """Convert any arrow column to units of the axis; also return which cells are values."""
         cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
         converted = self.units_of_typed(cells)
-        return (
-            self._parse_units(to_plain_text(to_text(cells, dialect.decimal)), dialect)
-            if converted is None
-            else converted
-        )
+        return converted or self._parse_units(to_plain_text(to_text(cells, dialect.decimal)), dialect)
 
     def _parse_units(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Convert texts to units, as they are written or else by what they mean."""
@@ -528,9 +524,8 @@ class AxisColumn(Coded):
         if not fits.all():
             codes[~fits] = self.unknown_code
         for token, unit in (*self._tokens_with_mark(dialect), *self._token_units):
-            codes[valid & (units == unit)] = self.token_codes()[
-                token
-            ]  # a cell that is not a value is not a missing code either
+            # a cell that is not a value is not a missing code either
+            codes[valid & (units == unit)] = self.token_codes()[token]
         return {self.name: codes}
 
     def _tokens_with_mark(self, dialect: Dialect) -> list[tuple[str, Any]]:

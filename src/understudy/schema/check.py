@@ -138,9 +138,8 @@ def _check_column(
     unknown = main == column.unknown_code
     if isinstance(column, Categorical) and column.other in column.values:
         declared = {key: getattr(column, key) for key in Categorical.model_fields}
-        apart = Categorical.model_validate(
-            declared | {"other": "\0"}
-        )  # so that cells of a declared "other" are not counted
+        # cells of a declared "other" are not unknown
+        apart = Categorical.model_validate(declared | {"other": "\0"})
         unknown = apart.encode(cells, schema.dialect)[column.name] == apart.unknown_code
     null = main == column.null_code if column.null_code is not None else np.zeros(len(main), np.bool_)
     if column.unknown_code == column.null_code:

@@ -393,9 +393,8 @@ class Coded(Column):
 
     def _encode_dictionary(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
         distinct = cells.dictionary
-        index = np.asarray(
-            pc.fill_null(cells.indices.cast(pa.int64()), len(distinct))
-        )  # nulls get an index of their own
+        # nulls get an index of their own
+        index = np.asarray(pc.fill_null(cells.indices.cast(pa.int64()), len(distinct)))
         text = is_text_type(distinct.type)
         tables = self.encode_text(to_plain_text(distinct), dialect) if text else self.encode_typed(distinct, dialect)
         null = self.null_codes()
@@ -550,9 +549,6 @@ class Coded(Column):
 
     def compact_codes(self, codes: Mapping[str, Codes]) -> dict[str, NDArray[Any]]:
         """Convert codes to the smallest unsigned type of each part, with 0 for dropped rows."""
-        return {
-            part: np.maximum(codes[part], 0).astype(smallest_dtype(size))
-            if self.unknown_code == DROP
-            else codes[part].astype(smallest_dtype(size))
-            for part, size in self.parts.items()
-        }
+        if self.unknown_code == DROP:
+            codes = {part: np.maximum(array, 0) for part, array in codes.items()}
+        return {part: codes[part].astype(smallest_dtype(size)) for part, size in self.parts.items()}

@@ -254,12 +254,9 @@ def _is_key(name: str, seen: Profile) -> bool:
     if seen.filled < 50 or seen.distinct < 0.9 * seen.filled or seen.typed != "text":
         return False
     real = seen.numeric > 0.8 and not seen.whole
-    moments = (
-        any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _candidate_formats(seen))
-        if not seen.numeric
-        else False
+    moments = _propose_clock(seen) is not None or (
+        not seen.numeric and any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _candidate_formats(seen))
     )
-    moments = moments or _propose_clock(seen) is not None
     return not real and not moments and (seen.numeric < 0.95 or bool(_KEY_NAME.search(name)))
 
 

@@ -228,9 +228,7 @@ def _to_arrow(series: Any, decimal: str) -> Any:
             series = nw.from_native(series, series_only=True).to_arrow()
         except Exception:  # a library's own error would quote a cell
             return objects_to_text(list(series), decimal)
-    if isinstance(
-        series.type, pa.BaseExtensionType
-    ):  # such as pandas' periods, whose storage differs from their meaning
+    if isinstance(series.type, pa.BaseExtensionType):  # as pandas' periods, whose storage differs from their meaning
         return objects_to_text(to_objects(series) if given is series else list(given), decimal)
     if isinstance(series, pa.ChunkedArray):
         series = _widen(series).combine_chunks() if series.num_chunks != 1 else series.chunk(0)

@@ -161,12 +161,9 @@ class Schema:
     def needs(self) -> tuple[str, ...]:
         """The columns that are read from the table: the synthesised ones and the privacy unit."""
         unit = self.privacy_unit.column
-        read = {column.name for column in (*self.coded, *self.open, *self.words)} - {unit}
-        names = [column.name for column in self.columns if column.name in read]
-        if unit is None:
-            return tuple(names)
-        order = [column.name for column in self.columns if column.name in names or column.name == unit]
-        return tuple(order) if unit in order else (*order, unit)
+        read = {column.name for column in (*self.coded, *self.open, *self.words)} | {unit}
+        names = tuple(column.name for column in self.columns if column.name in read)
+        return names if unit is None or unit in names else (*names, unit)
 
     def column(self, name: str) -> Column:
         """Return the column of this name.

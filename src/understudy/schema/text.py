@@ -376,9 +376,8 @@ def _format_object(cell: Any, decimal: str) -> str | None:
         return None
     if isinstance(cell, bool | np.bool_):
         return "1" if cell else "0"
-    if (
-        isinstance(cell, complex | np.complexfloating) and not cell.imag
-    ):  # one complex number makes its whole column complex
+    # one complex number makes its whole column complex
+    if isinstance(cell, complex | np.complexfloating) and not cell.imag:
         cell = cell.real
     if isinstance(cell, np.timedelta64):  # truncated to microseconds, as moments are
         return None if np.isnat(cell) else _format_duration(int(cell.astype("m8[us]").astype(np.int64)), decimal)
@@ -393,9 +392,8 @@ def _format_object(cell: Any, decimal: str) -> str | None:
     if isinstance(cell, timedelta):
         micros = (cell.days * 86_400 + cell.seconds) * 1_000_000 + cell.microseconds
         return _format_duration(micros, decimal)
-    if (
-        type(cell).__name__ == "MonthDayNano" and not cell.months
-    ):  # the durations of engines; a month has no fixed length
+    # the durations of engines; a month has no fixed length
+    if type(cell).__name__ == "MonthDayNano" and not cell.months:
         return _format_duration(cell.days * 86_400_000_000 + cell.nanoseconds // 1000, decimal)
     if isinstance(cell, datetime):
         return _format_moment(cell)

@@ -26,7 +26,7 @@ from understudy.schema.text import PLAIN, Dialect, meanings, shorten_moments
 from understudy.source.protocol import SourceBase
 from understudy.source.steps import Steps, find_steps
 from understudy.source.unit import canonical_units, new_key
-from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
+from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, check_cliques
 from understudy.tabulate import group_cliques as group_by_size
 
 
@@ -286,9 +286,7 @@ class EngineSource(SourceBase):
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Return exact counts of each clique's cells, in the order requested."""
-        asked = [self.domain.check(clique) for clique in cliques]
-        marginals({column: np.zeros(0, np.uint8) for column in self.domain}, self.domain, asked)
-        return self.__answers(asked)
+        return self.__answers(check_cliques(cliques, self.domain))
 
     def __answers(self, asked: list[Clique]) -> Iterator[tuple[Clique, Counts]]:
         for group in group_cliques(asked, self.domain):

@@ -28,7 +28,7 @@ from understudy.source.memory import CodedRows, count_texts, encode_rows
 from understudy.source.protocol import SourceBase
 from understudy.source.temp import PrivateFolder
 from understudy.source.unit import new_key
-from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
+from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, check_cliques, marginals
 
 _TYPES = {np.uint8: "utinyint", np.uint16: "usmallint", np.uint32: "uinteger"}
 _BOUND_FAILED = "the rows of each unit could not be limited: is there room for them in --temp-dir? Nothing was spent"
@@ -141,10 +141,7 @@ class CodeStore:
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
         """Return exact counts of each clique's cells, in the order requested."""
-        codes = self._map_files()
-        asked = [self._domain.check(clique) for clique in cliques]
-        marginals({column: array[:0] for column, array in codes.items()}, self._domain, asked)
-        return self._answers(codes, asked)
+        return self._answers(self._map_files(), check_cliques(cliques, self._domain))
 
     def _answers(self, codes: Mapping[str, NDArray[Any]], asked: list[Clique]) -> Iterator[tuple[Clique, Counts]]:
         dense = [clique for clique in asked if self._domain.cells(clique) <= DENSE_CELLS]
