@@ -21,7 +21,7 @@ from understudy.schema.column import DROP, Coded, Column, Constant, Dropped, Ide
 from understudy.schema.frames import FrameKind, cast_column, columns_by_meaning, read_layout, to_frame
 from understudy.schema.numeric import Numeric
 from understudy.schema.open import Open, Words
-from understudy.schema.rules import Order, Rule, check_rules
+from understudy.schema.rules import Order, Rule, check_rules, forbidden_cells
 from understudy.schema.text import Dialect
 
 
@@ -112,8 +112,6 @@ class Schema:
 
         A heaped amount has a second coded column, ``name.round``.
         """
-        from understudy.schema.rules import forbidden_cells
-
         if self.open:
             raise SchemaError(
                 f"column {self.open[0].name!r}: `{self.open[0].discovers[0]}: discover` is left to `synthesize`, "
