@@ -419,7 +419,8 @@ def dependency_cells(
 
 
 def _differing_cells(values: NDArray[np.int64], codes: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    return ((values >= 0)[:, None] & (values[:, None] != codes)).reshape(shape)
+    table: NDArray[np.bool_] = ((values >= 0)[:, None] & (values[:, None] != codes)).reshape(shape)
+    return table
 
 
 def check_rule_size(domain: Domain, columns: Clique) -> None:

@@ -56,8 +56,6 @@ def open_source(
         _warn_merged(schema, data.files)
         return data.source(schema, key=key)
     home = source_kind(data, query=query is not None)
-    if home == "frame" and query is not None:
-        raise SettingError("a query reads files or a database; apply it to a frame before you pass the frame")
     if home in ("frame", "file"):
         table = data if home == "frame" else read_table(data, schema)
         if not is_as_written(table):
@@ -168,8 +166,6 @@ def open_table(data: Any, query: str | None = None, temp_dir: TempDir = None) ->
     if query is not None and not isinstance(query, str):
         raise SettingError("query: give a SELECT statement as text")
     home = source_kind(data, query=query is not None)
-    if home == "frame" and query is not None:
-        raise SettingError("a query reads files or a database; apply it to a frame before you pass the frame")
     if home == "file" and not Path(data).exists():
         raise InputError(f"{data}: there is no such file; check the path")
     if home in ("frame", "file"):
@@ -211,8 +207,6 @@ def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_d
         SettingError: when an engine is not installed, naming the extra to install.
     """
     home = source_kind(data, query=query is not None)
-    if home in ("spark", "ibis", "relation") and query is not None:
-        raise SettingError("a query reads files or a database; a table object is a query already")
     if home == "files":
         read = _file_reader(fspath(data), query)
         return _BatchSnapshot(read if query is None else read_once(read, schema), temp_dir)
