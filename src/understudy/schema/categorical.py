@@ -30,7 +30,53 @@ from understudy.schema.text import (
 Value = bool | int | float | str
 
 
-class Categorical(Coded):
+class Listed(Coded):
+    """A column whose texts the schema lists (`declared_codes`): values, or words for true and false."""
+
+    def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
+        """Encode distinct texts: as written, then without surrounding blanks, then by what they mean."""
+        codes = _look_up(text, self.declared_codes())
+        if dialect.trim and (codes == _NOT_FOUND).any():
+            codes = np.where(codes == _NOT_FOUND, _look_up(pc.utf8_trim_whitespace(text), self.declared_codes()), codes)
+        if (lost := codes == _NOT_FOUND).any():
+            meant = meanings(text.filter(pa.array(lost)), dialect.decimal, dialect.group)
+            codes[lost] = _look_up(drop_utc_mark(meant), self._codes_by_meaning(dialect.decimal, dialect.group))
+            lost[lost] = np.asarray(pc.is_null(meant))
+            codes[lost] = self.null_cell_code
+        return {self.name: np.where(codes == _NOT_FOUND, self.unknown_code, codes).astype(np.int32)}
+
+    def _codes_by_meaning(self, decimal: str, group: str) -> dict[str, int]:
+        """Return codes by the meaning of declared texts, whose numbers are written as in YAML or as in the table.
+
+        Of two declared texts with one meaning, "01" and "1", the shorter one wins, because typed numbers are written
+        that way.
+        """
+        if (decimal, group) not in self._lookups:
+            declared, found = self.declared_codes(), dict[str, int]()
+            for marks in ((decimal, group), (".", "")):
+                for text in sorted(declared, key=lambda text: (-len(text), text)):
+                    meant = meaning(text, *marks)
+                    if meant is not None:
+                        number = parse_exact_number(text, *marks) is not None
+                        found[drop_utc_mark(meant.replace(marks[0], decimal) if number else meant)] = declared[text]
+            self._lookups[decimal, group] = found
+        return self._lookups[decimal, group]
+
+    @cached_property
+    def _lookups(self) -> dict[tuple[str, str], dict[str, int]]:
+        return {}
+
+    def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
+        """Encode values that are not text, by the text of what they mean."""
+        distinct = cells.dictionary_encode() if _has_dictionary(cells.type) else None
+        if distinct is None:
+            return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
+        codes = self.encode_text(to_plain_text(to_text(distinct.dictionary, dialect.decimal)), dialect)[self.name]
+        index = np.asarray(pc.fill_null(distinct.indices, len(codes)))
+        return {self.name: np.append(codes, np.int32(self.null_cell_code))[index]}
+
+
+class Categorical(Listed):
     """A column of declared values; ordinal if their order has a meaning.
 
     Attributes:
@@ -106,51 +152,9 @@ class Categorical(Coded):
         """The arrow type of the declared values."""
         return {"string": pa.string(), "integer": pa.int64(), "number": pa.float64()}[self.type]
 
-    def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Encode distinct texts: as written, then without surrounding blanks, then by what they mean."""
-        codes = _look_up(text, self.declared_codes())
-        if dialect.trim and (codes == _NOT_FOUND).any():
-            codes = np.where(codes == _NOT_FOUND, _look_up(pc.utf8_trim_whitespace(text), self.declared_codes()), codes)
-        if (lost := codes == _NOT_FOUND).any():
-            meant = meanings(text.filter(pa.array(lost)), dialect.decimal, dialect.group)
-            codes[lost] = _look_up(drop_utc_mark(meant), self._codes_by_meaning(dialect.decimal, dialect.group))
-            lost[lost] = np.asarray(pc.is_null(meant))
-            codes[lost] = self.null_cell_code
-        return {self.name: np.where(codes == _NOT_FOUND, self.unknown_code, codes).astype(np.int32)}
-
     def declared_codes(self) -> dict[str, int]:
         """Return the texts that the schema names, with their codes: missing tokens, then the values."""
         return self.token_codes() | {str(value): code for code, value in enumerate(self.values)}
-
-    def _codes_by_meaning(self, decimal: str, group: str) -> dict[str, int]:
-        """Return codes by the meaning of declared texts, whose numbers are written as in YAML or as in the table.
-
-        Of two declared texts with one meaning, "01" and "1", the shorter one wins, because typed numbers are written
-        that way.
-        """
-        if (decimal, group) not in self._lookups:
-            declared, found = self.declared_codes(), dict[str, int]()
-            for marks in ((decimal, group), (".", "")):
-                for text in sorted(declared, key=lambda text: (-len(text), text)):
-                    meant = meaning(text, *marks)
-                    if meant is not None:
-                        number = parse_exact_number(text, *marks) is not None
-                        found[drop_utc_mark(meant.replace(marks[0], decimal) if number else meant)] = declared[text]
-            self._lookups[decimal, group] = found
-        return self._lookups[decimal, group]
-
-    @cached_property
-    def _lookups(self) -> dict[tuple[str, str], dict[str, int]]:
-        return {}
-
-    def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Encode values that are not text, by the text of what they mean."""
-        distinct = cells.dictionary_encode() if _has_dictionary(cells.type) else None
-        if distinct is None:
-            return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
-        codes = self.encode_text(to_plain_text(to_text(distinct.dictionary, dialect.decimal)), dialect)[self.name]
-        index = np.asarray(pc.fill_null(distinct.indices, len(codes)))
-        return {self.name: np.append(codes, np.int32(self.null_cell_code))[index]}
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
         """Group values by listing the members of each group."""
@@ -171,7 +175,7 @@ class Categorical(Coded):
         return [self.labels.get(str(value), str(value)) for value in self.values]
 
 
-class Boolean(Coded):
+class Boolean(Listed):
     """A column of true and false, in any spelling of the table.
 
     Attributes:
@@ -218,28 +222,6 @@ class Boolean(Coded):
     def declared_codes(self) -> dict[str, int]:
         """Return the texts that the schema names, with their codes: missing tokens, then words for true and false."""
         return self.token_codes() | self._words
-
-    @cached_property
-    def _texts(self) -> Categorical:
-        """The same column as a text column, used to look words up."""
-        words = self._words
-        shared = {"nullable": self.nullable, "missing": self.missing, "on_unknown": self.on_unknown}
-        return Categorical.model_validate({"name": self.name, "values": tuple(words), "other": "\0", **shared})
-
-    def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Encode distinct texts."""
-        return {self.name: self._fold_words(self._texts.encode_text(text, dialect)[self.name])}
-
-    def _fold_words(self, codes: Codes) -> Codes:
-        """Map the codes of words to 0 and 1, and shift special codes down."""
-        words = self._texts.ordinary
-        table = list(self._words.values())
-        table += list(range(2, 2 + self._texts.size - words))
-        return np.where(codes < 0, codes, np.asarray(table, np.int32)[np.maximum(codes, 0)]).astype(np.int32)
-
-    def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Encode values that are not text, by the text of what they mean: true is 1, false is 0."""
-        return {self.name: self._fold_words(self._texts.encode_typed(cells, dialect)[self.name])}
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
         """Group "false" and "true"."""
