@@ -33,6 +33,8 @@ _ROUNDED = 1_000_000
 class Attribute:
     """One axis of a table, and what it costs to move along it.
 
+    The semantic distance is ``|i - j|/(K - 1)`` along an order, else ``(t - s)/t`` in the hierarchy.
+
     Attributes:
         size: how many values it has.
         weight: its share of the distance; None: mass never moves along it (weight infinity).
@@ -45,21 +47,6 @@ class Attribute:
     weight: Fraction | None = None
     chain: int = 0
     levels: tuple[NDArray[np.int64], ...] = ()
-
-    def distance(self, one: int, other: int) -> float:
-        """The semantic distance: ``|i - j|/(K - 1)`` along an order, else ``(t - s)/t`` in the hierarchy.
-
-        >>> Attribute(13, Fraction(1), chain=13).distance(0, 7) == 7 / 12
-        True
-        >>> Attribute(3, Fraction(1), levels=(np.array([0, 0, 1]),)).distance(0, 1)
-        0.5
-        """
-        if one == other:
-            return 0.0
-        if self.chain:
-            return abs(one - other) / (self.chain - 1) if max(one, other) < self.chain else math.inf
-        shared = [level[one] == level[other] for level in self.levels]
-        return (shared.index(True) + 1 if any(shared) else len(self.levels) + 1) / (len(self.levels) + 1)
 
 
 @dataclass(frozen=True, eq=False)
