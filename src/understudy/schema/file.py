@@ -44,8 +44,9 @@ _CLASS: dict[str, type[Column]] = {
     "boolean": Boolean, "integer": Numeric, "number": Numeric,
     "date": Temporal, "datetime": Temporal, "duration": Temporal,
 }  # fmt: skip
-_ELSEWHERE = {"name", "title", "description", "type", "values", "labels", "true_values", "false_values"} | {
-    "nullable", "minimum", "maximum",
+_ELSEWHERE = {
+    "name", "title", "description", "type", "values", "labels", "true_values", "false_values", "nullable", "minimum",
+    "maximum",
 }  # fmt: skip
 """Attributes of columns that the standard has keys for; all others are written under `understudy`."""
 _KIND_KEYS = {
