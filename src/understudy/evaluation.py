@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
+import pyarrow as pa
+
 from understudy.arguments import as_mapping, as_names, as_progress, as_whole
 from understudy.errors import SettingError
 from understudy.progress import Progress
@@ -54,6 +56,7 @@ def evaluate(
     Raises:
         InputError: when a table cannot be used; SchemaError and SettingError name the column or setting.
     """
+    from understudy.metric import Rows
     from understudy.metric.registry import measure
 
     schema = schema if isinstance(schema, Schema) else Schema.load(schema)
@@ -64,29 +67,17 @@ def evaluate(
         if metrics is not None and "workload" not in metrics:
             raise SettingError("weight belongs to the metric workload; add it to the metrics")
         given["workload"] = given.get("workload", {}) | {"weight": weight}
-    tables = read_tables(real, synthetic, schema, partial=metrics is not None and set(metrics) <= set(PARTIAL))
+    partial = metrics is not None and set(metrics) <= set(PARTIAL)
+    tables = (
+        Rows.of(collect_table(real, schema), schema, what="real table"),
+        Rows.of(collect_table(synthetic, schema), schema, what="synthetic table", partial=partial),
+    )
     scores = measure(*tables, schema, metrics, given, seed=seed, progress=report)
     return to_frame(tidy(scores), "arrow" if isinstance(real, str | PathLike) else frame_kind(real))
 
 
-def read_tables(real: Any, synthetic: Any, schema: Schema, *, partial: bool = False) -> tuple[Any, Any]:
-    """Read both tables into memory and code them.
-
-    Raises:
-        InputError: when a table cannot be read or has no rows.
-    """
-    from understudy.metric import Rows
-
-    frames = [collect_table(data, schema) for data in (real, synthetic)]
-    return Rows.of(frames[0], schema, what="real table"), Rows.of(
-        frames[1], schema, what="synthetic table", partial=partial
-    )
-
-
 def tidy(scores: Sequence[Any]) -> Any:
     """Make an arrow table of scores, one line for each score and part."""
-    import pyarrow as pa
-
     lines: list[dict[str, Any]] = []
     for score in scores:
         same = {"metric": score.metric, "better": score.better, "best": score.best}

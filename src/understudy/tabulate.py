@@ -85,16 +85,26 @@ def marginals(
     >>> [table.tolist() for _, table in marginals(codes, Domain({"a": 2, "b": 3}), [("a",), ("a", "b"), ()])]
     [[1, 2], [0, 0, 1, 2, 0, 0], [3]]
     """
-    requested = [domain.check(clique) for clique in cliques]
+    requested = check_cliques(cliques, domain)
     cells = {clique: domain.cells(clique) for clique in requested}
-    for clique, size in cells.items():
-        if size > _LARGEST:
-            raise SchemaError(f"clique {clique}: its table has more than 2**63 cells; ask for fewer columns at once")
     rows = _check_codes(codes, domain, {column for clique in cells for column in clique})
     limit = min(dense_cells, DENSE_CELLS)
     return _count(
         codes, domain, requested, {clique for clique, size in cells.items() if clique and size <= limit}, rows
     )
+
+
+def check_cliques(cliques: Iterable[Clique], domain: Domain) -> list[Clique]:
+    """Return the cliques if all of them can be counted.
+
+    Raises:
+        SchemaError: for an unknown column or a table too large to index.
+    """
+    requested = [domain.check(clique) for clique in cliques]
+    for clique in requested:
+        if domain.cells(clique) > _LARGEST:
+            raise SchemaError(f"clique {clique}: its table has more than 2**63 cells; ask for fewer columns at once")
+    return requested
 
 
 def _check_codes(codes: Mapping[str, NDArray[Any]], domain: Domain, used: set[str]) -> int:

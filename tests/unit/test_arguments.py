@@ -95,7 +95,7 @@ WRONG = {
     "measure share": lambda r: table().measure([("a",)], rho="0.1"),
     "measure weight": lambda r: table().measure([("a",)], rho=0.1, weights=3),
     "measure weight of nothing": lambda r: table().measure([("a",)], rho=0.1, weights={("a",): None}),
-    "select against": lambda r: table().select([("a",)], rho=0.1, against=None),
+    "select against": lambda r: table().select([("a",)], rho=0.1, against=3),
     "sigma share": lambda r: table().sigma(None),
     "Measurement columns": lambda r: us.Measurement(None, [1, 2], 1.0),
     "Measurement sigma": lambda r: us.Measurement(("a",), [1, 2], None),

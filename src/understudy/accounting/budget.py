@@ -12,7 +12,7 @@ from typing import Literal
 
 from understudy.accounting.charge import Charge
 from understudy.accounting.convert import epsilon_of, rho_of
-from understudy.accounting.exact import exact_of, float_above
+from understudy.accounting.exact import Exact, exact_of, float_above
 from understudy.errors import BudgetExceeded, SettingError
 
 Proof = Literal["zcdp", "pure", "pld"]
@@ -40,10 +40,10 @@ class Budget:
     """
 
     proof: Proof
-    rho: Fraction
-    epsilon: Fraction | None
-    delta: Fraction | None
-    discovery_delta: Fraction = Fraction(0)
+    rho: Exact
+    epsilon: Exact | None
+    delta: Exact | None
+    discovery_delta: Exact = Fraction(0)
     rho_stated: bool = field(default=False, compare=False)
 
     @classmethod

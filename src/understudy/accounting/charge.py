@@ -12,7 +12,9 @@ from functools import lru_cache
 from numbers import Real
 from typing import Any, Literal
 
-from understudy.accounting.exact import exact_of, exp_neg, float_above, float_below, fraction_of, sqrt_above, sqrt_below
+from pydantic import TypeAdapter
+
+from understudy.accounting.exact import Exact, exact_of, exp_neg, float_above, float_below, sqrt_above, sqrt_below
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique
 from understudy.errors import SettingError
@@ -48,45 +50,24 @@ class Charge:
     noise: Literal["gaussian", "laplace", "exponential"]
     sensitivity: float
     scale: float
-    rho: Fraction
-    epsilon: Fraction | None = None
-    delta: Fraction = Fraction(0)
+    rho: Exact
+    epsilon: Exact | None = None
+    delta: Exact = Fraction(0)
     threshold: int | None = None
     candidates: tuple[int, str] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, fractions as text, so that it survives JSON exactly."""
-        data: dict[str, Any] = {
-            "what": self.what,
-            "about": [list(clique) for clique in self.about],
-            "noise": self.noise,
-            "sensitivity": self.sensitivity,
-            "scale": self.scale,
-            "rho": str(self.rho),
-            "epsilon": None if self.epsilon is None else str(self.epsilon),
-            "delta": str(self.delta),
-        }
-        if self.threshold is not None:
-            data["threshold"] = self.threshold
-        if self.candidates is not None:
-            data["candidates"] = list(self.candidates)
-        return data
+        data: dict[str, Any] = _CHARGE.dump_python(self, mode="json")
+        return {name: value for name, value in data.items() if value is not None or name == "epsilon"}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Charge:
+    def from_dict(cls, data: Mapping[str, Any]) -> Charge:
         """Read the result of `to_dict`."""
-        return cls(
-            what=data["what"],
-            about=tuple(tuple(clique) for clique in data["about"]),
-            noise=data["noise"],
-            sensitivity=float(data["sensitivity"]),
-            scale=float(data["scale"]),
-            rho=fraction_of(data["rho"]),
-            epsilon=None if data["epsilon"] is None else fraction_of(data["epsilon"]),
-            delta=fraction_of(data["delta"]),
-            threshold=None if data.get("threshold") is None else int(data["threshold"]),
-            candidates=None if data.get("candidates") is None else _read_candidates(*data["candidates"]),
-        )
+        return _CHARGE.validate_python(data)
+
+
+_CHARGE = TypeAdapter(Charge)
 
 
 def gaussian_charge(what: What, about: tuple[Clique, ...], squared: int, *, share: Fraction) -> Charge:
@@ -131,10 +112,6 @@ def exponential_charge(candidates: Sequence[Clique], sensitivity: Fraction, *, s
     exact = Fraction(epsilon)
     listed = len(candidates), hashlib.sha256(json.dumps(candidates).encode()).hexdigest()
     return Charge("select", (), "exponential", float(sensitivity), epsilon, exact**2 / 8, exact, candidates=listed)
-
-
-def _read_candidates(number: int, digest: str) -> tuple[int, str]:
-    return int(number), str(digest)
 
 
 def _check_scale(scale: float) -> float:

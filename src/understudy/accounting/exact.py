@@ -8,6 +8,9 @@ import sys
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from numbers import Rational
+from typing import Annotated, TypeAlias
+
+from pydantic import BeforeValidator, PlainSerializer
 
 _DIGITS = 6
 
@@ -76,6 +79,10 @@ def fraction_of(text: str) -> Fraction:
         raise ValueError("not a fraction")
     numerator, _, denominator = text.partition("/")
     return Fraction(int(numerator), int(denominator or 1))
+
+
+Exact: TypeAlias = Annotated[Fraction, BeforeValidator(fraction_of), PlainSerializer(str)]
+"""A fraction that pydantic writes as text and reads back exactly."""
 
 
 def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from understudy.accounting.budget import Account, Budget
 from understudy.accounting.charge import DISCOVERIES, Charge
-from understudy.accounting.exact import float_above, fraction_of, upwards
+from understudy.accounting.exact import float_above, upwards
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import InputError
 
@@ -135,27 +137,10 @@ class Receipt:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; fractions as text."""
-        budget, neighbours = self.budget, self.neighbours
-        return {
-            "guarantee": self.guarantee(),
-            "budget": {
-                "proof": budget.proof,
-                "rho": str(budget.rho),
-                "epsilon": None if budget.epsilon is None else str(budget.epsilon),
-                "delta": None if budget.delta is None else str(budget.delta),
-                "discovery_delta": str(budget.discovery_delta),
-            },
-            "neighbours": {
-                "unit": neighbours.unit,
-                "max_rows": neighbours.max_rows,
-                "replace_one": neighbours.replace_one,
-            },
-            "facts": dict(self.facts),
-            "noise": self.noise,
-            "insecure": self.insecure,
-            **({"rehearsal": True} if self.rehearsal else {}),
-            "charges": [charge.to_dict() for charge in self.charges],
-        }
+        data: dict[str, Any] = _RECEIPT.dump_python(
+            self, mode="json", exclude={"charges": True, "budget": {"rho_stated"}, "rehearsal": not self.rehearsal}
+        )
+        return {"guarantee": self.guarantee(), **data, "charges": [charge.to_dict() for charge in self.charges]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Receipt:
@@ -166,33 +151,14 @@ class Receipt:
             InputError: when something is missing or is not what it should be.
         """
         try:
-            return cls._from(data)
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
+            made = _RECEIPT.validate_python(data)
+            Account(made.budget).pay(made.charges)
+        except (ValueError, ArithmeticError):
             raise InputError("this is not a receipt; give the unaltered result of `receipt.to_dict()`") from None
+        return made
 
-    @classmethod
-    def _from(cls, data: Mapping[str, Any]) -> Receipt:
-        stated = data["budget"]
-        if stated["proof"] not in _PROOFS:
-            raise ValueError("unknown proof")
-        budget = Budget(
-            proof=stated["proof"],
-            rho=fraction_of(stated["rho"]),
-            epsilon=None if stated["epsilon"] is None else fraction_of(stated["epsilon"]),
-            delta=None if stated["delta"] is None else fraction_of(stated["delta"]),
-            discovery_delta=fraction_of(stated["discovery_delta"]),
-        )
-        charges = tuple(Charge.from_dict(charge) for charge in data["charges"])
-        Account(budget).pay(charges)
-        return cls(
-            budget=budget,
-            charges=charges,
-            neighbours=Neighbours(**data["neighbours"]),
-            facts=dict(data["facts"]),
-            noise=data["noise"],
-            insecure=bool(data["insecure"]),
-            rehearsal=bool(data.get("rehearsal", False)),
-        )
+
+_RECEIPT = TypeAdapter(Receipt)
 
 
 def _names(facts: Mapping[str, str], origin: str) -> str:

@@ -21,7 +21,6 @@ from understudy.report.public import CAUTION, count_by_model, measured_tables, s
 from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Coded, Column, Constant, Identifier
-from understudy.schema.labels import code_labels
 
 ORIGINS = {
     "public": "from public documents",
@@ -107,7 +106,7 @@ def codebook_html(release: Release, columns: Sequence[DescribedColumn], rows: in
 
 
 def _describe_coded(release: Release, column: Coded, noise: float | None) -> DescribedColumn:
-    labels, groups = code_labels(column), _list_groups(release, column)
+    labels, groups = column.code_labels(), _list_groups(release, column)
     counts = count_by_model(release, column)
     joined = spread_on_axis(release, column)
     places = 0 if joined is None else column.ordinary

@@ -34,9 +34,7 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show what was spent on each dataset, and its grants."""
-    from understudy.ledger import Ledger
-
-    book = Ledger(ledger)
+    book = _open(ledger)
     known = book.datasets()
     if dataset is not None and dataset not in known:
         raise SettingError(f"dataset {dataset!r} is not in the ledger; it has {', '.join(known) or 'none yet'}")
@@ -60,12 +58,12 @@ def grant(
 
     understudy ledger grant people --epsilon 4 --per year
     """
-    from understudy.ledger import Grant, Ledger
+    from understudy.ledger import Grant
     from understudy.ledger.ledger import token_holder
 
     token = secrets.token_urlsafe(24) if to == "token" else None
     given = Grant(dataset, epsilon, delta, rho, per, to if token is None else token_holder(token))  # type: ignore[arg-type]
-    entered = Ledger(ledger).grant(given)
+    entered = _open(ledger).grant(given)
     words = f"Grant {entered.number} for {dataset}: {entered}"
     words += "" if token is None else f"\nToken (shown once; its holder sets UNDERSTUDY_TOKEN): {token}"
     print_result(
@@ -80,9 +78,7 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Revoke a grant: nothing more can be drawn on it. What was spent stays spent."""
-    from understudy.ledger import Ledger
-
-    Ledger(ledger).revoke(number)
+    _open(ledger).revoke(number)
     print_result(f"Grant {number} is revoked.", {"grant": number}, as_json=as_json)
 
 
@@ -97,9 +93,7 @@ def add_dataset(
     as_json: Json = False,
 ) -> None:
     """Add a dataset, and name other datasets about the same people."""
-    from understudy.ledger import Ledger
-
-    Ledger(ledger).add_dataset(dataset, parents=parent or [])
+    _open(ledger).add_dataset(dataset, parents=parent or [])
     print_result(f"Dataset {dataset} was added.", {"dataset": dataset, "parents": parent or []}, as_json=as_json)
 
 
@@ -110,9 +104,7 @@ def cancel(
     as_json: Json = False,
 ) -> None:
     """Cancel a run that measured nothing and return its budget. A run with any measurement stays charged."""
-    from understudy.ledger import Ledger
-
-    Ledger(ledger).cancel(run)
+    _open(ledger).cancel(run)
     print_result(f"Run {run} is cancelled; nothing was spent.", {"run": run}, as_json=as_json)
 
 
@@ -124,10 +116,9 @@ def checkpoint(
     as_json: Json = False,
 ) -> None:
     """Sign the current state of the ledger. Keep the checkpoint elsewhere: it proves that no earlier entry changed."""
-    from understudy.ledger import Ledger
     from understudy.ledger.log import verifier_line
 
-    signing, book = _load_key(key), Ledger(ledger)
+    signing, book = _load_key(key), _open(ledger)
     made = book.checkpoint(signing)
     verifier = verifier_line(made.origin, signing.public_key())
     _write_output(made.note, output)
@@ -167,10 +158,9 @@ def verify(
 
     Checks that no entry before a checkpoint was altered, removed or reordered.
     """
-    from understudy.ledger import Ledger
     from understudy.ledger.log import Checkpoint
 
-    book, given = Ledger(ledger), [Checkpoint.parse(_read_file(path)) for path in file or []]
+    book, given = _open(ledger), [Checkpoint.parse(_read_file(path)) for path in file or []]
     wrong = book.verify(given, verifiers=verifier or [])
     kept = book.kept_checkpoints()
     newest = max([*(point.size for point in [*given, *kept]), 0])
@@ -188,11 +178,15 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write every entry as a line of JSON, for an auditor. Measurements appear by their digest."""
-    from understudy.ledger import Ledger
-
-    lines = list(Ledger(ledger).export())
+    lines = list(_open(ledger).export())
     _write_output("".join(f"{line}\n" for line in lines), output)
     print_result(f"{len(lines)} entries: {output}", {"entries": len(lines), "file": str(output)}, as_json=as_json)
+
+
+def _open(address: str | None) -> Ledger:
+    from understudy.ledger import Ledger
+
+    return Ledger(address)
 
 
 def _describe_dataset(book: Ledger, dataset: str) -> dict[str, Any]:

@@ -118,17 +118,15 @@ def _draft_from_names(
 ) -> None:
     """Draft from names and types alone; nothing in it is private, so it is not marked."""
     from understudy.schema import Dialect, Schema
-    from understudy.schema.draft import draft_open_schema, read_header, read_parquet_types, schema_type
+    from understudy.schema.draft import draft_open_schema, read_header, schema_type
     from understudy.source.open import read_column_types
-    from understudy.source.place import source_kind
+    from understudy.source.place import PARQUET, source_kind
 
     refuse_password(data)
     refuse_existing(output)
     notes: list[str] = []
-    if source_kind(data) != "file":
+    if source_kind(data) != "file" or data.lower().endswith(PARQUET):
         dialect, names = Dialect(), {name: schema_type(kind) for name, kind in read_column_types(data).items()}
-    elif data.lower().endswith((".parquet", ".pq")):
-        dialect, names = Dialect(), read_parquet_types(Path(data))
     else:
         dialect, listed = read_header(Path(data))
         names = dict.fromkeys(listed, "discover")
@@ -426,12 +424,14 @@ def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], 
     from understudy.schema.categorical import Categorical
     from understudy.schema.sniff import sniff
     from understudy.source.office import is_office, read_variables
+    from understudy.source.open import read_column_types
+    from understudy.source.place import PARQUET
     from understudy.source.read import read_table
 
     if is_office(path):
         dialect, names = Dialect(), [variable.name for variable in read_variables(path)]
-    elif path.suffix.lower() in (".parquet", ".pq"):
-        dialect, names = Dialect(), _read_parquet_names(path)
+    elif path.suffix.lower() in PARQUET:
+        dialect, names = Dialect(), list(read_column_types(str(path)))
     else:
         dialect, names = sniff(path, header)
     asides = [_HEADLESS] if header is None and not dialect.header else []
@@ -466,25 +466,14 @@ def _add_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> t
     return content | {"fields": fields}, notes | labelled
 
 
-def _read_parquet_names(path: Path) -> list[str]:
-    import pyarrow.parquet as pq
-
-    try:
-        return list(pq.read_schema(path).names)
-    except Exception:  # arrow's own words may quote the file
-        raise InputError(f"{path}: cannot be read as Parquet; check the path, or export the file again") from None
-
-
 def _import_metadata(source: Path, form: str | None) -> Any:
-    from understudy.schema.dictionary import read_dictionary
     from understudy.schema.exchange import from_sdv, from_smartnoise
+    from understudy.source.office import import_variables, read_dictionary, read_variables
 
     form = form or {".json": "sdv", ".yaml": "smartnoise", ".yml": "smartnoise"}.get(
         source.suffix.lower(), "dictionary"
     )
     if form == "dictionary" and source.suffix.lower() in (".sav", ".zsav", ".dta"):
-        from understudy.source.office import import_variables, read_variables
-
         return import_variables(read_variables(source))
     if form == "dictionary":
         return read_dictionary(source)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from understudy.accounting.budget import Budget
 from understudy.accounting.charge import What
@@ -190,12 +191,10 @@ class Discovery:
         if not columns:
             return
         table = self.table.over(self.opener(self._coding([_words(column) for column in columns])))
-        share = (self.rho - (self.table.account.spent - self._before)) / len(
-            columns
-        )  # including what searches did not use
+        left = self.rho - (self.table.account.spent - self._before)  # including what searches did not use
         for column in columns:
             self.progress(Step("discover", None, f"the values of {column.name}"))
-            found = table.values(column.name, rho=share, delta=self._delta / len(columns))
+            found = table.values(column.name, rho=left / len(columns), delta=self._delta / len(columns))
             self._facts[column.name] = partial(_choose_categories, found, column, self.schema.dialect)
 
     # -- the gate --------------------------------------------------------------------------------------------------
@@ -214,10 +213,8 @@ class Discovery:
         return replace(self.schema, columns=tuple(columns), rules=())
 
     def _complete(self, columns: Sequence[Column], most: int) -> Schema:
-        return replace(self.schema, columns=tuple(self._complete_column(column, most) for column in columns))
-
-    def _complete_column(self, column: Column, most: int) -> Column:
-        return complete_column(column, self._facts[column.name](most)) if isinstance(column, Open) else column
+        completed = (complete_column(c, self._facts[c.name](most)) if isinstance(c, Open) else c for c in columns)
+        return replace(self.schema, columns=tuple(completed))
 
 
 def complete_column(column: Open, facts: Mapping[str, Any]) -> Column:
@@ -280,8 +277,6 @@ def _declared_type(column: Open) -> str:
 
 def _choose_categories(found: Mapping[str, int], column: Open, dialect: Dialect, most: int) -> dict[str, Any]:
     """Return the values to declare: the most common ones, sorted; a single placeholder if there is none."""
-    import pyarrow as pa
-
     ours, kind = column.field.get(OURS, {}), _declared_type(column)
     if kind == "string":
         values: Mapping[Any, int] = found

@@ -32,7 +32,7 @@ from understudy.schema import Recoding
 Family: TypeAlias = Clique
 """An attribute-parent pair as one clique: the child first, then its parents."""
 
-_FOR_ROWS = 0.01  # the part of the budget that buys the number of rows, where nothing else tells it
+_FOR_ROWS = 0.01  # the part of the budget for the number of rows, where it is not public
 _POSSIBLE = 1e-9  # the least probability of a value given its parents, where rules may leave no other
 
 

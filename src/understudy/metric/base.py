@@ -132,3 +132,7 @@ class Metric:
     meaning: str
     rows: bool = False
     needs: tuple[str, ...] = ()
+
+    def score(self, value: float, parts: Iterable[Part] = (), notes: tuple[str, ...] = ()) -> Score:
+        """A score of this metric."""
+        return Score(self.name, float(value), self.better, self.best, tuple(parts), notes)

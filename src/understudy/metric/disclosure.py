@@ -38,9 +38,7 @@ def disclosure(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, 
     """
     require_same_columns(real, synthetic)
     if real.rows < 2:
-        return Score(
-            METRIC.name, 0.0, "lower", 0.0, notes=("The real table has one row: nothing to compare.", SENTENCE)
-        )
+        return METRIC.score(0.0, notes=("The real table has one row: nothing to compare.", SENTENCE))
     reference, held = real.split(rng)
     tables = [table.sample(settings.rows, rng) for table in (reference, held, synthetic)]
     keys, counts = np.unique(_keys(tables[0]), return_counts=True)
@@ -55,7 +53,7 @@ def disclosure(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, 
     notes: tuple[str, ...] = (SENTENCE,)
     if max(reference.rows, synthetic.rows) > settings.rows:
         notes += (f"At most {settings.rows:,} rows of each side were drawn at random.",)
-    return Score(METRIC.name, max(0.0, shares[1] - shares[0]), "lower", 0.0, parts, notes)
+    return METRIC.score(max(0.0, shares[1] - shares[0]), parts, notes)
 
 
 def _keys(table: Rows) -> NDArray[Any]:

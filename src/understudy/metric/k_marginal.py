@@ -53,7 +53,7 @@ def k_marginal(
         Part("marginal", clique_text(c), v) for c, v in sorted(found.items(), key=lambda item: (-item[1], item[0]))
     ]
     notes = (f"{settings.draws} sets of {settings.k} columns were drawn at random.",)
-    return Score(METRIC.name, (2 - mean) * 500, "higher", 1000.0, tuple(parts), notes)
+    return METRIC.score((2 - mean) * 500, parts, notes)
 
 
 def grouped_distance(pair: Pair, cells: int, settings: Settings) -> float:

@@ -23,7 +23,6 @@ from understudy.metric.flow import Network, Solver, Whole, solve_flow
 from understudy.metric.tables import clique_text, draw_cliques, find_column, is_ordered, require_same_columns
 from understudy.schema import Schema
 from understudy.schema.column import Coded
-from understudy.schema.labels import code_labels
 from understudy.tabulate import Counts, SparseCounts
 
 _EXACT = 10_000_000
@@ -33,6 +32,8 @@ _ROUNDED = 1_000_000
 @dataclass(frozen=True, eq=False)
 class Attribute:
     """One axis of a table, and what it costs to move along it.
+
+    The semantic distance is ``|i - j|/(K - 1)`` along an order, else ``(t - s)/t`` in the hierarchy.
 
     Attributes:
         size: how many values it has.
@@ -46,21 +47,6 @@ class Attribute:
     weight: Fraction | None = None
     chain: int = 0
     levels: tuple[NDArray[np.int64], ...] = ()
-
-    def distance(self, one: int, other: int) -> float:
-        """The semantic distance: ``|i - j|/(K - 1)`` along an order, else ``(t - s)/t`` in the hierarchy.
-
-        >>> Attribute(13, Fraction(1), chain=13).distance(0, 7) == 7 / 12
-        True
-        >>> Attribute(3, Fraction(1), levels=(np.array([0, 0, 1]),)).distance(0, 1)
-        0.5
-        """
-        if one == other:
-            return 0.0
-        if self.chain:
-            return abs(one - other) / (self.chain - 1) if max(one, other) < self.chain else math.inf
-        shared = [level[one] == level[other] for level in self.levels]
-        return (shared.index(True) + 1 if any(shared) else len(self.levels) + 1) / (len(self.levels) + 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +230,7 @@ def mgd(real: Counted, synthetic: Counted, schema: Schema, settings: Settings, r
         found.append((clique, moves))
     costs = np.array([moves.cost for _, moves in found])
     score = float(weights @ costs / weights.sum())
-    return Score(METRIC.name, score, "lower", 0.0, tuple(_make_parts(found, weights, columns)), notes)
+    return METRIC.score(score, _make_parts(found, weights, columns), notes)
 
 
 def _choose_marginals(
@@ -343,7 +329,7 @@ def _make_parts(
 def _describe_cell(clique: Clique, place: Any, moves: Moves, columns: Mapping[str, Coded]) -> str:
     words: list[str] = []
     for name, code in zip(clique, np.unravel_index(place, moves.cells.shape), strict=True):
-        labels = code_labels(columns[name])
+        labels = columns[name].code_labels()
         words.append(f"{name}={labels[code] if len(labels) == moves.cells.shape[len(words)] else code}")
     return ", ".join(words)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated, Any, Literal, TypeAlias
 
 import numpy as np
@@ -49,7 +50,7 @@ def ml_efficacy(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
     known = np.unique(train.codes[target.name])
     if len(known) < 2 or not test.rows:
         note = f"Column {target.name!r} has a single class among the real rows, so there is nothing to predict."
-        return Score(METRIC.name, 0.0, "lower", 0.0, notes=(note,))
+        return METRIC.score(0.0, notes=(note,))
     train, test = train.sample(settings.rows, rng), test.sample(settings.rows, rng)
     learners = {"real": train, "synthetic": synthetic.sample(settings.rows, rng)}
     truth = test.codes[target.name]
@@ -64,7 +65,7 @@ def ml_efficacy(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
     parts.append(Part("baseline", "guessing", 1 / len(np.unique(truth))))
     sizes = ", ".join(f"{table.rows:,} {name}" for name, table in learners.items())
     note = f"Predicts {target.name!r}; trained on {sizes} rows, tested on {test.rows:,} held-out real rows."
-    return Score(METRIC.name, float(np.mean(lost)), "lower", 0.0, tuple(parts), (note,))
+    return METRIC.score(float(np.mean(lost)), parts, (note,))
 
 
 def _choose_target(schema: Schema, name: str | None) -> Coded:
@@ -90,7 +91,9 @@ def _predict(model: str, table: Rows, test: Rows, schema: Schema, target: str) -
         middle, scale = inputs.mean(0), inputs.std(0)
         scale = np.where(scale > 0, scale, 1.0)
         inputs, asked = (inputs - middle) / scale, (asked - middle) / scale
-    predicted: NDArray[Any] = _make_model(model).fit(inputs, labels).predict(asked)
+    with warnings.catch_warnings():  # a fit that stops before it has converged is enough for a comparison
+        warnings.simplefilter("ignore")
+        predicted: NDArray[Any] = _make_model(model).fit(inputs, labels).predict(asked)
     return predicted
 
 
@@ -120,24 +123,10 @@ def _make_model(name: str) -> Any:
     except ImportError:
         raise SettingError("ml_efficacy needs scikit-learn: pip install 'understudy[eval]'") from None
     if name == "logistic":
-        return _Quiet(LogisticRegression(max_iter=200))
+        return LogisticRegression(max_iter=200)
     if name == "tree":
         return DecisionTreeClassifier(min_samples_leaf=20, random_state=0)
     return RandomForestClassifier(n_estimators=50, min_samples_leaf=5, n_jobs=1, random_state=0)
-
-
-class _Quiet:
-    """A model that gives no warning where its fit stops before it has converged, which is enough for a comparison."""
-
-    def __init__(self, model: Any) -> None:
-        self._model = model
-
-    def fit(self, inputs: NDArray[np.float64], labels: NDArray[Any]) -> Any:
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return self._model.fit(inputs, labels)
 
 
 def _balanced_accuracy(truth: NDArray[Any], predicted: NDArray[Any]) -> float:

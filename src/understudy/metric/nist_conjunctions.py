@@ -53,7 +53,7 @@ def nist_conjunctions(
     chosen = np.unique(rng.integers(0, real.rows, settings.draws))
     shares = np.array([_compute_shares(real, synthetic, schema, int(row), settings.chance, rng) for row in chosen])
     rms, score = conjunction_score(shares[:, 0], shares[:, 1])
-    return Score(METRIC.name, score, "higher", SCALE, (Part("error", "root mean square", rms),), notes)
+    return METRIC.score(score, (Part("error", "root mean square", rms),), notes)
 
 
 def conjunction_score(real: NDArray[np.float64], synthetic: NDArray[np.float64]) -> tuple[float, float]:

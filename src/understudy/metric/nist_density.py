@@ -60,7 +60,7 @@ def nist_density(
     parts += [
         Part("marginal", clique_text(t), v) for t, v in sorted(seen.items(), key=lambda item: (-item[1], item[0]))
     ]
-    return Score(METRIC.name, SCALE * float((1 - halves).mean()), "higher", SCALE, tuple(parts), notes)
+    return METRIC.score(SCALE * float((1 - halves).mean()), parts, notes)
 
 
 def _draw(names: list[str], official: bool, rng: np.random.Generator) -> Clique:

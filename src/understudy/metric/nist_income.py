@@ -61,16 +61,14 @@ def nist_income(real: Rows, synthetic: Rows, schema: Schema, settings: Settings,
         raise SettingError(f"nist_income.amount: column {amount.name!r} is not numeric; choose an amount")
     lacking = [name for name in (group.name, settings.binary, amount.name) if name not in synthetic.domain]
     if lacking:
-        return Score(
-            METRIC.name, 0.0, "higher", 2 * HALF, notes=(f"The synthetic table has no column {lacking[0]!r}.",)
-        )
+        return METRIC.score(0.0, notes=(f"The synthetic table has no column {lacking[0]!r}.",))
     columns = (group.name, settings.binary, amount)
     tables = [_read_wages(table, *columns, sides, settings.below) for table in (real, synthetic)]
     if not len(tables[0].amount):
-        return Score(METRIC.name, 0.0, "higher", 2 * HALF, notes=("The real table has no usable amount.",))
+        return METRIC.score(0.0, notes=("The real table has no usable amount.",))
     inequality, gap = income_scores(*tables)
     parts = (Part("half", "inequality", inequality), Part("half", "pay gap ranking", gap))
-    return Score(METRIC.name, inequality + gap, "higher", 2 * HALF, parts)
+    return METRIC.score(inequality + gap, parts)
 
 
 def income_scores(real: Wages, synthetic: Wages) -> tuple[float, float]:

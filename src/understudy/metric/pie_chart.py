@@ -51,7 +51,7 @@ def pie_chart(real: Counted, synthetic: Counted, schema: Schema, settings: Setti
         tables.append(dense.reshape(-1, real.domain[settings.type]).astype(np.float64))
     scores = pie_score(*tables)
     parts = (Part("total", "score", float(scores.sum())), Part("total", "rows", float(len(scores))))
-    return Score(METRIC.name, float(scores.mean()), "higher", 1.0, parts)
+    return METRIC.score(float(scores.mean()), parts)
 
 
 def pie_score(real: NDArray[np.float64], released: NDArray[np.float64]) -> NDArray[np.float64]:

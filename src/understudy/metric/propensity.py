@@ -1,10 +1,12 @@
-"""Propensity scores: how well a classifier distinguishes synthetic rows from real ones (Bowen and Snoke, Algorithm 1).
+"""`pmse`, `pmse_ratio` and `specks`: how well a classifier distinguishes synthetic rows from real ones.
 
-The logistic regression is our own: the null of pMSE needs an unpenalised fit and its number of parameters.
+Propensity scores are those of Bowen and Snoke, Algorithm 1. The logistic regression is our own: the null of pMSE needs
+an unpenalised fit and its number of parameters.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
@@ -15,8 +17,9 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass as settings_class
 
 from understudy.errors import SettingError
-from understudy.metric.base import STRICT, Positive
+from understudy.metric.base import STRICT, Metric, Part, Positive, Score
 from understudy.metric.tables import Rows, require_same_columns
+from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
 
 _STEPS = 25  # as many as R's glm takes; where labels separate, chances have then reached 0 or 1 to nine digits
@@ -109,6 +112,7 @@ Array: TypeAlias = NDArray[np.float64]
 Model: TypeAlias = Literal["logistic", "cart"]
 _CHOOSING_ROWS = 10_000
 _COMPLEXITIES = 8
+_LARGEST_RATIO = 1000.0
 _LEAF, _SPLIT = 7, 20  # rpart's defaults, which the study used
 
 
@@ -300,3 +304,148 @@ def _assign_folds(labels: NDArray[np.bool_], folds: int, rng: np.random.Generato
         rows = np.flatnonzero(labels == label)
         fold[rows[rng.permutation(len(rows))]] = np.arange(len(rows)) % folds
     return fold
+
+
+# -- the metrics --
+
+
+def pmse(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
+    """``(1/N) sum (p - c)^2``, p the estimated chance that a row is synthetic and c the share of synthetic rows."""
+    data = stack_tables(real, synthetic, settings, rng)
+    parts = []
+    for model in settings.models:
+        complexity, found = _score_model(model, data, settings, rng)
+        parts += [Part("model", name, propensities.pmse) for name, propensities in found.items()]
+        parts += [Part("setting", "complexity", complexity)] if model == "cart" else []
+    return PMSE.score(parts[0].value, parts, data.notes)
+
+
+def specks(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
+    """The largest gap between the distributions of propensity scores of real and of synthetic rows."""
+    data = stack_tables(real, synthetic, settings, rng)
+    parts = []
+    for model in settings.models:
+        found = _score_model(model, data, settings, rng)[1]
+        parts += [Part("model", name, propensities.distance) for name, propensities in found.items()]
+    return SPECKS.score(parts[0].value, parts, data.notes)
+
+
+def _score_model(
+    model: Model, data: Stacked, settings: Settings, rng: np.random.Generator
+) -> tuple[float, dict[str, Propensities]]:
+    """The complexity that was chosen, and the propensities in the sample and, if they are wanted, held out."""
+    complexity = choose_complexity(model, data, rng)
+    found: dict[str, Propensities] = {model: score_in_sample(model, data, complexity)}
+    if settings.cross_validated:
+        found[f"{model}, cross-validated"] = score_held_out(model, data, complexity, rng)
+    return complexity, found
+
+
+def pmse_ratio(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
+    """PMSE over its null expectation: rows drawn from the very model that was fitted to the real rows.
+
+    A regression's null has a closed form. A tree's null is the mean over permutations of the labels, times 1 - c:
+    permuting mimics two independent samples, whose pMSE is 1/(1 - c) times larger. A null that comes out as 0 (no
+    permuted tree found a split) is replaced by the closed form of a single parameter.
+    """
+    data = stack_tables(real, synthetic, settings, rng)
+    parts: list[Part] = []
+    notes = data.notes
+    for model in settings.models:
+        complexity = choose_complexity(model, data, rng)
+        found = score_in_sample(model, data, complexity)
+        expected = _estimate_null(model, data, found, complexity, settings, rng, held=False)
+        parts.append(Part("model", model, found.pmse / expected))
+        if model == "logistic":
+            parts.append(Part("model", "logistic, standardised", _standardise(found)))
+        if settings.cross_validated:
+            found = score_held_out(model, data, complexity, rng)
+            expected = _estimate_null(model, data, found, complexity, settings, rng, held=True)
+            parts.append(Part("model", f"{model}, cross-validated", found.pmse / expected))
+    if any(part.name == "cart" and part.value > _LARGEST_RATIO for part in parts):
+        notes += ("The tree's null is next to nothing, so its ratio says no more than 'clearly different'.",)
+    return PMSE_RATIO.score(parts[0].value, parts, notes)
+
+
+def null_expectation(parameters: int, rows: int, share: float) -> float:
+    """``(k - 1) (1 - c)^2 c / N`` for a regression of k parameters.
+
+    >>> round(null_expectation(2, 200, 0.5), 6), round(null_expectation(2, 300, 2 / 3), 9)
+    (0.000625, 0.000246914)
+    """
+    return max(parameters - 1, 1) * (1 - share) ** 2 * share / rows
+
+
+def null_deviation(parameters: int, rows: int, share: float) -> float:
+    """``sqrt(2 (k - 1)) (1 - c)^2 c / N``."""
+    return math.sqrt(2 * max(parameters - 1, 1)) * (1 - share) ** 2 * share / rows
+
+
+def _standardise(found: Propensities) -> float:
+    rows, share = len(found.chance), float(found.synthetic.mean())
+    expected = null_expectation(found.parameters, rows, share)
+    return (found.pmse - expected) / null_deviation(found.parameters, rows, share)
+
+
+def _estimate_null(
+    model: Model,
+    data: Stacked,
+    found: Propensities,
+    complexity: float,
+    settings: Settings,
+    rng: np.random.Generator,
+    *,
+    held: bool,
+) -> float:
+    rows, share = len(found.chance), float(found.synthetic.mean())
+    least = null_expectation(2, rows, share)
+    if model == "logistic":
+        return null_expectation(found.parameters, rows, share)
+    values = []
+    for _ in range(settings.permutations):
+        shuffled = data.relabel(rng.permutation(data.synthetic))
+        made = (
+            score_held_out(model, shuffled, complexity, rng) if held else score_in_sample(model, shuffled, complexity)
+        )
+        values.append(made.pmse)
+    return max((1 - share) * float(np.mean(values)), least)
+
+
+PMSE = Metric(
+    name="pmse",
+    title="pMSE",
+    measure=pmse,
+    settings=Settings,
+    better="lower",
+    best=0.0,
+    worst=0.25,
+    meaning="Trains a classifier to tell synthetic rows from real ones. 0: it cannot. 0.25 (for equal sizes): it "
+    "always can. The logistic regression sees single columns, the tree sees combinations.",
+    rows=True,
+)
+
+PMSE_RATIO = Metric(
+    name="pmse_ratio",
+    title="pMSE ratio",
+    measure=pmse_ratio,
+    settings=Settings,
+    better="lower",
+    best=0.0,
+    worst=None,
+    meaning="pMSE divided by what it would be for a perfect synthesis of the same size. Around 1: as good as chance "
+    "allows; two real samples of the same people give about 2; 10 or more: clearly different.",
+    rows=True,
+)
+
+SPECKS = Metric(
+    name="specks",
+    title="SPECKS",
+    measure=specks,
+    settings=Settings,
+    better="lower",
+    best=0.0,
+    worst=1.0,
+    meaning="As pMSE, but asks how far the classifier's verdicts on real and on synthetic rows lie apart. 0: the same "
+    "verdicts; 1: every synthetic row is recognised.",
+    rows=True,
+)

@@ -64,7 +64,7 @@ def range_queries(
     parts.sort(key=lambda part: (-part.value, part.name))
     notes: tuple[str, ...] = (f"{settings.queries} random queries.",)
     notes += () if ranged else ("No column has an order, so each query asks for single values.",)
-    return Score(METRIC.name, mean, "lower", 0.0, (*first, *parts), notes)
+    return METRIC.score(mean, (*first, *parts), notes)
 
 
 def _draw_range(size: int, ranged: bool, rng: np.random.Generator) -> Range:

@@ -22,10 +22,8 @@ from understudy.metric import (
     nist_density,
     nist_income,
     pie_chart,
-    pmse,
-    pmse_ratio,
+    propensity,
     range_queries,
-    specks,
     workload,
 )
 from understudy.metric.base import Metric, Score
@@ -34,21 +32,21 @@ from understudy.progress import Progress, Step, silent
 from understudy.schema import Schema
 
 METRICS: dict[str, Metric] = {
-    module.METRIC.name: module.METRIC
-    for module in (
-        workload,
-        nist_density,
-        nist_conjunctions,
-        nist_income,
-        k_marginal,
-        pie_chart,
-        pmse,
-        pmse_ratio,
-        specks,
-        range_queries,
-        mgd,
-        ml_efficacy,
-        disclosure,
+    metric.name: metric
+    for metric in (
+        workload.METRIC,
+        nist_density.METRIC,
+        nist_conjunctions.METRIC,
+        nist_income.METRIC,
+        k_marginal.METRIC,
+        pie_chart.METRIC,
+        propensity.PMSE,
+        propensity.PMSE_RATIO,
+        propensity.SPECKS,
+        range_queries.METRIC,
+        mgd.METRIC,
+        ml_efficacy.METRIC,
+        disclosure.METRIC,
     )
 }
 """Our own metrics, by name, in the order in which they are shown."""

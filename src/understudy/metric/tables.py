@@ -54,12 +54,8 @@ class Rows:
         schema = _keep_columns(frame, schema) if partial else schema
         encoded = schema.encode(frame)
         measured = [column for column in schema.coded if isinstance(column, AxisColumn)]
-        cells, rows = (
-            to_arrow_columns(frame, [column.name for column in measured], schema.dialect.decimal)
-            if measured
-            else ({}, len(encoded.keep))
-        )
-        if not rows or not encoded.keep.any():
+        cells, _ = to_arrow_columns(frame, [column.name for column in measured], schema.dialect.decimal)
+        if not encoded.keep.any():
             raise InputError(f"the {what} has no row that fits the schema; give at least one row")
         keep = slice(None) if encoded.keep.all() else encoded.keep
         codes = {name: array[keep] for name, array in encoded.codes.items()}

@@ -64,7 +64,7 @@ def workload(real: Counted, synthetic: Counted, schema: Schema, settings: Settin
     parts += [Part("share", "mean", float(shares.mean())), *totals]
     order = np.argsort(-shares, kind="stable")
     parts += [Part("marginal", clique_text(cliques[place]), float(shares[place])) for place in order]
-    return Score(METRIC.name, norms["l1"], "lower", 0.0, tuple(parts), notes)
+    return METRIC.score(norms["l1"], parts, notes)
 
 
 def _choose_cliques(

@@ -438,12 +438,10 @@ def list_merged_values(recoding: Recoding, schema: Schema) -> dict[str, list[Any
 
 
 def _name_codes(name: str, codes: list[int], schema: Schema) -> list[Any]:
-    from understudy.schema.labels import code_labels  # the metrics are not needed to open a release
-
     column = _find_coded(schema, name)
     if column is None:
         return list(codes)
-    labels = code_labels(column)
+    labels = column.code_labels()
     known = {entry.code: _describe_entry(entry, labels) for entry in reversed(column.table()) if entry.part == name}
     return [known.get(code, code) for code in codes]
 

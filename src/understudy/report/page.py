@@ -34,7 +34,6 @@ from understudy.report.public import (
 from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded
-from understudy.schema.labels import axis_ends, code_labels
 from understudy.schema.numeric import Numeric
 from understudy.tabulate import SparseCounts
 
@@ -150,7 +149,7 @@ def _describe_column(
 ) -> dict[str, Any]:
     share = estimate_shares(release, column, standin)
     noise = 2 * find_noise(release, column, tables) / max(float(release.model.total), 1.0)
-    labels = code_labels(column)
+    labels = column.code_labels()
     truth = None
     if real is not None:
         truth = np.bincount(real.codes[column.name], minlength=len(share)) / real.rows
@@ -168,7 +167,7 @@ def _describe_column(
             f"Distribution of {column.name}",
             shown,
             ordered=in_order,
-            ends=axis_ends(column) if shown is ordinary else None,
+            ends=column.axis_ends() if shown is ordinary and isinstance(column, AxisColumn) else None,
         ),
         "special": [bar for bar in special if shown is ordinary and (bar.share > 0.0005 or (bar.real or 0) > 0)],
         "distance": None if truth is None else float(np.abs(share - truth).sum() / 2),

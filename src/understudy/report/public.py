@@ -13,7 +13,6 @@ from understudy.metric.tables import Rows
 from understudy.release import Release
 from understudy.release.rows import find_members
 from understudy.schema.column import Coded
-from understudy.schema.labels import code_labels
 
 CAUTION = 3.0
 """A count is called weak when it is below this multiple of its noise's standard deviation."""
@@ -150,7 +149,7 @@ def _list_weak_labels(release: Release, column: Coded, table: MeasuredTable) -> 
     groups = [[code] for code in range(column.size)]
     if column.name in release.recoding.columns and joined is None:
         groups = release.recoding.merged(column.name)
-    labels, unseen = code_labels(column), column.other_code
+    labels, unseen = column.code_labels(), column.other_code
     order = np.argsort(-table.estimate, kind="stable").tolist()
     kept = [groups[place][0] for place in order if table.weak[place] and len(groups[place]) == 1]
     kept = [code for code in kept if joined is None or code < column.ordinary]

@@ -3,8 +3,7 @@
 `schema` is the central class. Kinds of columns: `column` (the base), `categorical`, `axis`, `numeric`, `temporal`, and
 `open` for columns that still have to be discovered; `text` defines what a cell means. `rules` relate columns to each
 other, `recode` merges codes, `frames` converts data frames. `file` reads and writes schema files, `draft` and `sniff`
-propose a first schema, `check` compares a table with its schema. `exchange` and `dictionary` import the formats of
-other tools.
+propose a first schema, `check` compares a table with its schema. `exchange` imports the formats of other tools.
 """
 
 from understudy.schema.column import Column, Entry

@@ -11,8 +11,10 @@ from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from understudy.schema.column import Coded, Codes, Entry, Generalisation, Level, group_intervals
 from understudy.schema.text import EMPTY, Dialect, meaning, meanings, to_plain_text, to_text
@@ -27,17 +29,26 @@ DEFAULT_BINS = 100
 _LOOKUP_UP_TO = 1 << 21
 
 
-@dataclass(frozen=True, eq=False)
-class Top:
-    """How values of the open top bin are drawn.
+class TopRule(BaseModel):
+    """The open top bin: all values from `start` (written `from`) up to the maximum have one code.
 
-    "uniform", "value" (always `value`) or "pareto" with exponent `alpha`.
+    Its values are drawn uniformly, are always `value`, or have a Pareto law of exponent `alpha`.
     """
 
-    start: float
-    kind: Literal["uniform", "value", "pareto"] = "uniform"
-    value: float | None = None
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    start: float | str = Field(alias="from")
+    rule: Literal["uniform", "value", "pareto"] = "uniform"
+    value: float | str | None = None
     alpha: float | None = None
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> TopRule:
+        if (self.rule == "value") != (self.value is not None):
+            raise ValueError("`top`: `rule: value` and `value` belong together; give both or neither")
+        if (self.rule == "pareto") != (self.alpha is not None) or (self.alpha is not None and not self.alpha > 0):
+            raise ValueError("`top`: `rule: pareto` needs a positive `alpha`, and no other rule has one; correct it")
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +64,7 @@ class Axis:
         upper: upper end by code (for a spike: the spike itself).
         spike: by code, whether it is a single value.
         grain: distance between two points of the grid, 0 for the real line.
-        top: the rule of the open top bin, the last code; None if there is none.
+        top: the rule of the open top bin, the last code, in units; None if there is none.
         points: sorted values from which a bin's value is drawn; a bin without any follows `draw`.
         holes: values that are never drawn, because they have another meaning (a missing code between the bounds).
     """
@@ -62,7 +73,7 @@ class Axis:
     upper: Array
     spike: NDArray[np.bool_]
     grain: int
-    top: Top | None = None
+    top: TopRule | None = None
     points: Array | None = None
     holes: Array | None = None
 
@@ -169,12 +180,12 @@ class Axis:
         picked = start[codes] + np.minimum((share * count[codes]).astype(np.int64), np.maximum(count[codes] - 1, 0))
         return np.where(has, points[order][np.where(has, picked, 0)], values)
 
-    def _at_top(self, top: Top, values: Array, codes: Array, share: NDArray[np.float64]) -> None:
+    def _at_top(self, top: TopRule, values: Array, codes: Array, share: NDArray[np.float64]) -> None:
         code = self._bins[-1]
         at = np.flatnonzero(codes == code)
-        if top.kind == "value":
+        if top.rule == "value":
             values[at] = top.value
-        elif top.kind == "pareto":
+        elif top.rule == "pareto":
             lower, upper, alpha = float(self.lower[code]), float(self.last), float(top.alpha or 1.0)
             kept = 1.0 - share[at] * (1.0 - (lower / upper) ** alpha)
             drawn = np.clip(lower * kept ** (-1.0 / alpha), lower, upper)
@@ -187,7 +198,7 @@ def build_axis(
     spikes: Array,
     *,
     grain: int,
-    top: Top | None = None,
+    top: TopRule | None = None,
     points: Array | None = None,
     holes: Array | None = None,
 ) -> Axis:
@@ -257,25 +268,6 @@ class Bins(BaseModel):
         return self
 
 
-class TopRule(BaseModel):
-    """The open top bin: all values from `start` (written `from`) up to the maximum have one code."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    start: float | str
-    rule: Literal["uniform", "value", "pareto"] = "uniform"
-    value: float | str | None = None
-    alpha: float | None = None
-
-    @model_validator(mode="after")
-    def _has_what_it_needs(self) -> TopRule:
-        if (self.rule == "value") != (self.value is not None):
-            raise ValueError("`top`: `rule: value` and `value` belong together; give both or neither")
-        if (self.rule == "pareto") != (self.alpha is not None) or (self.alpha is not None and not self.alpha > 0):
-            raise ValueError("`top`: `rule: pareto` needs a positive `alpha`, and no other rule has one; correct it")
-        return self
-
-
 class AxisColumn(Coded):
     """A column on a numeric axis between declared bounds. Values outside are clipped, unless `outside` says otherwise.
 
@@ -335,20 +327,12 @@ class AxisColumn(Coded):
 
     def units(self, cells: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Convert any arrow column to units of the axis; also return which cells are values."""
-        import pyarrow as pa
-
         cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
         converted = self.units_of_typed(cells)
-        return (
-            self._parse_units(to_plain_text(to_text(cells, dialect.decimal)), dialect)
-            if converted is None
-            else converted
-        )
+        return converted or self._parse_units(to_plain_text(to_text(cells, dialect.decimal)), dialect)
 
     def _parse_units(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Convert texts to units, as they are written or else by what they mean."""
-        import pyarrow as pa
-
         units, valid = self.units_of_text(text, dialect)
         if len(odd := np.flatnonzero(~valid)):
             units, valid = units.copy(), valid.copy()
@@ -393,7 +377,7 @@ class AxisColumn(Coded):
                 raise ValueError("`top`: `value` lies below `from`; correct one of them")
             if self.top.rule == "pareto" and not start > 0:
                 raise ValueError("`top`: `rule: pareto` needs `from` above 0; use `uniform` or `value`")
-            top = Top(start, self.top.rule, value, self.top.alpha)
+            top = self.top.model_copy(update={"start": start, "value": value})
         tokens = [unit for _, unit in self._token_units]
         holes = np.asarray(sorted(set(tokens)), dtype=dtype) if tokens else None
         made = build_axis(edges, np.asarray(spikes, dtype=dtype), grain=self.grain, top=top, points=points, holes=holes)
@@ -475,6 +459,28 @@ class AxisColumn(Coded):
         text = self.from_units(np.asarray([low] if high is None else [low, high])).to_pylist()
         return f"{text[0]} and above" if high is None else f"{text[0]} to under {text[1]}"
 
+    @property
+    def ordinary_labels(self) -> list[str]:
+        """The first and last value of each bin, or the only one."""
+        axis, labels = self.axis, []
+        for lower, upper, spike in zip(axis.lower, axis.upper, axis.spike, strict=True):
+            last = lower if spike else upper - axis.grain
+            low, high = self.format_unit(lower), self.format_unit(last)
+            labels.append(low if last <= lower else f"{low} to {high}")
+        return labels
+
+    def axis_ends(self) -> tuple[str, str]:
+        """Return labels of the smallest and largest value of the column's bins."""
+        last = max(self.axis.lower.max(), self.axis.upper.max() - self.axis.grain)  # the last value may be a spike
+        return self.format_unit(self.axis.lower.min()), self.format_unit(last)
+
+    def format_unit(self, unit: Any) -> str:
+        """Format a value in units of the axis; numbers of four digits, which may be years, have no thousands mark."""
+        value = self.from_units(np.asarray([unit])).to_pylist()[0]
+        if isinstance(value, float):
+            return f"{value:.6g}"
+        return f"{value:,}" if isinstance(value, int) and abs(value) >= 10_000 else str(value)
+
     # -- coding --------------------------------------------------------------------------------------------------
 
     @property
@@ -484,9 +490,6 @@ class AxisColumn(Coded):
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
         """Encode distinct texts: missing tokens as written or meant, then values."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         codes = self._encode_units(*self._parse_units(text, dialect), dialect)
         tokens = self._token_codes_by_meaning(dialect) | self.token_codes()
         bare = pc.utf8_trim_whitespace(text)
@@ -505,9 +508,6 @@ class AxisColumn(Coded):
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
         """Encode typed cells; a type without units is encoded through its text."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         converted = self.units_of_typed(cells)
         if converted is None:
             return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
@@ -524,9 +524,8 @@ class AxisColumn(Coded):
         if not fits.all():
             codes[~fits] = self.unknown_code
         for token, unit in (*self._tokens_with_mark(dialect), *self._token_units):
-            codes[valid & (units == unit)] = self.token_codes()[
-                token
-            ]  # a cell that is not a value is not a missing code either
+            # a cell that is not a value is not a missing code either
+            codes[valid & (units == unit)] = self.token_codes()[token]
         return {self.name: codes}
 
     def _tokens_with_mark(self, dialect: Dialect) -> list[tuple[str, Any]]:
@@ -547,8 +546,6 @@ class AxisColumn(Coded):
         """Return the tokens that are values of the axis, with their units."""
         if not tokens:
             return []
-        import pyarrow as pa
-
         units, valid = self._parse_units(pa.array(tokens, pa.string()), dialect)
         return [(token, unit) for token, unit, fits in zip(tokens, units.tolist(), valid, strict=True) if fits]
 

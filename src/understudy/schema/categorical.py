@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
@@ -28,7 +30,53 @@ from understudy.schema.text import (
 Value = bool | int | float | str
 
 
-class Categorical(Coded):
+class Listed(Coded):
+    """A column whose texts the schema lists (`declared_codes`): values, or words for true and false."""
+
+    def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
+        """Encode distinct texts: as written, then without surrounding blanks, then by what they mean."""
+        codes = _look_up(text, self.declared_codes())
+        if dialect.trim and (codes == _NOT_FOUND).any():
+            codes = np.where(codes == _NOT_FOUND, _look_up(pc.utf8_trim_whitespace(text), self.declared_codes()), codes)
+        if (lost := codes == _NOT_FOUND).any():
+            meant = meanings(text.filter(pa.array(lost)), dialect.decimal, dialect.group)
+            codes[lost] = _look_up(drop_utc_mark(meant), self._codes_by_meaning(dialect.decimal, dialect.group))
+            lost[lost] = np.asarray(pc.is_null(meant))
+            codes[lost] = self.null_cell_code
+        return {self.name: np.where(codes == _NOT_FOUND, self.unknown_code, codes).astype(np.int32)}
+
+    def _codes_by_meaning(self, decimal: str, group: str) -> dict[str, int]:
+        """Return codes by the meaning of declared texts, whose numbers are written as in YAML or as in the table.
+
+        Of two declared texts with one meaning, "01" and "1", the shorter one wins, because typed numbers are written
+        that way.
+        """
+        if (decimal, group) not in self._lookups:
+            declared, found = self.declared_codes(), dict[str, int]()
+            for marks in ((decimal, group), (".", "")):
+                for text in sorted(declared, key=lambda text: (-len(text), text)):
+                    meant = meaning(text, *marks)
+                    if meant is not None:
+                        number = parse_exact_number(text, *marks) is not None
+                        found[drop_utc_mark(meant.replace(marks[0], decimal) if number else meant)] = declared[text]
+            self._lookups[decimal, group] = found
+        return self._lookups[decimal, group]
+
+    @cached_property
+    def _lookups(self) -> dict[tuple[str, str], dict[str, int]]:
+        return {}
+
+    def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
+        """Encode values that are not text, by the text of what they mean."""
+        distinct = cells.dictionary_encode() if _has_dictionary(cells.type) else None
+        if distinct is None:
+            return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
+        codes = self.encode_text(to_plain_text(to_text(distinct.dictionary, dialect.decimal)), dialect)[self.name]
+        index = np.asarray(pc.fill_null(distinct.indices, len(codes)))
+        return {self.name: np.append(codes, np.int32(self.null_cell_code))[index]}
+
+
+class Categorical(Listed):
     """A column of declared values; ordinal if their order has a meaning.
 
     Attributes:
@@ -84,14 +132,9 @@ class Categorical(Coded):
             return self.values.index(self.other)
         return super().other_code
 
-    @property
-    def shows_other(self) -> bool:
-        """Whether decoded values can say "other": text can, numbers cannot."""
-        return self.type == "string"
-
     def other_value(self) -> Any:
         """Return the name of unknown values in text; None among numbers."""
-        return self.other if self.shows_other else None
+        return self.other if self.type == "string" else None
 
     def token_value(self, token: str) -> Any:
         """Return the token as a value of the column: text as it is, numbers if it is one."""
@@ -107,60 +150,11 @@ class Categorical(Coded):
     @property
     def arrow_type(self) -> Any:
         """The arrow type of the declared values."""
-        import pyarrow as pa
-
         return {"string": pa.string(), "integer": pa.int64(), "number": pa.float64()}[self.type]
-
-    def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Encode distinct texts: as written, then without surrounding blanks, then by what they mean."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        codes = _look_up(text, self.declared_codes())
-        if dialect.trim and (codes == _NOT_FOUND).any():
-            codes = np.where(codes == _NOT_FOUND, _look_up(pc.utf8_trim_whitespace(text), self.declared_codes()), codes)
-        if (lost := codes == _NOT_FOUND).any():
-            meant = meanings(text.filter(pa.array(lost)), dialect.decimal, dialect.group)
-            codes[lost] = _look_up(drop_utc_mark(meant), self._codes_by_meaning(dialect.decimal, dialect.group))
-            lost[lost] = np.asarray(pc.is_null(meant))
-            codes[lost] = self.null_cell_code
-        return {self.name: np.where(codes == _NOT_FOUND, self.unknown_code, codes).astype(np.int32)}
 
     def declared_codes(self) -> dict[str, int]:
         """Return the texts that the schema names, with their codes: missing tokens, then the values."""
         return self.token_codes() | {str(value): code for code, value in enumerate(self.values)}
-
-    def _codes_by_meaning(self, decimal: str, group: str) -> dict[str, int]:
-        """Return codes by the meaning of declared texts, whose numbers are written as in YAML or as in the table.
-
-        Of two declared texts with one meaning, "01" and "1", the shorter one wins, because typed numbers are written
-        that way.
-        """
-        if (decimal, group) not in self._lookups:
-            declared, found = self.declared_codes(), dict[str, int]()
-            for marks in ((decimal, group), (".", "")):
-                for text in sorted(declared, key=lambda text: (-len(text), text)):
-                    meant = meaning(text, *marks)
-                    if meant is not None:
-                        number = parse_exact_number(text, *marks) is not None
-                        found[drop_utc_mark(meant.replace(marks[0], decimal) if number else meant)] = declared[text]
-            self._lookups[decimal, group] = found
-        return self._lookups[decimal, group]
-
-    @cached_property
-    def _lookups(self) -> dict[tuple[str, str], dict[str, int]]:
-        return {}
-
-    def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Encode values that are not text, by the text of what they mean."""
-        import pyarrow.compute as pc
-
-        distinct = cells.dictionary_encode() if _has_dictionary(cells.type) else None
-        if distinct is None:
-            return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
-        codes = self.encode_text(to_plain_text(to_text(distinct.dictionary, dialect.decimal)), dialect)[self.name]
-        index = np.asarray(pc.fill_null(distinct.indices, len(codes)))
-        return {self.name: np.append(codes, np.int32(self.null_cell_code))[index]}
 
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
         """Group values by listing the members of each group."""
@@ -168,21 +162,20 @@ class Categorical(Coded):
 
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
         """Return the declared values."""
-        import pyarrow as pa
-
         return pa.array(list(self.values), self.arrow_type).take(pa.array(codes[self.name]))
 
     def table(self) -> list[Entry]:
         """Return an entry for each declared value, then the special codes."""
-        labels = [self.labels.get(str(value), str(value)) for value in self.values]
-        rows = [
-            Entry(self.name, i, "value", v, label=label)
-            for i, (v, label) in enumerate(zip(self.values, labels, strict=True))
-        ]
-        return rows + self.special_entries()
+        named = enumerate(zip(self.values, self.ordinary_labels, strict=True))
+        return [Entry(self.name, i, "value", v, label=label) for i, (v, label) in named] + self.special_entries()
+
+    @property
+    def ordinary_labels(self) -> list[str]:
+        """The declared label of each value, else its text."""
+        return [self.labels.get(str(value), str(value)) for value in self.values]
 
 
-class Boolean(Coded):
+class Boolean(Listed):
     """A column of true and false, in any spelling of the table.
 
     Attributes:
@@ -215,8 +208,6 @@ class Boolean(Coded):
     @property
     def arrow_type(self) -> Any:
         """Arrow's boolean."""
-        import pyarrow as pa
-
         return pa.bool_()
 
     @cached_property
@@ -232,42 +223,21 @@ class Boolean(Coded):
         """Return the texts that the schema names, with their codes: missing tokens, then words for true and false."""
         return self.token_codes() | self._words
 
-    @cached_property
-    def _texts(self) -> Categorical:
-        """The same column as a text column, used to look words up."""
-        words = self._words
-        shared = {"nullable": self.nullable, "missing": self.missing, "on_unknown": self.on_unknown}
-        return Categorical.model_validate({"name": self.name, "values": tuple(words), "other": "\0", **shared})
-
-    def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Encode distinct texts."""
-        return {self.name: self._fold_words(self._texts.encode_text(text, dialect)[self.name])}
-
-    def _fold_words(self, codes: Codes) -> Codes:
-        """Map the codes of words to 0 and 1, and shift special codes down."""
-        words = self._texts.ordinary
-        table = list(self._words.values())
-        table += list(range(2, 2 + self._texts.size - words))
-        return np.where(codes < 0, codes, np.asarray(table, np.int32)[np.maximum(codes, 0)]).astype(np.int32)
-
-    def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        """Encode values that are not text, by the text of what they mean: true is 1, false is 0."""
-        return {self.name: self._fold_words(self._texts.encode_typed(cells, dialect)[self.name])}
-
     def group(self, level: Level, before: Generalisation | None) -> tuple[NDArray[np.int64], list[str]]:
         """Group "false" and "true"."""
-        return group_values(level, ["false", "true"], before)
+        return group_values(level, self.ordinary_labels, before)
+
+    @property
+    def ordinary_labels(self) -> list[str]:
+        """The plain words."""
+        return ["false", "true"]
 
     def decode_ordinary(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator) -> Any:
         """Return booleans."""
-        import pyarrow as pa
-
         return pa.array(np.asarray(codes[self.name]) == 1)
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
         """Return the first declared text of each value."""
-        import pyarrow.compute as pc
-
         return pc.if_else(values, self.true_values[0], self.false_values[0])
 
     def table(self) -> list[Entry]:
@@ -283,9 +253,6 @@ _NOT_FOUND = np.iinfo(np.int32).min
 
 def _look_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
     """Return the code of each text, `_NOT_FOUND` if it has none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     found = np.asarray(pc.fill_null(pc.index_in(text, value_set=pa.array(list(codes), pa.string())), len(codes)))
     table: NDArray[np.int32] = np.append(np.fromiter(codes.values(), np.int32, len(codes)), np.int32(_NOT_FOUND))
     return np.asarray(table[found], np.int32)
@@ -293,6 +260,4 @@ def _look_up(text: Any, codes: Mapping[str, int]) -> NDArray[np.int32]:
 
 def _has_dictionary(kind: Any) -> bool:
     """Whether arrow can dictionary-encode cells of this type."""
-    import pyarrow as pa
-
     return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind)) and not pa.types.is_float16(kind)

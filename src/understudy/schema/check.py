@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.schema.axis import AxisColumn
@@ -111,19 +113,13 @@ def check(schema: Schema, frame: Any, *, seed: int = 0) -> CheckResult:
         fits.append(_check_column(column, cells[column.name], coded, schema, rng))
         codes |= column.compact_codes(coded)
     kept = {part: array[keep] for part, array in codes.items()}
-    broken = {_title(rule.to_dict()): int(rule.find_broken(schema, kept).sum()) for rule in schema.rules}
+    titles = [", ".join(f"{key}: {value}" for key, value in rule.to_dict().items()) for rule in schema.rules]
+    broken = {t: int(rule.find_broken(schema, kept).sum()) for t, rule in zip(titles, schema.rules, strict=True)}
     drafts = tuple(column.name for column in schema.columns if column.status == "draft")
     return CheckResult(rows, int(rows - keep.sum()), tuple(fits), broken, _count_units(schema, cells, keep), drafts)
 
 
-def _title(rule: dict[str, Any]) -> str:
-    return ", ".join(f"{key}: {value}" for key, value in rule.items())
-
-
 def _count_units(schema: Schema, cells: dict[str, Any], keep: NDArray[np.bool_]) -> tuple[int, int] | None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     unit = schema.privacy_unit
     if unit.column is None:
         return None
@@ -142,9 +138,8 @@ def _check_column(
     unknown = main == column.unknown_code
     if isinstance(column, Categorical) and column.other in column.values:
         declared = {key: getattr(column, key) for key in Categorical.model_fields}
-        apart = Categorical.model_validate(
-            declared | {"other": "\0"}
-        )  # so that cells of a declared "other" are not counted
+        # cells of a declared "other" are not unknown
+        apart = Categorical.model_validate(declared | {"other": "\0"})
         unknown = apart.encode(cells, schema.dialect)[column.name] == apart.unknown_code
     null = main == column.null_code if column.null_code is not None else np.zeros(len(main), np.bool_)
     if column.unknown_code == column.null_code:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -70,20 +72,9 @@ Codes: TypeAlias = NDArray[np.int32]
 
 
 Kind = Literal[
-    "categorical",
-    "ordinal",
-    "boolean",
-    "integer",
-    "number",
-    "date",
-    "datetime",
-    "duration",
-    "drop",
-    "id",
-    "constant",
-    "open",
-    "words",
-]
+    "categorical", "ordinal", "boolean", "integer", "number", "date", "datetime", "duration", "drop", "id", "constant",
+    "open", "words",
+]  # fmt: skip
 
 
 class Column(BaseModel):
@@ -136,8 +127,6 @@ class Constant(Column):
 
     def make(self, rows: int) -> Any:
         """Return the column as an arrow array."""
-        import pyarrow as pa
-
         return pa.repeat(pa.scalar(self.value, pa.string() if self.value is None else None), rows)
 
 
@@ -159,9 +148,6 @@ class Identifier(Column):
 
     def make(self, rows: int, *, first: int = 1, last: int | None = None) -> Any:
         """Return keys for `rows` rows, starting with number `first`, padded to the width of the key of row `last`."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         numbers = pa.array(np.arange(first, first + rows))
         if self.pattern is None:
             return numbers
@@ -396,8 +382,6 @@ class Coded(Column):
         Text and dictionaries are encoded once per distinct value. A text that the schema names is looked up as written;
         every other cell counts by its `meaning`.
         """
-        import pyarrow as pa
-
         if pa.types.is_float16(cells.type):  # arrow has few kernels for this type
             cells = pa.array(cells.to_numpy(zero_copy_only=False).astype(np.float32), from_pandas=True)
         if pa.types.is_dictionary(cells.type):
@@ -408,13 +392,9 @@ class Coded(Column):
         return self.encode_typed(cells, dialect)
 
     def _encode_dictionary(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         distinct = cells.dictionary
-        index = np.asarray(
-            pc.fill_null(cells.indices.cast(pa.int64()), len(distinct))
-        )  # nulls get an index of their own
+        # nulls get an index of their own
+        index = np.asarray(pc.fill_null(cells.indices.cast(pa.int64()), len(distinct)))
         text = is_text_type(distinct.type)
         tables = self.encode_text(to_plain_text(distinct), dialect) if text else self.encode_typed(distinct, dialect)
         null = self.null_codes()
@@ -472,41 +452,36 @@ class Coded(Column):
         A reason for missing becomes its token if the type can hold it, else null. An unknown value becomes null; in a
         column without nulls it is replaced by the value of a randomly chosen other row.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        main = np.asarray(codes[self.name])
-        if main.size and int(main.max()) < self.ordinary:
-            return self.decode_ordinary(codes, rng)
-        main, codes = self.replace_unknown(main, codes, rng)
-        special = main >= self.ordinary
-        shown = {part: np.where(special, 0, array) for part, array in codes.items()}
-        values = self.decode_ordinary(shown, rng)
-        extra = self.decode_special()
-        picked = np.where(special, main - self.ordinary, len(extra) - 1)
-        replacement = extra.take(pa.array(picked))
-        return pc.if_else(pa.array(special), replacement, values)
+        return self._decode(codes, rng, self.decode_special())
 
     def decode_text(self, codes: Mapping[str, NDArray[Any]], rng: np.random.Generator, dialect: Dialect) -> Any:
         """Decode codes into text as the table's file writes it, with each reason for missing as its own token."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
+        tokens = self._tokens_by_reason()
+        empty = tokens.get(None, "")
+        shown = [tokens[reason] for reason in self.reasons] + [empty] * self.nullable
+        shown += [str(self.other_value()) if self.shows_other else empty, ""]
+        return self._decode(
+            codes, rng, pa.array(shown, pa.string()), lambda values: self.format_values(values, dialect)
+        )
 
+    def _decode(
+        self,
+        codes: Mapping[str, NDArray[Any]],
+        rng: np.random.Generator,
+        specials: Any,
+        finish: Callable[[Any], Any] = lambda values: values,
+    ) -> Any:
+        """Decode codes, with the values of the special codes in order, and any last one for padding."""
         main, codes = self.replace_unknown(np.asarray(codes[self.name]), codes, rng)
         special = main >= self.ordinary
-        shown = {part: np.where(special, 0, array) for part, array in codes.items()}
-        values = self.format_values(self.decode_ordinary(shown, rng), dialect)
-        tokens = {reason: token for token, reason in reversed(list(self.missing.items()))}
-        empty = tokens.get(None, "")
-        extra = [tokens[reason] for reason in self.reasons] + [empty] * self.nullable
-        extra += [str(self.other_value()) if self.shows_other else empty, ""]
-        picked = np.where(special, main - self.ordinary, len(extra) - 1)
-        return pc.if_else(pa.array(special), pa.array(extra, pa.string()).take(pa.array(picked)), values)
+        if main.size and not special.any():
+            return finish(self.decode_ordinary(codes, rng))
+        values = finish(self.decode_ordinary({part: np.where(special, 0, array) for part, array in codes.items()}, rng))
+        picked = np.where(special, main - self.ordinary, len(specials) - 1)
+        return pc.if_else(pa.array(special), specials.take(pa.array(picked)), values)
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
         """Format decoded values as text."""
-        import pyarrow as pa
-
         return values.cast(pa.string())
 
     def replace_unknown(
@@ -531,14 +506,16 @@ class Coded(Column):
     @property
     def shows_other(self) -> bool:
         """Whether decoded values can say "other"."""
-        return False
+        return self.other_value() is not None
+
+    def _tokens_by_reason(self) -> dict[str | None, str]:
+        """Return the first token of each reason for missing."""
+        return {reason: token for token, reason in reversed(list(self.missing.items()))}
 
     def decode_special(self) -> Any:
         """Return the decoded values of the special codes, in order, followed by a null for padding."""
-        import pyarrow as pa
-
-        first = {reason: token for token, reason in reversed(list(self.missing.items()))}
-        shown = [self.token_value(first[reason]) for reason in self.reasons]
+        tokens = self._tokens_by_reason()
+        shown = [self.token_value(tokens[reason]) for reason in self.reasons]
         shown += [None] * self.nullable + [self.other_value()] * (self.other_code is not None)
         return pa.array([*shown, None], type=self.arrow_type)
 
@@ -549,6 +526,16 @@ class Coded(Column):
     def other_value(self) -> Any:
         """Return the decoded form of an unknown value."""
         return None
+
+    @property
+    @abstractmethod
+    def ordinary_labels(self) -> list[str]:
+        """Short labels of the ordinary codes."""
+
+    def code_labels(self) -> list[str]:
+        """Return a short label for every code: declared labels, bounds of bins, then the special codes."""
+        names = self.ordinary_labels + list(self.reasons) + ["missing"] * self.nullable
+        return (names + ["other"] * self.size)[: self.size]
 
     def special_entries(self) -> list[Entry]:
         """Return the entries of missing, null and unknown codes."""
@@ -562,9 +549,6 @@ class Coded(Column):
 
     def compact_codes(self, codes: Mapping[str, Codes]) -> dict[str, NDArray[Any]]:
         """Convert codes to the smallest unsigned type of each part, with 0 for dropped rows."""
-        return {
-            part: np.maximum(codes[part], 0).astype(smallest_dtype(size))
-            if self.unknown_code == DROP
-            else codes[part].astype(smallest_dtype(size))
-            for part, size in self.parts.items()
-        }
+        if self.unknown_code == DROP:
+            codes = {part: np.maximum(array, 0) for part, array in codes.items()}
+        return {part: codes[part].astype(smallest_dtype(size)) for part, size in self.parts.items()}

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.errors import InputError, SettingError
@@ -63,8 +65,6 @@ class Profile:
 
     @cached_property
     def _array(self) -> Any:
-        import pyarrow as pa
-
         return pa.array(self.texts, pa.string())
 
     @cached_property
@@ -87,8 +87,6 @@ class Profile:
     @cached_property
     def leading_zeros(self) -> bool:
         """Whether numbers are written like 007, as a code rather than an amount."""
-        import pyarrow.compute as pc
-
         return bool(pc.any(pc.match_substring_regex(self._array, r"^\s*0[0-9]")).as_py())
 
     @cached_property
@@ -122,9 +120,6 @@ class Profile:
 
 def profile_column(cells: Any, dialect: Dialect) -> Profile:
     """Profile one arrow column."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind, typed, span = cells.type, "text", (0, 0)
     if pa.types.is_dictionary(kind):
         cells, kind = cells.dictionary_decode(), kind.value_type
@@ -216,7 +211,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
     ours: dict[str, Any] = {"privacy_unit": {"column": repeated[0], "max_rows": 1} if repeated else unit or "row"}
     if isinstance(ours["privacy_unit"], dict):
         key, why = ours["privacy_unit"]["column"], "looks like a key that repeats: proposed as" if repeated else "is"
-        fields = [_unit_field(field) if field["name"] == key else field for field in fields]
+        fields = [_id_field(key) if field["name"] == key else field for field in fields]
         notes[key] = f"{why} the privacy unit, fresh keys in the stand-in"
     written = dialect.model_dump(exclude_defaults=True)
     ours |= {"dialect": written} if written else {}
@@ -234,10 +229,6 @@ def _questions(repeated: list[str]) -> tuple[str, ...]:
         "each should be used? `max_rows: 1` was proposed: the safest choice. If a row is a person, write "
         "`privacy_unit: row`.",
     )
-
-
-def _unit_field(field: dict[str, Any]) -> dict[str, Any]:
-    return {"name": field["name"], "understudy": {"kind": "id"}}
 
 
 def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
@@ -263,12 +254,9 @@ def _is_key(name: str, seen: Profile) -> bool:
     if seen.filled < 50 or seen.distinct < 0.9 * seen.filled or seen.typed != "text":
         return False
     real = seen.numeric > 0.8 and not seen.whole
-    moments = (
-        any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _candidate_formats(seen))
-        if not seen.numeric
-        else False
+    moments = _propose_clock(seen) is not None or (
+        not seen.numeric and any(seen.moments(pattern)[1].mean() > 0.95 for pattern in _candidate_formats(seen))
     )
-    moments = moments or _propose_clock(seen) is not None
     return not real and not moments and (seen.numeric < 0.95 or bool(_KEY_NAME.search(name)))
 
 
@@ -629,25 +617,8 @@ def _read_first_line(path: Path) -> tuple[str, str]:
     raise InputError(f"{path}: the first line is in an unknown encoding; save the file as UTF-8")
 
 
-def read_parquet_types(path: Path) -> dict[str, str]:
-    """Read the columns of a Parquet file with their types from its footer; types that cannot be synthesised are "drop".
-
-    Raises:
-        InputError: when the file cannot be read.
-    """
-    import pyarrow.parquet as pq
-
-    try:
-        schema = pq.read_schema(path)
-    except Exception:  # arrow's message may quote the file
-        raise InputError(f"{path}: cannot be read as Parquet; check the path, or export the file again") from None
-    return {field.name: schema_type(field.type) for field in schema}
-
-
 def schema_type(kind: Any) -> str:
     """Return the schema's name for an arrow type; "drop" if no kind of column can hold it."""
-    import pyarrow as pa
-
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     tests = {
         "boolean": pa.types.is_boolean, "integer": pa.types.is_integer, "date": pa.types.is_date,

@@ -1,16 +1,17 @@
-"""Exchange schemas with other tools: SDV metadata (JSON) and SmartNoise metadata (YAML).
+"""Exchange schemas with other tools: SDV metadata (JSON), SmartNoise metadata (YAML) and data dictionaries.
 
-Both contain less than a schema needs (SDV has neither bounds nor categories). Missing facts are listed as gaps, and the
+All contain less than a schema needs (SDV has neither bounds nor categories). Missing facts are listed as gaps, and the
 written file does not load until a person has filled them: nothing is guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from understudy.errors import SchemaError
+from understudy.errors import InputError, SchemaError
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Constant, Dropped, Identifier
 from understudy.schema.numeric import Numeric
@@ -180,3 +181,87 @@ def to_smartnoise(schema: Schema, table: str = "table") -> dict[str, Any]:
     if unit.column is not None and unit.column not in written:
         written[unit.column] = {"type": "string", "private_id": True}
     return {"": {"schema": {table: written}}}
+
+
+# -- Data dictionaries: one line per value ---------------------------------------------------------------------------
+
+
+_NAMES = {
+    "column": ("column", "variable", "field", "name", "column name", "variable name", "field name"),
+    "value": ("value", "code", "values", "codes"),
+    "label": ("label", "meaning", "value label", "description", "text"),
+    "type": ("type", "data type", "format"),
+    "missing": ("missing", "missing reason", "reason"),
+    "title": ("title", "column label", "variable label", "question"),
+}
+_RANGE = re.compile(r"^\s*(-?[0-9]+(?:\.[0-9]+)?)\s*(?:\.\.+|to|\u2013|-)\s*(-?[0-9]+(?:\.[0-9]+)?)\s*$")
+_WHOLE = re.compile(r"^-?(0|[1-9][0-9]*)$")
+
+
+def from_dictionary(lines: Sequence[Sequence[str]]) -> Imported:
+    """Import a dictionary with one line per value: column, value, label, and optionally type, title, missing.
+
+    A value like ``17..90`` declares bounds; a line with a ``missing`` cell declares a missing code and its reason. A
+    column without values is reported as a gap.
+
+    Raises:
+        InputError: when the first line has no column and value headings.
+    """
+    places = _find_headings([cell.strip().lower() for cell in lines[0]] if lines else [])
+    if "column" not in places or "value" not in places:
+        raise InputError("the first line must name a column `column` and a column `value`; rename the headings")
+    columns: dict[str, list[dict[str, str]]] = {}
+    current = ""
+    for row in lines[1:]:
+        line = {key: row[place].strip() if place < len(row) else "" for key, place in places.items()}
+        current = line["column"] or current  # spreadsheets name a column once and list its values below
+        columns.setdefault(current, []).append(line)
+    fields, gaps = [], ["`privacy_unit`: a dictionary does not say who is protected"]
+    for name, listed in columns.items():
+        field, gap = _from_dictionary(listed)
+        fields.append({"name": name} | field)
+        gaps += [f"column {name!r}: {gap}"] if gap else []
+    return Imported({"fields": fields, "understudy": {}}, tuple(gaps))
+
+
+def _find_headings(headings: list[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for key, names in _NAMES.items():
+        for place, heading in enumerate(headings):
+            if heading in names and key not in found and place not in found.values():
+                found[key] = place
+    return found
+
+
+def _from_dictionary(lines: list[dict[str, str]]) -> tuple[dict[str, Any], str]:
+    title = next((line["title"] for line in lines if line.get("title")), None)
+    head: dict[str, Any] = {"title": title} if title else {}
+    missing = {line["value"]: line["missing"] for line in lines if line.get("missing") and line["value"]}
+    ours: dict[str, Any] = {"understudy": {"missing": missing}} if missing else {}
+    named = [line for line in lines if line["value"] and line["value"] not in missing]
+    ranges = [match for line in named if (match := _RANGE.match(line["value"]))]
+    if ranges:
+        return head | _read_bounds(ranges, named, missing), ""
+    if not named:
+        kind = next((line["type"].lower() for line in lines if line.get("type")), "string")
+        return head | {"type": kind} | ours, "it lists no values; add `categories` or bounds, or `kind: drop`"
+    values = list(dict.fromkeys(line["value"] for line in named))
+    declared = next((line["type"].lower() for line in lines if line.get("type")), "")
+    whole = all(_WHOLE.match(value) for value in values) and declared not in ("string", "text", "char")
+    labels = {line["value"]: line.get("label", "") for line in named}
+    typed = {value: int(value) if whole else value for value in values}
+    shown = [{"value": typed[value], "label": labels[value]} if labels[value] else typed[value] for value in values]
+    return head | {"type": "integer" if whole else "string", "categories": shown} | ours, ""
+
+
+def _read_bounds(ranges: list[re.Match[str]], named: list[dict[str, str]], missing: dict[str, str]) -> dict[str, Any]:
+    """Return bounds from the ranges; single values beside them become spikes."""
+    numbers = [number for match in ranges for number in match.groups()]
+    whole = all(_WHOLE.match(number) for number in numbers)
+    convert = int if whole else float
+    singles = [convert(line["value"]) for line in named if _WHOLE.match(line["value"])]
+    ends = [convert(number) for number in numbers] + singles
+    ours: dict[str, Any] = ({"missing": missing} if missing else {}) | ({"spikes": singles} if singles else {})
+    field: dict[str, Any] = {"type": "integer" if whole else "number"}
+    field["constraints"] = {"minimum": min(ends), "maximum": max(ends)}
+    return field | ({"understudy": ours} if ours else {})

@@ -12,11 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from understudy.errors import OutputError, SchemaError
 from understudy.files import write_text
-from understudy.schema.axis import AxisColumn, Bins
+from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
 from understudy.schema.column import Coded, Column, Constant, Dropped, Identifier
 from understudy.schema.custodian import find_marked
@@ -39,23 +39,21 @@ _STANDARD = {
 _PASSIVE = {"example", "rdfType"}
 _CONSTRAINTS = {"required", "minimum", "maximum", "enum"}
 _UNUSED_CONSTRAINTS = {"unique", "pattern", "minLength", "maxLength"}
-_CODED = {"missing", "on_unknown", "levels"}
-_AXIS = {"bins", "scale", "spikes", "top", "draw", "points", "outside"}
-_KIND_KEYS: dict[type[Column], set[str]] = {
-    Dropped: set(),
-    Constant: {"value"},
-    Identifier: {"pattern"},
-    Categorical: _CODED | {"other"},
-    Boolean: _CODED,
-    Numeric: _CODED | _AXIS | {"decimals", "heaped"},
-    Temporal: _CODED | _AXIS | {"resolution"},
-}
-OUR_KEYS = set.union(COMMON, *_KIND_KEYS.values())
 _CLASS: dict[str, type[Column]] = {
     "drop": Dropped, "constant": Constant, "id": Identifier, "categorical": Categorical, "ordinal": Categorical,
     "boolean": Boolean, "integer": Numeric, "number": Numeric,
     "date": Temporal, "datetime": Temporal, "duration": Temporal,
 }  # fmt: skip
+_ELSEWHERE = {
+    "name", "title", "description", "type", "values", "labels", "true_values", "false_values", "nullable", "minimum",
+    "maximum",
+}  # fmt: skip
+"""Attributes of columns that the standard has keys for; all others are written under `understudy`."""
+_KIND_KEYS = {
+    shape: set(shape.model_fields) - _ELSEWHERE - COMMON - ({"pattern"} if shape is Temporal else set())
+    for shape in _CLASS.values()
+}
+OUR_KEYS = set.union(COMMON, *_KIND_KEYS.values())
 _ADVICE = {
     "decimalChar": "declare it once, in `understudy.dialect.decimal`",
     "groupChar": "declare it once, in `understudy.dialect.group`",
@@ -88,16 +86,7 @@ def parse_field(field: Any, index: int) -> Column:
     name = field.get("name")
     if not isinstance(name, str) or not name:
         raise FieldError(f"field {index + 1}: `name` must be non-empty text; add it (quotes around numbers)", path)
-    ours = _field_keys(field, name, path)
-    _check_keys(field, name, path)
-    if (opened := _parse_open(field, ours, name, path)) is not None:
-        return opened
-    kind = _find_kind(field, ours, name, path)
-    given = _flatten(field, ours, name, kind, path)
-    try:
-        return _CLASS[kind].model_validate(given)
-    except ValidationError as error:
-        raise _explain(error, name, path) from None
+    return _Field(field, index, name).column()
 
 
 def fill_field(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
@@ -113,28 +102,6 @@ def fill_field(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
     outer = {key: facts[key] for key in ("type", "categories") if key in facts}
     made = {key: value for key, value in field.items() if key != OURS} | outer | {OURS: ours}
     return made | ({"constraints": limits} if limits else {})
-
-
-def _parse_open(
-    field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tuple[str | int, ...]
-) -> Column | None:
-    """Return the open column that a field declares, if it asks for discovery.
-
-    The rest of the field is checked by a trial.
-    """
-    try:
-        discovers = find_discoveries(field, ours)
-    except ValueError as error:
-        raise FieldError(f"column {name!r}: {error}", path + _key_path(str(error))) from None
-    if not discovers:
-        return None
-    parse_field(fill_field(field, **trial_facts(field)) | {"name": name}, int(path[1]))
-    common = {key: ours[key] for key in ("status", "origin") if key in ours}
-    common |= {key: field[key] for key in ("title", "description") if key in field}
-    try:
-        return Open.model_validate({"name": name, "discovers": discovers, "field": dict(field), **common})
-    except ValidationError as error:
-        raise _explain(error, name, path) from None
 
 
 def format_field(column: Column) -> dict[str, Any]:
@@ -163,97 +130,113 @@ def format_field(column: Column) -> dict[str, Any]:
     return field | ({"constraints": limits} if limits else {}) | ({OURS: ours} if ours else {})
 
 
-def _field_keys(field: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> dict[str, Any]:
-    ours = field.get(OURS, {})
-    if not isinstance(ours, Mapping):
-        raise FieldError(f"column {name!r}: `{OURS}` must be a mapping of keys; correct it", (*path, OURS))
-    return dict(ours)
+class _Field:
+    """One field of a schema file. Its errors name the column, and lead to the key."""
 
+    def __init__(self, field: Mapping[str, Any], index: int, name: str) -> None:
+        self._field, self._index, self._name = field, index, name
+        self._ours, self._limits = self._mapping(OURS), self._mapping("constraints")
 
-def _check_keys(field: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> None:
-    for key in field:
-        if key in _STANDARD | _PASSIVE:
-            continue
-        remedy = _ADVICE.get(str(key), "remove it, or correct its spelling")
-        if key in OUR_KEYS:
-            remedy = f"move it under `{OURS}`"
-        raise FieldError(f"column {name!r}: unknown key `{key}`; {remedy}", (*path, key))
-    limits = field.get("constraints", {})
-    if not isinstance(limits, Mapping):
-        raise FieldError(
-            f"column {name!r}: `constraints` must be a mapping of keys; correct it", (*path, "constraints")
-        )
-    for key in limits:
-        if key not in _CONSTRAINTS | _UNUSED_CONSTRAINTS:
-            known = ", ".join(sorted(_CONSTRAINTS))
-            raise FieldError(f"column {name!r}: unknown constraint `{key}`; use {known}", (*path, "constraints", key))
+    def _error(self, message: str, *keys: str) -> FieldError:
+        return FieldError(f"column {self._name!r}: {message}", ("fields", self._index, *keys))
 
+    def _mapping(self, key: str) -> dict[str, Any]:
+        given = self._field.get(key, {})
+        if not isinstance(given, Mapping):
+            raise self._error(f"`{key}` must be a mapping of keys; correct it", key)
+        return dict(given)
 
-def _find_kind(field: Mapping[str, Any], ours: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> str:
-    listed = "categories" in field or "enum" in field.get("constraints", {})
-    kind, declared = ours.get("kind"), field.get("type", "string")
-    if kind is not None:
-        if kind not in _CLASS:
-            raise FieldError(
-                f"column {name!r}: unknown kind {kind!r}; use one of {', '.join(_CLASS)}", (*path, OURS, "kind")
-            )
-        return str(kind)
-    if listed:
-        return "ordinal" if field.get("categoriesOrdered") else "categorical"
-    if declared == "string":
-        raise FieldError(f"column {name!r}: {FREE_TEXT}", path)
-    if declared not in _CLASS or declared in ("drop", "id", "constant", "categorical", "ordinal"):
-        known = "string, integer, number, boolean, date, datetime, duration"
-        raise FieldError(f"column {name!r}: unknown type {declared!r}; use one of {known}", (*path, "type"))
-    return str(declared)
+    def column(self) -> Column:
+        """Return the column that the field declares."""
+        self._check_keys()
+        try:
+            discovers = find_discoveries(self._field, self._ours)
+        except ValueError as error:
+            raise self._error(str(error), *_key_path(str(error))) from None
+        if discovers:
+            parse_field(fill_field(self._field, **trial_facts(self._field)), self._index)  # checks the rest by a trial
+            common = {key: self._ours[key] for key in ("status", "origin") if key in self._ours}
+            given = common | {"name": self._name, "discovers": discovers, "field": dict(self._field)}
+            return self._validate(Open, given)
+        kind = self._find_kind()
+        return self._validate(_CLASS[kind], self._flatten(kind))
 
+    def _validate(self, shape: type[Column], given: dict[str, Any]) -> Column:
+        given |= {key: self._field[key] for key in ("title", "description") if key in self._field}
+        try:
+            return shape.model_validate(given)
+        except ValidationError as error:
+            message = _explain(error)
+            raise self._error(message, *_key_path(message)) from None
 
-def _flatten(
-    field: Mapping[str, Any], ours: dict[str, Any], name: str, kind: str, path: tuple[str | int, ...]
-) -> dict[str, Any]:
-    allowed = _KIND_KEYS[_CLASS[kind]] | COMMON
-    for key in ours:
-        if key not in allowed:
-            known = f"`{key}` does not go with kind {kind}" if key in OUR_KEYS else f"unknown key `{key}`"
-            raise FieldError(f"column {name!r}: {known}; use {', '.join(sorted(allowed))}", (*path, OURS, key))
-    given = {key: _dates_to_text(value) for key, value in ours.items()} | {"name": name, "kind": kind}
-    given |= {key: field[key] for key in ("title", "description") if key in field}
-    if "top" in given and isinstance(given["top"], Mapping) and "from" in given["top"]:
-        given["top"] = {("start" if key == "from" else key): value for key, value in given["top"].items()}
-    if not issubclass(_CLASS[kind], Coded):
-        return given
-    if isinstance(given.get("missing"), Mapping):  # YAML reads -9 as a number
-        given["missing"] = {str(token): reason for token, reason in given["missing"].items()}
-    limits = field.get("constraints", {})
-    given["nullable"] = not limits.get("required", False)
-    if issubclass(_CLASS[kind], AxisColumn):
-        given |= {key: _dates_to_text(limits[key]) for key in ("minimum", "maximum") if key in limits}
-    if _CLASS[kind] is Temporal and field.get("format", "default") not in ("default", "any"):
-        given["pattern"] = field["format"]
-    if _CLASS[kind] is Boolean:
-        given |= {ours: field[theirs] for ours, theirs in _WORDS.items() if theirs in field}
-    return given | (_parse_categories(field, name, path) if _CLASS[kind] is Categorical else {})
+    def _check_keys(self) -> None:
+        for key in self._field:
+            if key in _STANDARD | _PASSIVE:
+                continue
+            remedy = _ADVICE.get(str(key), "remove it, or correct its spelling")
+            if key in OUR_KEYS:
+                remedy = f"move it under `{OURS}`"
+            raise self._error(f"unknown key `{key}`; {remedy}", key)
+        for key in self._limits:
+            if key not in _CONSTRAINTS | _UNUSED_CONSTRAINTS:
+                known = ", ".join(sorted(_CONSTRAINTS))
+                raise self._error(f"unknown constraint `{key}`; use {known}", "constraints", key)
+
+    def _find_kind(self) -> str:
+        kind, declared = self._ours.get("kind"), self._field.get("type", "string")
+        if kind is not None:
+            if kind not in _CLASS:
+                raise self._error(f"unknown kind {kind!r}; use one of {', '.join(_CLASS)}", OURS, "kind")
+            return str(kind)
+        if "categories" in self._field or "enum" in self._limits:
+            return "ordinal" if self._field.get("categoriesOrdered") else "categorical"
+        if declared == "string":
+            raise self._error(FREE_TEXT)
+        if declared not in _CLASS or declared in ("drop", "id", "constant", "categorical", "ordinal"):
+            known = "string, integer, number, boolean, date, datetime, duration"
+            raise self._error(f"unknown type {declared!r}; use one of {known}", "type")
+        return str(declared)
+
+    def _flatten(self, kind: str) -> dict[str, Any]:
+        """Return the attributes of the column by their names."""
+        shape = _CLASS[kind]
+        allowed = _KIND_KEYS[shape] | COMMON
+        for key in self._ours:
+            if key not in allowed:
+                known = f"`{key}` does not go with kind {kind}" if key in OUR_KEYS else f"unknown key `{key}`"
+                raise self._error(f"{known}; use {', '.join(sorted(allowed))}", OURS, key)
+        given: dict[str, Any] = _dates_to_text(self._ours) | {"name": self._name, "kind": kind}
+        if not issubclass(shape, Coded):
+            return given
+        if isinstance(given.get("missing"), Mapping):  # YAML reads -9 as a number
+            given["missing"] = {str(token): reason for token, reason in given["missing"].items()}
+        given["nullable"] = not self._limits.get("required", False)
+        if issubclass(shape, AxisColumn):
+            given |= {key: _dates_to_text(self._limits[key]) for key in ("minimum", "maximum") if key in self._limits}
+        if shape is Temporal and self._field.get("format", "default") not in ("default", "any"):
+            given["pattern"] = self._field["format"]
+        if shape is Boolean:
+            given |= {ours: self._field[theirs] for ours, theirs in _WORDS.items() if theirs in self._field}
+        return given | (self._categories() if shape is Categorical else {})
+
+    def _categories(self) -> dict[str, Any]:
+        """Return categories: values, or mappings of value and label (Table Schema 2).
+
+        `constraints.enum` is the older way.
+        """
+        listed = self._field.get("categories", self._limits.get("enum"))
+        if not isinstance(listed, list | tuple):
+            raise self._error("`categories` must be a list of values; add it", "categories")
+        values, labels = [], {}
+        for entry in listed:
+            value = entry.get("value") if isinstance(entry, Mapping) else entry
+            values.append(_dates_to_text(value))
+            if isinstance(entry, Mapping) and entry.get("label") is not None:
+                labels[str(value)] = str(entry["label"])
+        return {"values": tuple(values), "labels": labels, "type": self._field.get("type", "string")}
 
 
 _WORDS = {"true_values": "trueValues", "false_values": "falseValues"}
-
-
-def _parse_categories(field: Mapping[str, Any], name: str, path: tuple[str | int, ...]) -> dict[str, Any]:
-    """Parse categories: values, or mappings of value and label (Table Schema 2).
-
-    `constraints.enum` is the older way.
-    """
-    listed = field.get("categories", field.get("constraints", {}).get("enum"))
-    if not isinstance(listed, list | tuple):
-        raise FieldError(f"column {name!r}: `categories` must be a list of values; add it", (*path, "categories"))
-    values, labels = [], {}
-    for entry in listed:
-        value = entry.get("value") if isinstance(entry, Mapping) else entry
-        values.append(_dates_to_text(value))
-        if isinstance(entry, Mapping) and entry.get("label") is not None:
-            labels[str(value)] = str(entry["label"])
-    declared = field.get("type", "string")
-    return {"values": tuple(values), "labels": labels, "type": declared}
 
 
 def _format_categories(column: Categorical) -> dict[str, Any]:
@@ -295,9 +278,8 @@ def _dates_to_text(value: Any) -> Any:
 
 def _to_plain(value: Any) -> Any:
     """Convert models and tuples to JSON values."""
-    if isinstance(value, Bins) or hasattr(value, "model_dump"):
-        written = {key: _to_plain(entry) for key, entry in value if entry is not None}
-        return {("from" if key == "start" else key): entry for key, entry in written.items()}
+    if isinstance(value, BaseModel):
+        return _to_plain(value.model_dump(by_alias=True, exclude_none=True))
     if isinstance(value, tuple | list):
         return [_to_plain(entry) for entry in value]
     if isinstance(value, dict):
@@ -309,21 +291,18 @@ def _to_whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53 else value
 
 
-def _explain(error: ValidationError, name: str, path: tuple[str | int, ...]) -> FieldError:
+def _explain(error: ValidationError) -> str:
     """Rephrase pydantic's findings without repeating the offending value."""
     found = error.errors(include_url=False, include_input=False)
-    first = next(
-        (entry for entry in found if entry["type"] == "value_error"), found[0]
-    )  # our own message before pydantic's
-    where = ".".join(str(step) for step in first["loc"] if not str(step).startswith(("function-", "lax-")))
+    first = next((entry for entry in found if entry["type"] == "value_error"), found[0])  # our own message first
     message = str(first["msg"]).removeprefix("Value error, ")
-    if first["type"] != "value_error":
-        key = where.split(".")[0]
-        message = f"`{key}`: {message[:1].lower() + message[1:]}; correct it (see the guide to the schema)"
-    return FieldError(f"column {name!r}: {message}", path + _key_path(message))
+    if first["type"] == "value_error":
+        return message
+    key = next((step for step in map(str, first["loc"]) if not step.startswith(("function-", "lax-"))), "")
+    return f"`{key}`: {message[:1].lower() + message[1:]}; correct it (see the guide to the schema)"
 
 
-def _key_path(message: str) -> tuple[str | int, ...]:
+def _key_path(message: str) -> tuple[str, ...]:
     """Return where the first key that a message names lies in a field."""
     named = re.search(r"`([A-Za-z_]+)", message)
     if named is None or named[1] in _STANDARD:
@@ -335,17 +314,9 @@ def _key_path(message: str) -> tuple[str | int, ...]:
 
 
 _TABLE_STANDARD = {
-    "fields",
-    "title",
-    "description",
-    "name",
-    "$schema",
-    "missingValues",
-    "primaryKey",
-    "foreignKeys",
-    "fieldsMatch",
+    "fields", "title", "description", "name", "$schema", "missingValues", "primaryKey", "foreignKeys", "fieldsMatch",
     OURS,
-}
+}  # fmt: skip
 DRAFT_MARK = "Drafted from the private rows. Review each column; do not share this file while it says draft."
 _TABLE_KEYS = {"privacy_unit", "rows", "dialect", "rules", "custodian_only"}
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from understudy.errors import InputError, SchemaError
 from understudy.schema.categorical import Categorical
@@ -36,23 +39,11 @@ def to_arrow_columns(frame: Any, names: Iterable[str], decimal: str = ".") -> tu
         SchemaError: when a column is missing, a name occurs twice, or the frame has no columns.
         InputError: if this is not a frame.
     """
-    frame = _table(frame)
-    labels = _labels(frame)
-    wanted = list(names)
-    texts = [str(label) for label in labels]
-    if not labels:
-        raise SchemaError("the table has no columns; give a table with the schema's columns")
-    twice = [name for name, count in Counter(texts).items() if count > 1]
-    if twice:
-        raise SchemaError(f"the table has more than one column named {twice[0]!r}; rename or drop one of them")
-    missing = [name for name in wanted if name not in texts]
-    if missing:
-        raise SchemaError(
-            f"the table has no column {missing[0]!r}; it needs {', '.join(wanted)}: rename the table's column, or "
-            "correct the schema (`kind: drop` columns are never read)"
-        )
-    by_text = dict(zip(texts, labels, strict=True))
-    return {name: _to_arrow(_series(frame, by_text[name]), decimal) for name in wanted}, len(frame)
+    frame = pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
+    wanted, labels = list(names), column_labels(frame)
+    check_names(map(str, labels), wanted)
+    by_name = {str(label): label for label in labels}
+    return {name: _to_arrow(_series(frame, by_name[name]), decimal) for name in wanted}, len(frame)
 
 
 def columns_by_meaning(frame: Any, names: Iterable[str], dialect: Dialect) -> tuple[dict[str, Any], int]:
@@ -78,8 +69,6 @@ def mark_as_written(table: Any) -> Any:
 
 def is_as_written(frame: Any) -> bool:
     """Whether a frame is a table with the mark of `mark_as_written`."""
-    import pyarrow as pa
-
     return isinstance(frame, pa.Table | pa.RecordBatch) and _AS_WRITTEN in (frame.schema.metadata or {})
 
 
@@ -88,8 +77,6 @@ _AS_WRITTEN = b"understudy.as_written"
 
 def _column_by_meaning(cells: Any, dialect: Dialect) -> Any:
     """Replace a column's text by its meaning, once per distinct text; other types are unchanged."""
-    import pyarrow as pa
-
     kind = cells.type.value_type if pa.types.is_dictionary(cells.type) else cells.type
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_nested(kind):
         cells = to_text(cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells, dialect.decimal)
@@ -127,7 +114,6 @@ def to_frame(table: Any, kind: FrameKind) -> Any:
 def _to_pandas(table: Any) -> Any:
     """Convert to pandas; integers and booleans with nulls get pandas' nullable types, so that they keep their type."""
     import pandas as pd
-    import pyarrow as pa
 
     nullable = {getattr(pa, f"{sign}int{bits}")(): getattr(pd, f"{sign.upper()}Int{bits}Dtype")()
                 for sign in ("", "u") for bits in (8, 16, 32, 64)}  # fmt: skip
@@ -143,7 +129,6 @@ def _to_pandas(table: Any) -> Any:
 def _to_polars(table: Any) -> Any:
     """Convert to polars; ordered dictionaries become enums, whose order polars keeps."""
     import polars as pl
-    import pyarrow as pa
 
     frame = pl.DataFrame(pl.from_arrow(table))
     enums = {}
@@ -155,23 +140,59 @@ def _to_polars(table: Any) -> Any:
     return frame.with_columns(**enums) if enums else frame
 
 
-def _table(frame: Any) -> Any:
-    import pyarrow as pa
+def check_names(names: Iterable[str], needed: Sequence[str]) -> None:
+    """Refuse a table whose columns cannot be told apart, or which lacks a column that the schema needs.
 
-    return pa.Table.from_batches([frame]) if isinstance(frame, pa.RecordBatch) else frame
+    Several columns may have no name: spreadsheets export such columns, and nobody can ask for one.
+
+    **Privacy.** Only names that the schema declares are quoted: the first line of a file without a header is a row.
+
+    Raises:
+        SchemaError: naming the columns, or their places, and the remedy.
+    """
+    listed = list(names)
+    found = Counter(name for name in listed if name.strip() or name in needed)
+    if not listed:
+        raise SchemaError("the table has no columns; give one with the columns that the schema names")
+    if missing := [name for name in needed if name not in found]:
+        near = _describe_near(missing, listed)
+        raise SchemaError(f"{list_columns(missing)} not in the table{near}; add or rename there, or correct the schema")
+    if twice := [name for name in needed if found[name] > 1]:
+        raise SchemaError(f"{list_columns(twice)} named more than once in the table; rename all but one")
+    if len(found) < found.total():
+        places = [place + 1 for place, name in enumerate(listed) if found[name] > 1]
+        raise SchemaError(f"column {places[0]} and others of the table share a name; rename all but one")
 
 
-def _labels(frame: Any) -> list[Any]:
-    """Return column labels unchanged: pandas allows repeated labels and labels that are not text."""
-    import pyarrow as pa
+def _describe_near(missing: list[str], listed: list[str]) -> str:
+    """Point to a column whose name differs from a missing one only in case, blanks or signs; by its position."""
+    bare = {re.sub(r"[\W_]", "", name).casefold(): place for place, name in enumerate(listed, 1)}
+    bare.pop("", None)
+    found = [(name, bare.get(re.sub(r"[\W_]", "", name).casefold())) for name in missing]
+    name, place = next(((name, place) for name, place in found if place), ("", None))
+    return "" if place is None else f" (its column number {place} is {name!r} except for case, blanks or signs)"
 
+
+def list_columns(names: Sequence[str]) -> str:
+    """Begin a sentence about columns: "columns 'a', 'b' are"."""
+    listed = ", ".join(repr(name) for name in names[:5])
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"column {listed} is" if len(names) == 1 else f"columns {listed}{more} are"
+
+
+def column_labels(frame: Any) -> list[Any]:
+    """Return column labels unchanged: pandas allows repeated labels and labels that are not text.
+
+    Raises:
+        InputError: if this is not a frame.
+    """
     if isinstance(frame, pa.Table):
         return list(frame.column_names)
-    if hasattr(frame, "collect"):
-        raise InputError("this is a lazy frame; call collect() and give the result")
-    labels = getattr(frame, "columns", None)
+    labels = None if hasattr(frame, "collect") else getattr(frame, "columns", None)
     if labels is None or callable(labels) or any(not isinstance(label, str | int | float | tuple) for label in labels):
-        raise InputError("this is not a table; give a pandas or polars frame, or a pyarrow table")
+        raise InputError(
+            "the table must be a pandas, polars or pyarrow frame, or a path; collect a lazy frame before passing it"
+        )
     return list(labels)
 
 
@@ -198,7 +219,6 @@ def _to_arrow(series: Any, decimal: str) -> Any:
     the cells of other rows are coded.
     """
     import narwhals as nw
-    import pyarrow as pa
 
     given = series
     if not isinstance(series, pa.ChunkedArray | pa.Array):
@@ -208,9 +228,7 @@ def _to_arrow(series: Any, decimal: str) -> Any:
             series = nw.from_native(series, series_only=True).to_arrow()
         except Exception:  # a library's own error would quote a cell
             return objects_to_text(list(series), decimal)
-    if isinstance(
-        series.type, pa.BaseExtensionType
-    ):  # such as pandas' periods, whose storage differs from their meaning
+    if isinstance(series.type, pa.BaseExtensionType):  # as pandas' periods, whose storage differs from their meaning
         return objects_to_text(to_objects(series) if given is series else list(given), decimal)
     if isinstance(series, pa.ChunkedArray):
         series = _widen(series).combine_chunks() if series.num_chunks != 1 else series.chunk(0)
@@ -223,8 +241,6 @@ def _widen(pieces: Any) -> Any:
     Arrow's short string type ends at 2 GiB, and the index type of a dictionary fits its first chunk only: such
     dictionaries are decoded.
     """
-    import pyarrow as pa
-
     if pa.types.is_dictionary(pieces.type):
         try:
             return pieces.unify_dictionaries()
@@ -266,7 +282,6 @@ def read_layout(frame: Any, columns: Iterable[Column]) -> dict[str, str]:
 
 def _type_name(frame: Any, name: str) -> str | None:
     import narwhals as nw
-    import pyarrow as pa
 
     if isinstance(frame, pa.Table):
         return _arrow_name(frame.schema.field(name).type) if name in frame.column_names else None
@@ -300,8 +315,6 @@ def _is_chosen_type(name: str, column: Column) -> bool:
 
 
 def _arrow_name(kind: Any) -> str:
-    import pyarrow as pa
-
     if pa.types.is_dictionary(kind):
         return "enum" if kind.ordered else "category"
     if is_text_type(kind):
@@ -309,43 +322,8 @@ def _arrow_name(kind: Any) -> str:
     return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
 
 
-def is_text_in_layout(column: Column, name: str | None) -> bool:
-    """Whether a coded column was text in the frame and is decoded as text."""
-    return name == "string" and isinstance(column, Coded)
-
-
-def file_layout(columns: Iterable[Column], dialect: Dialect) -> dict[str, str]:
-    """Return the columns that only text can write as the table's own files do.
-
-    Missing tokens, patterns, other decimal marks.
-
-    Also durations: CSV writers count them in microseconds, and everybody reads seconds.
-    """
-    return {
-        column.name: "string"
-        for column in columns
-        if isinstance(column, Coded)
-        and (
-            column.missing
-            or getattr(column, "pattern", None) is not None
-            or column.kind in ("boolean", "duration")
-            or (column.kind == "number" and (dialect.decimal != "." or dialect.group))
-        )
-    }
-
-
-def apply_layout(made: Mapping[str, Any], columns: Iterable[Column], layout: Mapping[str, str]) -> dict[str, Any]:
-    """Cast decoded columns to the types of a layout, if the type holds all declared values."""
-    return {
-        column.name: _cast_column(made[column.name], column, layout.get(column.name))
-        for column in columns
-        if column.name in made
-    }
-
-
-def _cast_column(values: Any, column: Column, name: str | None) -> Any:
-    import pyarrow as pa
-
+def cast_column(values: Any, column: Column, name: str | None) -> Any:
+    """Cast a decoded column to the type of a layout, if there is one and it holds all declared values."""
     if name in ("category", "enum") and isinstance(column, Categorical):
         return _dictionary(values, column, ordered=name == "enum" or column.kind == "ordinal")
     fits = name in _WIDTHS and pa.types.is_integer(values.type)
@@ -362,9 +340,6 @@ def _dictionary(values: Any, column: Categorical, *, ordered: bool) -> Any:
 
     Declared values first and in order, then other possible values, so that codes and order survive.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     shown = [*column.values]
     shown += [value for value in column.decode_special().to_pylist() if value is not None and value not in shown]
     known = pa.array(shown, column.arrow_type)

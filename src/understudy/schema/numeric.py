@@ -9,6 +9,8 @@ from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import model_validator
 
@@ -202,9 +204,6 @@ class Numeric(AxisColumn):
 
     def units_of_typed(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
         """Convert integers, floats and decimals of any width to units."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         kind = cells.type
         if pa.types.is_integer(kind) and self.grain and self._factor == 1 and kind != pa.uint64():
             filled = pc.fill_null(cells, 0) if cells.null_count else cells
@@ -226,22 +225,15 @@ class Numeric(AxisColumn):
 
     def from_units(self, units: NDArray[Any]) -> Any:
         """Convert units to whole numbers, or to floats with the declared decimals."""
-        import pyarrow as pa
-
         return pa.array(units if self.kind == "integer" or not self.grain else units / self._factor)
 
     @property
     def arrow_type(self) -> Any:
         """int64 or float64."""
-        import pyarrow as pa
-
         return pa.int64() if self.kind == "integer" else pa.float64()
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
         """Format numbers with their declared decimals and the file's decimal mark."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self.decimals:
             values = values.cast(pa.decimal128(38, self.decimals), safe=False)
         text = values.cast(pa.string())

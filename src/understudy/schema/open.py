@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.errors import SchemaError
@@ -90,9 +92,6 @@ class Words(Column):
 
         **Privacy.** Each cell is written on its own.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         cells = cells if pa.types.is_dictionary(cells.type) else _make_hashable(cells).dictionary_encode()
         text = to_plain_text(to_text(cells.dictionary, dialect.decimal))
         text = pc.utf8_trim_whitespace(text) if dialect.trim else text
@@ -118,8 +117,6 @@ class Shape(Categorical):
 
         Digits with a leading zero are text: in a file they are a code, and those of a frame arrive without the zero.
         """
-        import pyarrow.compute as pc
-
         text = pc.utf8_trim_whitespace(text)
         zeros = np.asarray(pc.fill_null(pc.match_substring_regex(text, r"^[+-]?0[0-9]"), False))
         truth = np.asarray(pc.fill_null(pc.is_in(text, value_set=_text_array([*TRUE, *FALSE])), False))
@@ -145,9 +142,6 @@ class Shape(Categorical):
 
     def encode_typed(self, cells: Any, dialect: Dialect) -> dict[str, Codes]:
         """Return the type of cells that are typed already; for other types that of their text."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         kinds = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal
         if any(fits(cells.type) for fits in kinds):
             values = to_floats(cells)
@@ -237,8 +231,6 @@ def _check_rest(field: Mapping[str, Any], ours: Mapping[str, Any], first: Discov
 
 def _make_hashable(cells: Any) -> Any:
     """Convert cells to a type that arrow can dictionary-encode; nested cells become text."""
-    import pyarrow as pa
-
     if pa.types.is_float16(cells.type):
         return pa.array(cells.to_numpy(zero_copy_only=False).astype(np.float32), from_pandas=True)
     if pa.types.is_nested(cells.type) or pa.types.is_string_view(cells.type) or pa.types.is_binary_view(cells.type):
@@ -247,6 +239,4 @@ def _make_hashable(cells: Any) -> Any:
 
 
 def _text_array(values: list[Any]) -> Any:
-    import pyarrow as pa
-
     return pa.array(values, pa.string())

@@ -7,13 +7,16 @@ the schema, and no synthetic row breaks one: `forbidden_cells` expresses them ov
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property, partial, reduce
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from understudy.domain import Clique, Domain, Forbidden
 from understudy.errors import SchemaError
 from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
@@ -22,13 +25,12 @@ from understudy.schema.text import Dialect
 
 if TYPE_CHECKING:
     from understudy.schema.schema import Schema
-from collections.abc import Iterator
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from understudy.domain import Clique, Domain, Forbidden
+import pyarrow as pa
 
 _Codes: TypeAlias = Mapping[str, NDArray[Any]]
+_Table: TypeAlias = tuple[Clique, Callable[[], NDArray[np.bool_]]]
 
 
 class Between(BaseModel):
@@ -83,6 +85,10 @@ class Impossible(_Rule):
         masks = self.masks(schema)
         broken: NDArray[np.bool_] = np.logical_and.reduce([mask[codes[name]] for name, mask in masks.items()])
         return broken
+
+    def tables(self, schema: Schema, domain: Domain) -> Iterator[_Table]:
+        """Yield the columns, and a function for the table of cells in which every value meets the conditions."""
+        yield self.columns, lambda: reduce(np.logical_and.outer, self.masks(schema).values())
 
 
 class Dependency(_Rule):
@@ -173,6 +179,21 @@ class Dependency(_Rule):
         broken: NDArray[np.bool_] = best[group] != value
         return broken
 
+    def tables(self, schema: Schema, domain: Domain) -> Iterator[_Table]:
+        """Yield the columns, and a function for the table of cells that differ from the stated values.
+
+        A dependency that states no values forbids nothing yet, but its columns belong together from the start.
+        """
+
+        def make() -> NDArray[np.bool_]:
+            stated = self.stated_codes(schema)
+            shape = domain.shape(self.columns)
+            return (
+                np.zeros(shape, np.bool_) if stated is None else _differing_cells(stated, np.arange(shape[-1]), shape)
+            )
+
+        yield self.columns, make
+
 
 class Order(_Rule):
     """Columns in ascending order, wherever two neighbours both have a value."""
@@ -185,9 +206,10 @@ class Order(_Rule):
         """The columns of the rule."""
         return self.order
 
-    def ends(self, schema: Schema) -> list[tuple[NDArray[Any], NDArray[Any]]]:
-        """Return by column the lowest and highest value of each ordinary code, in common units."""
-        return [_ends(_coded_column(schema, name)) for name in self.order]
+    def breaks(self, left: NDArray[Any], right: NDArray[Any]) -> NDArray[np.bool_]:
+        """Return where a value of one column and of the next are in the wrong order."""
+        wrong: NDArray[np.bool_] = left >= right if self.strict else left > right
+        return wrong
 
     def find_broken(self, schema: Schema, codes: _Codes) -> NDArray[np.bool_]:
         """Return which coded rows certainly break the rule.
@@ -195,14 +217,23 @@ class Order(_Rule):
         A bin lies entirely above one that should not be below it.
         """
         result = np.zeros(len(codes[self.order[0]]), dtype=np.bool_)
-        ends = self.ends(schema)
-        for index in range(len(self.order) - 1):
-            left, right = codes[self.order[index]], codes[self.order[index + 1]]
-            low, high = ends[index][0], ends[index + 1][1]
-            both = (left < len(low)) & (right < len(high))
-            a, b = low[np.where(both, left, 0)], high[np.where(both, right, 0)]
-            result |= both & ((a >= b) if self.strict else (a > b))
+        for left, right in pairwise(self.order):
+            low, high = _ends(_coded_column(schema, left))[0], _ends(_coded_column(schema, right))[1]
+            both = (codes[left] < len(low)) & (codes[right] < len(high))
+            result |= both & self.breaks(low[np.where(both, codes[left], 0)], high[np.where(both, codes[right], 0)])
         return result
+
+    def tables(self, schema: Schema, domain: Domain) -> Iterator[_Table]:
+        """Yield two neighbours, and a function for the cells whose lowest left value is above the highest right one."""
+
+        def make(left: str, right: str) -> NDArray[np.bool_]:
+            low, high = _ends(_coded_column(schema, left))[0], _ends(_coded_column(schema, right))[1]
+            table = np.zeros(domain.shape((left, right)), dtype=np.bool_)
+            table[: low.size, : high.size] = self.breaks(low[:, None], high[None, :])
+            return table
+
+        for pair in pairwise(self.order):
+            yield pair, partial(make, *pair)
 
 
 Rule: TypeAlias = Impossible | Dependency | Order
@@ -287,7 +318,7 @@ def _ends(column: Coded) -> tuple[NDArray[Any], NDArray[Any]]:
         high = np.where(axis.spike, high, high - 1 - (high - 1 - low) % axis.grain)
     else:
         high = np.where(axis.spike | (high == column.bounds[1]), high, np.nextafter(high, -np.inf))
-    if axis.top is not None and axis.top.kind == "value" and not axis.spike[-1]:
+    if axis.top is not None and axis.top.rule == "value" and not axis.spike[-1]:
         low[-1] = high[-1] = float(axis.top.value or 0.0)
     scale = comparison_scale(column)
     return low / scale, high / scale
@@ -343,8 +374,6 @@ def _range_mask(column: AxisColumn, condition: Between, mask: NDArray[np.bool_])
 
 def find_code(column: Coded, value: bool | int | float | str | None) -> int:
     """Return the code of a declared value; raise an error if the column does not have it."""
-    import pyarrow as pa
-
     if value is None or value in column.reasons:
         return column.empty_code if value is None else column.reason_code(str(value))
     if isinstance(value, bool) and isinstance(column, Boolean):
@@ -367,23 +396,11 @@ def forbidden_cells(schema: Schema, domain: Domain) -> Iterator[Forbidden]:
     """Yield the cells that no row can be in, rule by rule; masks are computed when they are needed.
 
     A cell is forbidden if every value that its codes can stand for breaks the rule. A bin that a rule cuts through is
-    allowed: which of its values may occur together is decided when values are drawn. A dependency that states no values
-    forbids nothing yet, but its columns belong together from the start.
+    allowed: which of its values may occur together is decided when values are drawn.
     """
     for rule in schema.rules:
-        if isinstance(rule, Impossible):
-            yield _lazy_mask(domain, rule.columns, lambda clique, rule=rule: _impossible_mask(schema, rule, clique))
-        elif isinstance(rule, Order):
-            for index in range(len(rule.order) - 1):
-                yield _lazy_mask(
-                    domain,
-                    rule.order[index : index + 2],
-                    lambda clique, rule=rule, index=index: _order_mask(schema, domain, rule, index, clique),
-                )
-        else:
-            yield _lazy_mask(
-                domain, rule.columns, lambda clique, rule=rule: _dependency_mask(schema, domain, rule, clique)
-            )
+        for columns, make in rule.tables(schema, domain):
+            yield _forbid(domain, columns, make)
 
 
 def dependency_cells(
@@ -397,16 +414,13 @@ def dependency_cells(
         values: by code of the given columns, flat in their order, the code that they determine.
         merged: by code of the determined column, the code that `values` refers to; the code itself by default.
     """
-    order = domain.canonical(rule.columns)
-    axes = [rule.columns.index(column) for column in order]
     codes = np.arange(domain[rule.determines]) if merged is None else merged
+    return _forbid(domain, rule.columns, lambda: _differing_cells(values, codes, domain.shape(rule.columns)))
 
-    def make() -> NDArray[np.bool_]:
-        mask = (values >= 0)[:, None] & (values[:, None] != codes)
-        table: NDArray[np.bool_] = mask.reshape(domain.shape(rule.columns)).transpose(axes)
-        return table
 
-    return Forbidden(order, make)
+def _differing_cells(values: NDArray[np.int64], codes: NDArray[np.int64], shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    table: NDArray[np.bool_] = ((values >= 0)[:, None] & (values[:, None] != codes)).reshape(shape)
+    return table
 
 
 def check_rule_size(domain: Domain, columns: Clique) -> None:
@@ -423,38 +437,15 @@ def check_rule_size(domain: Domain, columns: Clique) -> None:
         )
 
 
-def _lazy_mask(domain: Domain, columns: Clique, make: Any) -> Forbidden:
+def _forbid(domain: Domain, columns: Clique, make: Callable[[], NDArray[np.bool_]]) -> Forbidden:
+    """Return the cells of a table, whose size is checked and whose axes are sorted when it is needed."""
     order = domain.canonical(columns)
 
-    def checked() -> NDArray[np.bool_]:
+    def sort_axes() -> NDArray[np.bool_]:
         check_rule_size(domain, order)
-        mask: NDArray[np.bool_] = make(order)
-        return mask
+        return make().transpose([columns.index(column) for column in order])
 
-    return Forbidden(order, checked)
-
-
-def _impossible_mask(schema: Schema, rule: Impossible, clique: Clique) -> NDArray[np.bool_]:
-    masks = rule.masks(schema)
-    table = np.array(True)
-    for column in clique:
-        table = np.logical_and.outer(table, masks[column])
-    return table
-
-
-def _order_mask(schema: Schema, domain: Domain, rule: Order, index: int, clique: Clique) -> NDArray[np.bool_]:
-    """Return the cells of two neighbours whose lowest left value is above the highest right value."""
-    ends = rule.ends(schema)
-    left, right = rule.order[index], rule.order[index + 1]
-    low, high = ends[index][0][:, None], ends[index + 1][1][None, :]
-    table = np.zeros(domain.shape((left, right)), dtype=np.bool_)
-    table[: low.size, : high.size] = low >= high if rule.strict else low > high
-    return table if clique == (left, right) else table.T
-
-
-def _dependency_mask(schema: Schema, domain: Domain, rule: Dependency, clique: Clique) -> NDArray[np.bool_]:
-    stated = rule.stated_codes(schema)
-    return np.zeros(domain.shape(clique), np.bool_) if stated is None else dependency_cells(domain, rule, stated).mask
+    return Forbidden(order, sort_axes)
 
 
 # -- Rules over decoded values ---------------------------------------------------------------------------------------
@@ -523,8 +514,8 @@ def find_broken_rows(schema: Schema, codes: Mapping[str, NDArray[Any]], table: A
         if isinstance(rule, Impossible):
             broken |= np.logical_and.reduce([_meets(cells[name], wanted) for name, wanted in rule.impossible.items()])
         elif isinstance(rule, Order):
-            for left, right in zip(rule.order, rule.order[1:], strict=False):
-                broken |= _breaks_order(cells[left], cells[right], strict=rule.strict)
+            for left, right in ((cells[left], cells[right]) for left, right in pairwise(rule.order)):
+                broken |= left.has_value & right.has_value & rule.breaks(left.compared, right.compared)
         elif rule.stated_codes(schema) is not None:
             broken |= rule.find_broken(schema, codes)
     return broken
@@ -544,9 +535,3 @@ def _meets(cells: RuleCells, condition: Condition) -> _Bools:
         else:
             found |= cells.codes == code
     return found
-
-
-def _breaks_order(left: RuleCells, right: RuleCells, *, strict: bool) -> _Bools:
-    both = left.has_value & right.has_value
-    wrong: _Bools = left.compared >= right.compared if strict else left.compared > right.compared
-    return both & wrong

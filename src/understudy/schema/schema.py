@@ -10,6 +10,7 @@ from os import PathLike
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.arguments import as_mapping, as_path
@@ -17,18 +18,10 @@ from understudy.domain import CodeGroups, Domain
 from understudy.errors import SchemaError, SettingError
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import DROP, Coded, Column, Constant, Dropped, Identifier
-from understudy.schema.frames import (
-    FrameKind,
-    apply_layout,
-    columns_by_meaning,
-    file_layout,
-    is_text_in_layout,
-    read_layout,
-    to_frame,
-)
+from understudy.schema.frames import FrameKind, cast_column, columns_by_meaning, read_layout, to_frame
 from understudy.schema.numeric import Numeric
 from understudy.schema.open import Open, Words
-from understudy.schema.rules import Order, Rule, check_rules
+from understudy.schema.rules import Order, Rule, check_rules, forbidden_cells
 from understudy.schema.text import Dialect
 
 
@@ -119,8 +112,6 @@ class Schema:
 
         A heaped amount has a second coded column, ``name.round``.
         """
-        from understudy.schema.rules import forbidden_cells
-
         if self.open:
             raise SchemaError(
                 f"column {self.open[0].name!r}: `{self.open[0].discovers[0]}: discover` is left to `synthesize`, "
@@ -168,12 +159,9 @@ class Schema:
     def needs(self) -> tuple[str, ...]:
         """The columns that are read from the table: the synthesised ones and the privacy unit."""
         unit = self.privacy_unit.column
-        read = {column.name for column in (*self.coded, *self.open, *self.words)} - {unit}
-        names = [column.name for column in self.columns if column.name in read]
-        if unit is None:
-            return tuple(names)
-        order = [column.name for column in self.columns if column.name in names or column.name == unit]
-        return tuple(order) if unit in order else (*order, unit)
+        read = {column.name for column in (*self.coded, *self.open, *self.words)} | {unit}
+        names = tuple(column.name for column in self.columns if column.name in read)
+        return names if unit is None or unit in names else (*names, unit)
 
     def column(self, name: str) -> Column:
         """Return the column of this name.
@@ -246,23 +234,22 @@ class Schema:
         Raises:
             SchemaError: when a coded column is missing or holds a code outside its domain.
         """
-        import pyarrow as pa
-
         rows = _check_codes(codes, self.domain)
         if not isinstance(rng, np.random.Generator):
             raise SettingError("rng: give a generator, such as numpy.random.default_rng(1)")
         layout = {} if layout is None else as_mapping("layout", layout, example='{"age": "int64"}')
         made: dict[str, Any] = {}
         for column in self.columns:
+            wanted = layout.get(column.name)
             if isinstance(column, Coded) and column.name != self.privacy_unit.column:
-                parts = {part: np.asarray(codes[part]) for part in column.parts}
-                as_text = text or is_text_in_layout(column, layout.get(column.name))
-                made[column.name] = (
-                    column.decode_text(parts, rng, self.dialect) if as_text else column.decode(parts, rng)
-                )
+                parts, as_text = {part: np.asarray(codes[part]) for part in column.parts}, text or wanted == "string"
+                values = column.decode_text(parts, rng, self.dialect) if as_text else column.decode(parts, rng)
             elif isinstance(column, Identifier | Constant):
-                made[column.name] = column.make(rows).cast(pa.string()) if text else column.make(rows)
-        return to_frame(pa.table(apply_layout(made, self.columns, layout)), as_)
+                values = column.make(rows).cast(pa.string()) if text else column.make(rows)
+            else:
+                continue
+            made[column.name] = cast_column(values, column, wanted)
+        return to_frame(pa.table(made), as_)
 
     def layout(self, frame: Any) -> dict[str, str]:
         """Return the types of a frame's columns that differ from the declared ones, by names that `decode` accepts.
@@ -272,8 +259,23 @@ class Schema:
         return read_layout(frame, self.columns)
 
     def file_layout(self) -> dict[str, str]:
-        """Return the layout of the table's own text files: columns that typed data cannot express are text."""
-        return file_layout(self.columns, self.dialect)
+        """Return the layout of the table's own text files: columns that typed data cannot express are text.
+
+        These are columns with missing tokens, patterns or other decimal marks, and durations: CSV writers count them in
+        microseconds, and everybody reads seconds.
+        """
+        marks = self.dialect.decimal != "." or self.dialect.group
+        return {
+            column.name: "string"
+            for column in self.columns
+            if isinstance(column, Coded)
+            and (
+                column.missing
+                or getattr(column, "pattern", None) is not None
+                or column.kind in ("boolean", "duration")
+                or (column.kind == "number" and marks)
+            )
+        }
 
     # -- other forms ---------------------------------------------------------------------------------------------
 

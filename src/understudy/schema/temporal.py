@@ -9,6 +9,8 @@ from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.schema.axis import AxisColumn, Bins
@@ -42,14 +44,11 @@ def parse_dates(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDAr
 
 def parse_datetimes(text: Any, pattern: str | None) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return microseconds since 1970-01-01 (in UTC if the text has an offset), and which cells are times."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     text = pc.utf8_trim_whitespace(text)
     if pattern is None:
         return _iso_moments(text)
     if re.search(r"%[^YmdHMS]", pattern):  # arrow knows fewer directives than Python, and reads %y differently
-        return _parse_each(text, lambda cell: _pattern_microseconds(cell, pattern))
+        return _parse_each(text, lambda cell: datetime_to_microseconds(datetime.strptime(cell, pattern)))
     stamps = pc.strptime(text, format=pattern, unit="s", error_is_null=True)
     seconds, valid = arrow_to_integers(stamps.cast(pa.int64()))
     # arrow reads 30 February as 2 March: only a text that is written back unchanged was a date
@@ -62,9 +61,6 @@ def _iso_moments(text: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
     Parse the others one by one.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     plain = pc.fill_null(pc.match_substring_regex(text, _ISO_MOMENT), False)
     stamps = pc.cast(pc.if_else(plain, text, pa.scalar(None, text.type)), pa.timestamp("us"))
     values, valid = arrow_to_integers(stamps.cast(pa.int64()))
@@ -77,8 +73,6 @@ def _iso_moments(text: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 def _strip_zeros(text: Any) -> Any:
     """Remove the leading zero of days and months; not of years, since 22 is not a year."""
-    import pyarrow.compute as pc
-
     return pc.replace_substring_regex(text, r"\b0([0-9])\b", r"\1")
 
 
@@ -87,9 +81,6 @@ def parse_durations(text: Any, decimal: str = ".", group: str = "") -> tuple[NDA
 
     ISO 8601 (P1DT2H), 26:30:00, "1 day, 2:30:00" or plain seconds.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     text = pc.utf8_trim_whitespace(text)
     seconds = parse_numbers(text, decimal, group)
     for pattern in (_ISO_DURATION, _CLOCK):
@@ -122,19 +113,10 @@ def _digits_microseconds(cell: str) -> int:
 
 
 def _total_seconds(fields: Any) -> NDArray[np.float64]:
-    import pyarrow.compute as pc
-
-    names = [field.name for field in fields.type]
+    seconds = {"weeks": 604800.0, "days": 86400.0, "hours": 3600.0, "minutes": 60.0, "seconds": 1.0}
     total = np.zeros(len(fields))
-    for name, factor in (
-        ("weeks", 604800.0),
-        ("days", 86400.0),
-        ("hours", 3600.0),
-        ("minutes", 60.0),
-        ("seconds", 1.0),
-    ):
-        if name in names:
-            total += np.nan_to_num(parse_numbers(pc.struct_field(fields, name))) * factor
+    for name in (field.name for field in fields.type if field.name in seconds):
+        total += np.nan_to_num(parse_numbers(pc.struct_field(fields, name))) * seconds[name]
     negative = np.asarray(pc.fill_null(pc.equal(pc.struct_field(fields, "sign"), "-"), False))
     return np.where(negative, -total, total)
 
@@ -158,10 +140,6 @@ def _iso_microseconds(cell: str) -> int:
     return datetime_to_microseconds(datetime.fromisoformat(cell))
 
 
-def _pattern_microseconds(cell: str, pattern: str) -> int:
-    return datetime_to_microseconds(datetime.strptime(cell, pattern))
-
-
 def datetime_to_microseconds(moment: datetime) -> int:
     """Return microseconds since 1970-01-01; a datetime without an offset is taken as written."""
     naive = moment.astimezone(UTC).replace(tzinfo=None) if moment.tzinfo else moment
@@ -175,15 +153,11 @@ def date_to_days(day: date) -> int:
 
 def arrow_to_integers(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Convert an arrow integer array to numpy; nulls become 0 and False."""
-    import pyarrow.compute as pc
-
     return np.asarray(pc.fill_null(array, 0), dtype=np.int64), np.asarray(pc.is_valid(array))
 
 
 def arrow_to_microseconds(array: Any) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Convert dates, timestamps (UTC) or durations to microseconds, clipped so that nothing overflows."""
-    import pyarrow as pa
-
     days = pa.types.is_date32(array.type)
     raw, valid = arrow_to_integers(array.cast(pa.int32() if days else pa.int64()))
     unit = "D" if days else "ms" if pa.types.is_date64(array.type) else array.type.unit
@@ -236,7 +210,7 @@ class Temporal(AxisColumn):
             raise ValueError(f"`{key}` is not a {self.kind}; write it as {example}") from None
         if _SECONDS.match(str(value)):
             return int(value) * MICROSECONDS["second"]
-        units, valid = parse_durations(_text_array([str(value)]))
+        units, valid = parse_durations(pa.array([str(value)], pa.string()))
         if not valid[0]:
             raise ValueError(f"`{key}` is not a duration; write seconds, or as P1DT2H30M")
         return int(units[0])
@@ -258,14 +232,18 @@ class Temporal(AxisColumn):
             raise ValueError("`bins.width` of a date is a whole number of days, weeks, months or years; correct it")
         return count * int(times) * (size // MICROSECONDS["day"])
 
-    def _edges(self) -> NDArray[Any]:
-        width = self.bins.width if isinstance(self.bins, Bins) else None
+    def _months(self, width: Any, key: str) -> int | None:
+        """Return how many months a width such as "1 month" or "2 years" has; None for any other width."""
         match = _WIDTH.match(width) if isinstance(width, str) else None
         if match is None or match[2] not in ("month", "year"):
-            return super()._edges()
+            return None
         if self.kind == "duration":
-            raise ValueError("`bins.width` of a duration cannot be months or years; use days or weeks")
-        return self._by_months(int(match[1]) * (12 if match[2] == "year" else 1))
+            raise ValueError(f"`{key}` of a duration cannot be months or years; use days or weeks")
+        return int(match[1]) * (12 if match[2] == "year" else 1)
+
+    def _edges(self) -> NDArray[Any]:
+        months = self._months(self.bins.width, "bins.width") if isinstance(self.bins, Bins) else None
+        return super()._edges() if months is None else self._by_months(months)
 
     def _by_months(self, months: int) -> NDArray[Any]:
         """Return edges of bins that begin on the first of a month, so that they read as months and years."""
@@ -280,10 +258,8 @@ class Temporal(AxisColumn):
 
     def level_edges(self, level: Level) -> NDArray[Any]:
         """Return where the groups of a level begin; months and years begin on their first day."""
-        match = _WIDTH.match(level.width) if isinstance(level.width, str) else None
-        if match is None or match[2] not in ("month", "year"):
-            return super().level_edges(level)
-        return self._by_months(int(match[1]) * (12 if match[2] == "year" else 1))[:-1]
+        months = self._months(level.width, "levels")
+        return super().level_edges(level) if months is None else self._by_months(months)[:-1]
 
     def units_of_text(self, text: Any, dialect: Dialect) -> tuple[NDArray[Any], NDArray[np.bool_]]:
         """Convert texts to units: by the pattern, as ISO 8601, or by the pattern with or without a time of day.
@@ -291,8 +267,6 @@ class Temporal(AxisColumn):
         Readers turn such texts into typed cells if a column holds nothing else, so they are also understood beside an
         odd cell.
         """
-        import pyarrow as pa
-
         if self.kind == "duration":
             return parse_durations(text, dialect.decimal, dialect.group)
         read = parse_dates if self.kind == "date" else parse_datetimes
@@ -310,8 +284,6 @@ class Temporal(AxisColumn):
 
         Numbers are durations in seconds.
         """
-        import pyarrow as pa
-
         kind = cells.type
         if self.kind == "duration":
             return self._lengths(cells)
@@ -321,9 +293,6 @@ class Temporal(AxisColumn):
         return (np.floor_divide(moments, MICROSECONDS["day"]), valid) if self.kind == "date" else (moments, valid)
 
     def _lengths(self, cells: Any) -> tuple[NDArray[Any], NDArray[np.bool_]] | None:
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if pa.types.is_duration(cells.type):
             return arrow_to_microseconds(cells)
         if not (pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type)):
@@ -332,49 +301,27 @@ class Temporal(AxisColumn):
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
         """Format times by the declared pattern, else as ISO 8601; durations in seconds."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
         if self.kind == "duration":
             return pc.divide(values.cast(pa.int64()), MICROSECONDS["second"]).cast(pa.string())
         moments = values.cast(pa.timestamp("s"), safe=False)
         if self.pattern is None:  # arrow's own text is ISO, and much faster than its strftime
-            return values.cast(pa.string()) if self.kind == "date" else _format_iso(moments)
+            text = (values if self.kind == "date" else moments).cast(pa.string())
+            return pc.replace_substring(text, " ", "T")
         distinct = moments.dictionary_encode()
         return pc.strftime(distinct.dictionary, format=self.pattern).take(distinct.indices)
 
     def from_units(self, units: NDArray[Any]) -> Any:
         """Convert units to an arrow array of dates, timestamps or durations."""
-        import pyarrow as pa
-
         return pa.array(units.astype(np.int32) if self.kind == "date" else units).cast(self.arrow_type)
 
     @property
     def arrow_type(self) -> Any:
         """The type date32, or microseconds."""
-        import pyarrow as pa
-
         return {"date": pa.date32(), "datetime": pa.timestamp("us"), "duration": pa.duration("us")}[self.kind]
-
-
-def _format_iso(moments: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.replace_substring(moments.cast(pa.string()), " ", "T")
-
-
-def _text_array(cells: list[str]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(cells, pa.string())
 
 
 def _keep_full_iso(text: Any, pattern: str | None) -> Any:
     """Keep only texts in full ISO 8601 if there is no pattern: 2020 and 20200131 are numbers to readers."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pattern is not None:
         return text
     written = pc.fill_null(pc.match_substring_regex(text, r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([T ]|$)"), False)
@@ -391,8 +338,6 @@ def _other_patterns(pattern: str, kind: str) -> list[str]:
 
 def _pad_zeros(text: Any, pattern: str) -> Any:
     """Restore the zeros that a reader of numbers removed: 1022024 for %d%m%Y, 2020.1 for %Y.%m."""
-    import pyarrow.compute as pc
-
     if not _NUMBER_LIKE.fullmatch(pattern):
         return text
     whole, *rest = (sum(4 if mark == "Y" else 2 for mark in part if mark != "%") for part in pattern.split("."))

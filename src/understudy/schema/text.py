@@ -19,6 +19,8 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 
@@ -130,7 +132,7 @@ def meaning(text: str, decimal: str = ".", group: str = "", *, exact: bool = Fal
         return None
     if bare in TRUE or bare in FALSE:
         return "1" if bare in TRUE else "0"
-    if (number := _parse_number(bare, decimal, group)) is not None:
+    if (number := parse_exact_number(bare, decimal, group)) is not None:
         return _format_number(number, decimal, exact=exact)
     if _MOMENT.fullmatch(bare):
         try:
@@ -146,9 +148,6 @@ def meaning(text: str, decimal: str = ".", group: str = "", *, exact: bool = Fal
 
 def meanings(text: Any, decimal: str = ".", group: str = "", *, exact: bool = False) -> Any:
     """Return the `meaning` of each text of an arrow array of strings, or of a dictionary of them."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_dictionary(text.type):
         distinct = meanings(text.dictionary, decimal, group, exact=exact)
         return pa.DictionaryArray.from_arrays(text.indices, distinct)
@@ -164,8 +163,6 @@ def meanings(text: Any, decimal: str = ".", group: str = "", *, exact: bool = Fa
 
 def drop_utc_mark(text: Any) -> Any:
     """Remove the mark Z from moments in UTC, because a declared moment may leave it out."""
-    import pyarrow.compute as pc
-
     pattern = r"^([0-9]{4}-[0-9]{2}-[0-9]{2})(?:T00:00:00Z|(T.*)Z)$"
     if isinstance(text, str):
         return re.sub(pattern, r"\1\2", text)
@@ -177,9 +174,6 @@ def to_text(cells: Any, decimal: str = ".", *, exact: bool = False) -> Any:
 
     If arrow cannot write one of the cells, every cell is written on its own. `exact` keeps all digits of whole numbers.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     kind = cells.type
     if pa.types.is_string(kind):
         return cells
@@ -205,20 +199,7 @@ def parse_exact_number(text: str, decimal: str = ".", group: str = "") -> int | 
     Digits alone are a whole number of any length. Any other notation is the floating point number that a reader of
     files would produce.
     """
-    return _parse_number(text.strip(), decimal, group)
-
-
-def parse_exact_numbers(text: Any, decimal: str = ".", group: str = "") -> list[int | float]:
-    """Parse an arrow array of text into numbers, NaN where there is none; long whole numbers keep all digits."""
-    found = (None if cell is None else parse_exact_number(cell, decimal, group) for cell in text.to_pylist())
-    return [math.nan if number is None else number for number in found]
-
-
-def _parse_number(bare: str, decimal: str, group: str) -> int | float | None:
-    """Return the number that a text without surrounding blanks writes.
-
-    Digits alone are a whole number of any length.
-    """
+    bare = text.strip()
     if group and re.fullmatch(rf"[+-]?[0-9]{{1,3}}({re.escape(group)}[0-9]{{3}})+({re.escape(decimal)}[0-9]*)?", bare):
         bare = bare.replace(group, "")
     bare = bare.replace(decimal, ".")
@@ -228,6 +209,12 @@ def _parse_number(bare: str, decimal: str, group: str) -> int | float | None:
     if re.match(_NUMBER, bare) or re.match(_INFINITE, bare):
         return int(bare) if len(bare) < _WHOLE_DIGITS and _WHOLE.fullmatch(bare) else float(bare)
     return None
+
+
+def parse_exact_numbers(text: Any, decimal: str = ".", group: str = "") -> list[int | float]:
+    """Parse an arrow array of text into numbers, NaN where there is none; long whole numbers keep all digits."""
+    found = (None if cell is None else parse_exact_number(cell, decimal, group) for cell in text.to_pylist())
+    return [math.nan if number is None else number for number in found]
 
 
 def _format_number(number: float, decimal: str = ".", *, exact: bool = False) -> str | None:
@@ -243,9 +230,6 @@ def _format_number(number: float, decimal: str = ".", *, exact: bool = False) ->
 
 def parse_numbers(text: Any, decimal: str = ".", group: str = "") -> NDArray[np.float64]:
     """Parse an arrow array of text into floating point numbers, including infinities; NaN where there is none."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     text = pc.utf8_trim_whitespace(text)
     if group:
         text = pc.replace_substring(text, group, "")
@@ -268,16 +252,11 @@ def to_floats(cells: Any) -> NDArray[np.float64]:
     scale (7.00000 becomes 7.000000000000001), and the scale of a column is that of its longest cell: one cell would
     change the others.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     plain = pc.cast(cells, pa.string()) if pa.types.is_decimal(cells.type) else cells
     return np.asarray(pc.fill_null(pc.cast(plain, pa.float64(), safe=False), float("nan")), dtype=np.float64)
 
 
 def _parse_infinities(text: Any, parsed: NDArray[np.float64]) -> NDArray[np.float64]:
-    import pyarrow.compute as pc
-
     for pattern, value in ((r"^\+?(?i)inf(inity)?$", np.inf), (r"^-(?i)inf(inity)?$", -np.inf)):
         found = np.asarray(pc.fill_null(pc.match_substring_regex(text, pattern), False))
         parsed = np.where(found, value, parsed) if found.any() else parsed
@@ -286,8 +265,6 @@ def _parse_infinities(text: Any, parsed: NDArray[np.float64]) -> NDArray[np.floa
 
 def objects_to_text(cells: list[Any], decimal: str = ".") -> Any:
     """Convert Python objects to an arrow array of text, each cell on its own; numbers get the decimal mark."""
-    import pyarrow as pa
-
     texts = [cell if type(cell) is str else _object_to_text(cell, decimal) for cell in cells]
     try:
         return pa.array(texts, pa.string())
@@ -301,8 +278,6 @@ def make_valid_text(cells: Any) -> Any:
     Arrow accepts any bytes that a file calls text. If one cell is not valid, the array is rewritten cell by cell, with
     a replacement character for what cannot be read.
     """
-    import pyarrow as pa
-
     kind = cells.type
     if pa.types.is_dictionary(kind):
         words = make_valid_text(cells.dictionary)
@@ -321,15 +296,11 @@ def make_valid_text(cells: Any) -> Any:
 
 def is_text_type(kind: Any) -> bool:
     """Whether an arrow type is one of the types of text."""
-    import pyarrow as pa
-
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def to_plain_text(cells: Any) -> Any:
     """Cast text to arrow's plain string type, which every kernel accepts."""
-    import pyarrow as pa
-
     return cells if pa.types.is_string(cells.type) else cells.cast(pa.string())
 
 
@@ -353,8 +324,6 @@ def _to_object(cell: Any) -> Any:
 
 def format_clocks(cells: Any) -> list[str | None]:
     """Format times of day up to 24:00, which engines know and Python does not; None for any other."""
-    import pyarrow as pa
-
     whole = cells.cast(pa.int32() if pa.types.is_time32(cells.type) else pa.int64()).to_pylist()
     factor, divisor = {"s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}[cells.type.unit]
     return [None if time is None else _format_clock(time * factor // divisor) for time in whole]
@@ -368,16 +337,12 @@ def _format_clock(micros: int) -> str | None:
 
 def format_moments(cells: Any) -> Any:
     """Format moments as ISO 8601, the same text for every unit and zone: UTC as Z, without zero fractions."""
-    import pyarrow as pa
-
     zone = "UTC" if cells.type.tz else None
     return shorten_moments(cells.cast(pa.timestamp("us", zone), safe=False).cast(pa.string()))
 
 
 def shorten_moments(text: Any) -> Any:
     """Shorten moments that are written with a blank and six digits of a second, as engines do, to that form."""
-    import pyarrow.compute as pc
-
     short = pc.replace_substring_regex(text, r"\.000000(Z?)$", r"\1")
     short = pc.replace_substring_regex(short, r"[ T]00:00:00$", "")
     return pc.replace_substring(short, " ", "T", max_replacements=1)
@@ -411,9 +376,8 @@ def _format_object(cell: Any, decimal: str) -> str | None:
         return None
     if isinstance(cell, bool | np.bool_):
         return "1" if cell else "0"
-    if (
-        isinstance(cell, complex | np.complexfloating) and not cell.imag
-    ):  # one complex number makes its whole column complex
+    # one complex number makes its whole column complex
+    if isinstance(cell, complex | np.complexfloating) and not cell.imag:
         cell = cell.real
     if isinstance(cell, np.timedelta64):  # truncated to microseconds, as moments are
         return None if np.isnat(cell) else _format_duration(int(cell.astype("m8[us]").astype(np.int64)), decimal)
@@ -428,9 +392,8 @@ def _format_object(cell: Any, decimal: str) -> str | None:
     if isinstance(cell, timedelta):
         micros = (cell.days * 86_400 + cell.seconds) * 1_000_000 + cell.microseconds
         return _format_duration(micros, decimal)
-    if (
-        type(cell).__name__ == "MonthDayNano" and not cell.months
-    ):  # the durations of engines; a month has no fixed length
+    # the durations of engines; a month has no fixed length
+    if type(cell).__name__ == "MonthDayNano" and not cell.months:
         return _format_duration(cell.days * 86_400_000_000 + cell.nanoseconds // 1000, decimal)
     if isinstance(cell, datetime):
         return _format_moment(cell)

@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from understudy.errors import InputError
 from understudy.schema import Schema
-from understudy.schema.frames import mark_as_written
+from understudy.schema.frames import check_names, mark_as_written
 from understudy.schema.text import is_text_type
 from understudy.source.errors import explain_errors, import_engine
-from understudy.source.memory import check_names
 from understudy.source.place import PARQUET, parse_url, strip_query
 from understudy.source.temp import PrivateFolder
 
@@ -106,25 +108,26 @@ def _explain_table(rows: str) -> str:
     return f"{rows.removeprefix('from ')} cannot be read; is it a table or view of this database?"
 
 
-def relation_batches(relation: Any, schema: Schema) -> Iterator[Any]:
-    """Return the rows of a relation of the user's own DuckDB connection.
+def relation_batches(
+    relation: Any,
+    schema: Schema,
+    otherwise: str = "the relation's rows cannot be read; is its connection still open?",
+) -> Iterator[Any]:
+    """Return the rows of a relation, of the user's own DuckDB connection or of ours.
 
     Raises:
+        InputError: with the message `otherwise`, when its rows cannot be read.
         SchemaError: when its columns do not fit the schema.
     """
-    check_names(relation.columns, schema)
-    with explain_errors("the relation's rows cannot be read; is its connection still open?"):
-        rows = relation.select(*[_column(name) for name in schema.needs])
-        yield from rows.to_arrow_reader(STEP_ROWS)
+    check_names(relation.columns, schema.needs)
+    column = import_engine("duckdb").ColumnExpression
+    with explain_errors(otherwise):
+        yield from relation.select(*map(column, schema.needs)).to_arrow_reader(STEP_ROWS)
 
 
 def quote_name(name: str) -> str:
     """Quote a name for SQL."""
     return '"' + name.replace('"', '""') + '"'
-
-
-def _column(name: str) -> Any:
-    return import_engine("duckdb").ColumnExpression(name)
 
 
 def _read_files(connection: Any, files: list[Path], schema: Schema) -> Any:
@@ -159,8 +162,6 @@ def _check_types(files: list[Path]) -> None:
     Raises:
         InputError: naming the position of the first such column, not its name, which may be private.
     """
-    import pyarrow.parquet as pq
-
     types: dict[str, str] = {}
     for file in files:
         for place, column in enumerate(pq.read_schema(file), 1):
@@ -174,8 +175,6 @@ def _check_types(files: list[Path]) -> None:
 
 def _type_family(kind: Any) -> str | None:
     """Return the types that DuckDB writes as the same text: integers of any width, text of any kind; None for nulls."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_null(kind):
@@ -186,12 +185,7 @@ def _type_family(kind: Any) -> str | None:
 def _query_batches(connection: Any, query: str, schema: Schema, place: str, otherwise: str) -> Iterator[Any]:
     with explain_errors(f"{place}: {otherwise}"):
         found = connection.sql(strip_query(query))
-        names = found.columns
-    check_names(names, schema)
-    return _fetch_batches(connection, found, schema, place)
-
-
-def _fetch_batches(connection: Any, found: Any, schema: Schema, place: str) -> Iterator[Any]:
-    with explain_errors(f"{place}: its rows cannot be read; a file may be damaged, or its disk full"):
-        yield from found.select(*[_column(name) for name in schema.needs]).to_arrow_reader(STEP_ROWS)
+        _ = found.columns
+    message = f"{place}: its rows cannot be read; a file may be damaged, or its disk full"
+    yield from relation_batches(found, schema, message)
     connection.close()

@@ -13,18 +13,20 @@ from decimal import Decimal
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.schema import Schema
 from understudy.schema.column import Coded
+from understudy.schema.frames import check_names
 from understudy.schema.open import Shape, Words
 from understudy.schema.text import PLAIN, Dialect, meanings, shorten_moments
-from understudy.source.memory import check_names
 from understudy.source.protocol import SourceBase
 from understudy.source.steps import Steps, find_steps
 from understudy.source.unit import canonical_units, new_key
-from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
+from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, check_cliques
 from understudy.tabulate import group_cliques as group_by_size
 
 
@@ -216,21 +218,18 @@ class Lookup:
 class Session(Protocol):
     """One engine at work on one snapshot. Its tables: ``rows`` (the user's), ``lookup``, ``coded``, ``bounded``.
 
-    `any_text` says whether its tables can hold every text; if not, a declared text may have a character that no cell
-    can.
+    `cells` are the columns of the user's table, by name. `any_text` says whether its tables can hold every text; if
+    not, a declared text may have a character that no cell can.
     """
 
     grammar: Grammar
+    cells: list[tuple[str, Cell]]
     any_text: bool
     rows: str
     lookup: str
     coded: str
     bounded: str
     key: str
-
-    def cells(self) -> list[tuple[str, Cell]]:
-        """Return the columns of the user's table, by name."""
-        ...
 
     def begin(self, columns: dict[str, str], key: bytes) -> None:
         """Create the tables; `columns` are those of ``coded`` with "code" or "text" as their type."""
@@ -286,14 +285,8 @@ class EngineSource(SourceBase):
         self.__table = _code_table(session, schema, self.__names | self.__words, key or new_key())
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Return exact counts of each clique's cells, in the order requested.
-
-        Raises:
-            SchemaError: before anything is counted, for an unknown column or a table too large to index.
-        """
-        asked = [self.domain.check(clique) for clique in cliques]
-        marginals({column: np.zeros(0, np.uint8) for column in self.domain}, self.domain, asked)
-        return self.__answers(asked)
+        """Return exact counts of each clique's cells, in the order requested."""
+        return self.__answers(check_cliques(cliques, self.domain))
 
     def __answers(self, asked: list[Clique]) -> Iterator[tuple[Clique, Counts]]:
         for group in group_cliques(asked, self.domain):
@@ -312,11 +305,7 @@ class EngineSource(SourceBase):
         return {clique: (cell[which == place], rows[which == place]) for place, clique in enumerate(cliques)}
 
     def values(self, column: str) -> dict[str, int]:
-        """Return the exact number of rows for each canonical text of a cell in one of the schema's `words` columns.
-
-        Raises:
-            SchemaError: for a column that is not among them.
-        """
+        """Return the exact number of rows for each canonical text of a column whose values are discovered."""
         self._check_words(column)
         name = self.__words[column]
         return self.__session.count_texts(
@@ -346,9 +335,8 @@ def _to_sparse(table: Cells, cover: Clique, clique: Clique, domain: Domain) -> S
 
 def _code_table(session: Session, schema: Schema, names: dict[str, str], key: bytes) -> str:
     """Encode the table inside its engine and return the name of the table to count."""
-    listed = session.cells()
-    check_names([name for name, _ in listed], schema)
-    cells = dict(listed)
+    check_names([name for name, _ in session.cells], schema.needs)
+    cells = dict(session.cells)
     unit = schema.privacy_unit
     kinds = {name: "text" if name[0] == "w" else "code" for name in names.values()}
     session.begin(kinds | ({"unit": "text"} if unit.column is not None else {}), key)
@@ -402,8 +390,6 @@ def _column_expressions(
 
 def _unit_expression(session: Session, cell: Cell, place: int) -> tuple[str, list[str]]:
     """Return the expression of a row's unit, and the join that it needs: text with another meaning is looked up."""
-    import pyarrow.compute as pc
-
     plain = session.grammar.unit(cell)
     if cell.kind is not None or cell.own in ("numeric", "decimal", "bytea", "binary"):
         return plain, []
@@ -419,8 +405,6 @@ def _unit_expression(session: Session, cell: Cell, place: int) -> tuple[str, lis
 
 def _fill_lookup(session: Session, column: Any, cell: Cell, place: int, schema: Schema) -> None:
     """Fill the lookup table with every text of a column: the declared ones, then the others of the table."""
-    import pyarrow as pa
-
     entries = [] if isinstance(column, Shape) or cell.kind is not None else column.table()
     declared = list(dict.fromkeys(str(e.value) for e in entries if isinstance(e.value, str | int)))
     declared = ["true", "false"] if str(cell.kind) == "bool" else declared
@@ -448,8 +432,6 @@ def _restore_types(texts: Any, kind: Any, dialect: Dialect) -> Any:
 
     Moments stay text: one that arrow cannot hold would change how the others are read.
     """
-    import pyarrow as pa
-
     if kind is None:
         return meanings(texts, dialect.decimal, dialect.group)
     if pa.types.is_timestamp(kind):

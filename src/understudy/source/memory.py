@@ -2,23 +2,60 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
 
+import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique
-from understudy.errors import InputError, SchemaError
+from understudy.errors import SchemaError
 from understudy.schema import Schema
-from understudy.schema.frames import columns_by_meaning, is_as_written
+from understudy.schema.frames import check_names, column_labels, columns_by_meaning, is_as_written, list_columns
 from understudy.source.protocol import SourceBase
 from understudy.source.unit import bound_rows, new_key, unit_text
 from understudy.tabulate import Counts, marginals
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CodedRows:
+    """Encoded rows that the schema keeps.
+
+    **Privacy.** As private as the rows.
+
+    Attributes:
+        codes: one array by coded column.
+        words: arrow texts of the columns whose values are discovered, null for cells that cannot be a value.
+        units: the canonical text of each row's unit, without nulls; None if a row is a unit.
+    """
+
+    codes: dict[str, NDArray[Any]]
+    words: dict[str, Any]
+    units: Any = None
+
+
+def encode_rows(frame: Any, schema: Schema, *, exact: bool) -> CodedRows:
+    """Encode the rows of a frame; rows without a unit are left out, as are those that the schema drops.
+
+    Args:
+        frame: a table whose columns were checked.
+        schema: what is public about the columns.
+        exact: keep whole numbers beyond 2^53 apart in units (see `unit_text`).
+    """
+    encoded, units, unit = schema.encode(frame), None, schema.privacy_unit.column
+    keep = np.asarray(encoded.keep, np.bool_)
+    if unit is not None:
+        label = next(label for label in column_labels(frame) if str(label) == unit)
+        units = unit_text(nw.from_native(frame[label], series_only=True), exact=exact)
+        keep = keep & np.asarray(units.is_valid())
+        units = units.filter(keep)
+    cells, _ = columns_by_meaning(frame, [column.name for column in schema.words], schema.dialect)
+    words = {column.name: column.texts(cells[column.name], schema.dialect).filter(keep) for column in schema.words}
+    # Indexing copies, so no array is a view of the caller's frame.
+    return CodedRows({column: encoded.codes[column][keep] for column in schema.domain}, words, units)
 
 
 class MemorySource(SourceBase):
@@ -44,76 +81,39 @@ class MemorySource(SourceBase):
     __slots__ = ("__codes", "__words")
 
     def __init__(self, frame: Any, schema: Schema, *, key: bytes | None = None) -> None:
-        units = _check_frame(frame, schema)
+        _check_frame(frame, schema)
         super().__init__(schema)
-        encoded = schema.encode(frame)
-        keep = np.asarray(encoded.keep, np.bool_)
-        codes = {column: encoded.codes[column] for column in self.domain}
-        words = _read_words(frame, schema)
-        if units is not None:
-            rows = codes | {name: _digest_texts(texts) for name, texts in words.items()}
-            keep = _bound_kept_rows(
-                keep, unit_text(units, exact=is_as_written(frame)), rows, self.unit.max_rows, key or new_key()
-            )
-        self.__words = {name: texts.filter(keep) for name, texts in words.items()}
-        # Indexing copies, so no array is a view of the caller's frame.
-        self.__codes = {column: array[keep] for column, array in codes.items()}
+        rows = encode_rows(frame, schema, exact=is_as_written(frame))
+        self.__codes, self.__words = rows.codes, rows.words
+        if rows.units is not None:
+            hashed = [*rows.codes.values(), *map(_digest_texts, rows.words.values())]
+            kept = bound_rows(rows.units, hashed, max_rows=self.unit.max_rows, key=key or new_key())
+            self.__codes = {column: array[kept] for column, array in rows.codes.items()}
+            self.__words = {column: texts.filter(kept) for column, texts in rows.words.items()}
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Return exact counts of each clique's cells, in the order requested.
-
-        Raises:
-            SchemaError: before anything is counted, for an unknown column or a table too large to index.
-        """
+        """Return exact counts of each clique's cells, in the order requested."""
         return marginals(self.__codes, self.domain, cliques)
 
     def values(self, column: str) -> dict[str, int]:
-        """Return the exact number of rows for each canonical text of a cell in one of the schema's `words` columns.
-
-        Raises:
-            SchemaError: for a column that is not among them.
-        """
+        """Return the exact number of rows for each canonical text of a column whose values are discovered."""
         self._check_words(column)
-        texts = self.__words[column]
-        index = np.asarray(texts.indices.fill_null(len(texts.dictionary)))
-        counts = np.bincount(index, minlength=len(texts.dictionary) + 1)[:-1].tolist()
-        return {
-            text: n for text, n in zip(texts.dictionary.to_pylist(), counts, strict=False) if n and text is not None
-        }
+        return count_texts(self.__words[column])
 
 
-def _check_frame(frame: Any, schema: Schema) -> Any:
-    """Return the unit column, or None if a row is a unit.
+def count_texts(texts: Any) -> dict[str, int]:
+    """Return how often each text occurs in an arrow array, nulls left out."""
+    pairs = texts.drop_null().value_counts()
+    return dict(zip(pairs.field(0).to_pylist(), pairs.field(1).to_pylist(), strict=True))
 
-    Raises for the structure of a frame, never for its content.
-    """
-    import narwhals as nw
-    from narwhals.exceptions import DuplicateError
 
-    try:
-        with suppress(DuplicateError):  # reported below
-            nw.from_native(frame, eager_only=True)
-    except TypeError:
-        raise InputError(
-            "the table must be a pandas, polars or pyarrow frame, or a path; collect a lazy frame before passing it"
-        ) from None
-    labels = frame.column_names if hasattr(frame, "column_names") else list(frame.columns)
-    index = {str(name) for name in getattr(getattr(frame, "index", None), "names", ())} - set(map(str, labels))
+def _check_frame(frame: Any, schema: Schema) -> None:
+    """Check the structure of a frame, never its content."""
+    labels = [str(label) for label in column_labels(frame)]
+    index = {str(name) for name in getattr(getattr(frame, "index", None), "names", ())}.difference(labels)
     if hidden := [name for name in schema.needs if name in index]:
-        raise SchemaError(f"{_list_columns(hidden)} in the frame's index; pass `frame.reset_index()`")
-    check_names(map(str, labels), schema)
-    if schema.privacy_unit.column is None:
-        return None
-    label = next(label for label in labels if str(label) == schema.privacy_unit.column)
-    return nw.from_native(frame[label], series_only=True)
-
-
-def _read_words(frame: Any, schema: Schema) -> dict[str, Any]:
-    """Return the texts of the columns whose values are discovered, as arrow dictionaries."""
-    if not schema.words:
-        return {}
-    cells, _ = columns_by_meaning(frame, [column.name for column in schema.words], schema.dialect)
-    return {column.name: column.texts(cells[column.name], schema.dialect) for column in schema.words}
+        raise SchemaError(f"{list_columns(hidden)} in the frame's index; pass `frame.reset_index()`")
+    check_names(labels, schema.needs)
 
 
 def _digest_texts(texts: Any) -> NDArray[Any]:
@@ -124,57 +124,3 @@ def _digest_texts(texts: Any) -> NDArray[Any]:
     names = [None if text is None else sha256(text.encode()).hexdigest() for text in texts.dictionary.to_pylist()]
     table = np.array([name or "" for name in names] + [""], dtype=object)
     return np.asarray(table[np.asarray(texts.indices.fill_null(len(names)))])
-
-
-def check_names(names: Iterable[str], schema: Schema) -> None:
-    """Refuse a table with repeated column names, or without a column that the schema needs.
-
-    Several columns may have no name: spreadsheets export such columns, and nobody can ask for one.
-
-    **Privacy.** Only names that the schema declares are quoted: the first line of a file without a header is a row.
-
-    Columns without a name may be many: spreadsheets export them, and nobody can ask for one.
-
-    Raises:
-        SchemaError: naming the columns, or their places, and the remedy.
-    """
-    listed = list(names)
-    found = Counter(name for name in listed if name.strip() or name in schema.needs)
-    if not listed:
-        raise SchemaError("the table has no columns; give one with the columns that the schema names")
-    if missing := [name for name in schema.needs if name not in found]:
-        near = _describe_near(missing, listed)
-        raise SchemaError(
-            f"{_list_columns(missing)} not in the table{near}; add or rename there, or correct the schema"
-        )
-    if twice := [name for name in schema.needs if found[name] > 1]:
-        raise SchemaError(f"{_list_columns(twice)} named more than once in the table; rename all but one")
-    if len(found) < found.total():
-        places = [place + 1 for place, name in enumerate(listed) if found[name] > 1]
-        raise SchemaError(f"column {places[0]} and others of the table share a name; rename all but one")
-
-
-def _describe_near(missing: list[str], listed: list[str]) -> str:
-    """Point to a column whose name differs from a missing one only in case, blanks or signs; by its position."""
-    bare = {re.sub(r"[\W_]", "", name).casefold(): place for place, name in enumerate(listed, 1)}
-    bare.pop("", None)
-    found = [(name, bare.get(re.sub(r"[\W_]", "", name).casefold())) for name in missing]
-    name, place = next(((name, place) for name, place in found if place), ("", None))
-    return "" if place is None else f" (its column number {place} is {name!r} except for case, blanks or signs)"
-
-
-def _list_columns(names: list[str]) -> str:
-    listed = ", ".join(repr(name) for name in names[:5])
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"column {listed} is" if len(names) == 1 else f"columns {listed}{more} are"
-
-
-def _bound_kept_rows(
-    keep: NDArray[np.bool_], units: Any, codes: dict[str, NDArray[Any]], max_rows: int, key: bytes
-) -> NDArray[np.bool_]:
-    """Limit the rows that the schema keeps: a dropped row must not take the place of one that counts."""
-    rows = np.flatnonzero(keep)
-    chosen = bound_rows(units.take(rows), [array[rows] for array in codes.values()], max_rows=max_rows, key=key)
-    within = np.zeros(len(keep), np.bool_)
-    within[rows[chosen]] = True
-    return within

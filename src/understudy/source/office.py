@@ -7,6 +7,7 @@ dictionary, never on other rows. Readers' errors may quote a cell, so they are r
 
 from __future__ import annotations
 
+import csv
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.errors import InputError
-from understudy.schema.exchange import Imported
+from understudy.schema.exchange import Imported, from_dictionary
 from understudy.schema.frames import mark_as_written
+from understudy.schema.sniff import sniff
 
 OFFICE = (".sav", ".zsav", ".dta", ".xlsx")
 """The endings of office files."""
@@ -87,12 +90,13 @@ def read_office(path: Path, names: Sequence[str], *, decimal: str = ".") -> Any:
     Raises:
         InputError: when the file cannot be read, or something has to be installed first.
     """
-    import pyarrow as pa
-
     if path.suffix.lower() == ".xlsx":
         header, *rows = _read_xlsx(path, header_only=False)
         places = {str(name): place for place, name in enumerate(header)}
-        cells = {name: [_format_cell(_cell_at(row, places[name]), decimal) for row in rows] for name in names}
+        cells = {  # a row may end before its empty cells
+            name: [_format_cell(row[places[name]] if places[name] < len(row) else None, decimal) for row in rows]
+            for name in names
+        }
         return mark_as_written(pa.table({name: pa.array(column, pa.string()) for name, column in cells.items()}))
     # Dates stay numbers here: the reader would fail on a single one out of range.
     columns, meta = _read_stat(path, usecols=list(names), output_format="dict", disable_datetime_conversion=True)
@@ -125,8 +129,6 @@ def _missing_codes(meta: Any, name: str) -> list[Any]:
 
 
 def _to_column(cells: Sequence[Any], kind: str, form: str) -> Any:
-    import pyarrow as pa
-
     if kind == "string":
         return pa.array([cell or None for cell in cells], pa.string())
     numbers = pa.array(cells, pa.float64(), from_pandas=True)
@@ -134,11 +136,6 @@ def _to_column(cells: Sequence[Any], kind: str, form: str) -> Any:
     if moment is None:
         return numbers
     return to_moments(numbers.to_numpy(zero_copy_only=False), str(form), moment)
-
-
-def _cell_at(row: Sequence[Any], place: int) -> Any:
-    """Return a cell of a row, which may end before its empty cells."""
-    return row[place] if place < len(row) else None
 
 
 def _format_cell(cell: Any, decimal: str) -> str | None:
@@ -196,16 +193,9 @@ def _require_file(path: Path) -> None:
 Kind: TypeAlias = Literal["date", "datetime", "time"]
 
 _SPSS: dict[str, Kind] = {
-    "DATE": "date",
-    "ADATE": "date",
-    "EDATE": "date",
-    "JDATE": "date",
-    "SDATE": "date",
-    "DATETIME": "datetime",
-    "YMDHMS": "datetime",
-    "TIME": "time",
-    "DTIME": "time",
-}
+    "DATE": "date", "ADATE": "date", "EDATE": "date", "JDATE": "date", "SDATE": "date",
+    "DATETIME": "datetime", "YMDHMS": "datetime", "TIME": "time", "DTIME": "time",
+}  # fmt: skip
 _UNIX = datetime(1970, 1, 1)
 _DAY = 86_400
 _FIRST, _LAST = (datetime.min - _UNIX).days, (datetime.max - _UNIX).days
@@ -232,8 +222,6 @@ def to_moments(numbers: NDArray[np.float64], form: str, kind: Kind) -> Any:
     **Privacy.** Each cell is converted on its own. The reader could convert dates itself, but then a single number out
     of range would fail the whole file.
     """
-    import pyarrow as pa
-
     days, micros = _split_moments(numbers, form, kind)
     valid = (days >= _FIRST) & (days <= _LAST)
     whole = np.where(valid, days, 0).astype(np.int64)
@@ -293,6 +281,29 @@ def import_variables(variables: Sequence[Variable]) -> Imported:
         if "categories" not in field:
             gaps.append(f"column {variable.name!r}: it lists no values; add `categories` or bounds, or `kind: drop`")
     return Imported({"fields": fields, "understudy": {}}, tuple(gaps))
+
+
+def read_dictionary(path: Path) -> Imported:
+    """Read a schema from a data dictionary in CSV or XLSX, a public document without rows (see `from_dictionary`).
+
+    Raises:
+        InputError: when the file cannot be read or has no column and value headings.
+    """
+    if path.suffix.lower() == ".xlsx":
+        lines = [[_format_cell(cell, ".") or "" for cell in row] for row in _read_xlsx(path, header_only=False)]
+    else:
+        dialect, _ = sniff(path)
+        encoding = "utf-8-sig" if dialect.encoding == "utf-8" else dialect.encoding
+        try:
+            with path.open(encoding=encoding, newline="") as file:
+                rows = csv.reader(file, delimiter=dialect.delimiter, quotechar=dialect.quote)
+                lines = [row for row in rows if any(cell.strip() for cell in row)]
+        except (OSError, UnicodeDecodeError, csv.Error):
+            raise InputError(f"{path} cannot be read as CSV; save it again as CSV in UTF-8") from None
+    try:
+        return from_dictionary(lines)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def _lists_its_values(variable: Variable) -> bool:

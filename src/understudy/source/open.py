@@ -14,6 +14,9 @@ from os import fspath
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from understudy.arguments import as_path
 from understudy.errors import InputError, MergedValues, OutputError, SettingError
 from understudy.schema import Schema
@@ -53,8 +56,6 @@ def open_source(
         _warn_merged(schema, data.files)
         return data.source(schema, key=key)
     home = source_kind(data, query=query is not None)
-    if home == "frame" and query is not None:
-        raise SettingError("a query reads files or a database; apply it to a frame before you pass the frame")
     if home in ("frame", "file"):
         table = data if home == "frame" else read_table(data, schema)
         if not is_as_written(table):
@@ -138,10 +139,6 @@ class StoredTable:
         """The files of the table; none for a database."""
         return list_files(fspath(self._data)) if self.kind == "files" else []
 
-    def is_given_as(self, other: Any) -> bool:
-        """Whether `other` is the object, or the same text, that this table was opened with."""
-        return other is self._data or (isinstance(other, str) and isinstance(self._data, str) and other == self._data)
-
     def close(self) -> None:
         """Close connections and remove everything that was written to disk."""
         if self._snapshot is not None:
@@ -169,8 +166,6 @@ def open_table(data: Any, query: str | None = None, temp_dir: TempDir = None) ->
     if query is not None and not isinstance(query, str):
         raise SettingError("query: give a SELECT statement as text")
     home = source_kind(data, query=query is not None)
-    if home == "frame" and query is not None:
-        raise SettingError("a query reads files or a database; apply it to a frame before you pass the frame")
     if home == "file" and not Path(data).exists():
         raise InputError(f"{data}: no such file; check the path")
     if home in ("frame", "file"):
@@ -212,8 +207,6 @@ def open_snapshot(data: Any, schema: Schema, *, query: str | None = None, temp_d
         SettingError: when an engine is not installed, naming the extra to install.
     """
     home = source_kind(data, query=query is not None)
-    if home in ("spark", "ibis", "relation") and query is not None:
-        raise SettingError("a query reads files or a database; a table object is already a query")
     if home == "files":
         read = _file_reader(fspath(data), query)
         return _BatchSnapshot(read if query is None else read_once(read, schema), temp_dir)
@@ -327,7 +320,7 @@ def read_column_types(data: str) -> dict[str, Any]:
     """Return the column names of a table with their arrow types, null for types that no column can hold. Reads no row.
 
     Args:
-        data: a database's URL, or a folder or pattern of Parquet files.
+        data: a database's URL, a Parquet file, or a folder or pattern of Parquet files.
 
     Raises:
         InputError: when there is no such table, or its files are CSV, which has no types.
@@ -339,18 +332,15 @@ def read_column_types(data: str) -> dict[str, Any]:
     if home == "duckdb":
         with closing(PrivateFolder()) as folder:
             return database_columns(data, folder)
-    file = list_files(data)[0]
+    file = Path(data) if home == "file" else list_files(data)[0]
     if file.name.lower().endswith(CSV):
         raise InputError(f"{data}: CSV files have no types; draft the schema from one of the files")
-    import pyarrow.parquet as pq
 
     with explain_errors(f"{file}: cannot be read as Parquet; check the path, or export the file again"):
         return {field.name: field.type for field in pq.read_schema(file)}
 
 
 def _arrow_type(cell: Any) -> Any:
-    import pyarrow as pa
-
     if cell.kind is not None:
         return cell.kind
     named = {"numeric": pa.float64(), "interval": pa.duration("us"), **dict.fromkeys(_TEXT, pa.string())}

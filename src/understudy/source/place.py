@@ -20,6 +20,7 @@ PARQUET = (".parquet", ".pq")
 _POSTGRES = ("postgresql", "postgres")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # at least two letters: C:/ is a path
 SourceKind: TypeAlias = Literal["frame", "file", "files", "duckdb", "postgresql", "spark", "ibis", "relation"]
+_LIBRARIES: dict[str, SourceKind] = {"pyspark": "spark", "ibis": "ibis", "duckdb": "relation", "_duckdb": "relation"}
 
 
 @dataclass(frozen=True)
@@ -36,13 +37,20 @@ class Database:
 
 
 def source_kind(data: Any, *, query: bool = False) -> SourceKind:
-    """Return the kind of place that `data` is; `query` says that a file is read through a query."""
+    """Return the kind of place that `data` is; `query` says that it is read through a query.
+
+    Raises:
+        SettingError: for a query together with a frame or a table object.
+    """
     if isinstance(data, str | os.PathLike):
         return _text_kind(os.fspath(data), query)
-    library = type(data).__module__.partition(".")[0]
-    if library == "pyspark":
-        return "spark"
-    return "ibis" if library == "ibis" else "relation" if library in ("duckdb", "_duckdb") else "frame"
+    kind = _LIBRARIES.get(type(data).__module__.partition(".")[0], "frame")
+    if query:
+        remedy = (
+            "apply it to a frame before you pass the frame" if kind == "frame" else "a table object is a query already"
+        )
+        raise SettingError(f"a query reads files or a database; {remedy}")
+    return kind
 
 
 def _text_kind(text: str, query: bool) -> SourceKind:

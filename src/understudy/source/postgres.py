@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from understudy.errors import InputError
 from understudy.schema import Schema
@@ -218,8 +219,8 @@ class _Session:
     """One coding in one connection."""
 
     def __init__(self, connection: Any, snapshot: str, rows: str, cells: list[tuple[str, Cell]], owner: Any) -> None:
-        self._connection, self._snapshot, self._cells, self._owner = connection, snapshot, cells, owner
-        self.rows = rows
+        self._connection, self._snapshot, self._owner = connection, snapshot, owner
+        self.rows, self.cells = rows, cells
         self.drop = weakref.finalize(self, _disconnect, connection)
         mark = secrets.token_hex(4)
         self.lookup, self.coded, self.bounded, self._keys = (
@@ -230,9 +231,6 @@ class _Session:
         self.any_text = encoding == "UTF8"
         self._readable = "" if encoding in _READABLE else f"pg_temp.understudy_readable_{mark}"
         self.grammar: Grammar = PostgresGrammar(self._readable)
-
-    def cells(self) -> list[tuple[str, Cell]]:
-        return self._cells
 
     def begin(self, columns: dict[str, str], key: bytes) -> None:
         types = {name: "integer" if kind == "code" else _WORDS for name, kind in columns.items()}
@@ -255,8 +253,6 @@ class _Session:
                 copy.write_row((key.hex(),))
 
     def distinct(self, statement: str) -> Iterator[Any]:
-        import pyarrow as pa
-
         with explain_errors(_FAILED), self._connection.cursor("understudy_texts") as cursor:
             cursor.execute(statement)
             while texts := cursor.fetchmany(_STEP_TEXTS):
@@ -338,8 +334,6 @@ def _read_cells(connection: Any, rows: str) -> list[tuple[str, Cell]]:
 
 
 def _cell(column: Any, own: str) -> Cell:
-    import pyarrow as pa
-
     kinds = {
         **dict.fromkeys(("int2", "int4", "int8"), pa.int64()),
         **dict.fromkeys(("float4", "float8"), pa.float64()),

@@ -87,43 +87,12 @@ class SourceBase:
     **Privacy.** Its text form reveals neither rows nor their number, and it cannot be pickled or copied.
     """
 
-    __slots__ = ("__code_groups", "__domain", "__rows_public", "__rows_used", "__unit", "__word_columns")
+    __slots__ = ("code_groups", "domain", "rows_public", "rows_used", "unit", "words")
 
     def __init__(self, schema: Schema) -> None:
-        self.__domain, self.__unit = schema.domain, schema.privacy_unit
-        self.__code_groups = schema.code_groups
-        self.__rows_public, self.__rows_used = schema.rows, schema.rows_used
-        self.__word_columns = tuple(column.name for column in schema.words)
-
-    @property
-    def domain(self) -> Domain:
-        """The coded columns: a fact of the schema."""
-        return self.__domain
-
-    @property
-    def code_groups(self) -> CodeGroups:
-        """Which codes belong together when rare ones are merged: a fact of the schema."""
-        return self.__code_groups
-
-    @property
-    def unit(self) -> PrivacyUnit:
-        """Who is protected, and the largest number of rows of one unit that are counted."""
-        return self.__unit
-
-    @property
-    def rows_public(self) -> int | None:
-        """The number of rows if the schema declares it public, else None."""
-        return self.__rows_public
-
-    @property
-    def rows_used(self) -> int | None:
-        """The same if every row is certain to be counted."""
-        return self.__rows_used
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """The columns whose values are discovered: a fact of the schema."""
-        return self.__word_columns
+        self.domain, self.code_groups, self.unit = schema.domain, schema.code_groups, schema.privacy_unit
+        self.rows_public, self.rows_used = schema.rows, schema.rows_used
+        self.words = tuple(column.name for column in schema.words)
 
     def _check_words(self, column: str) -> None:
         """Refuse a column whose values are not discovered.
@@ -131,11 +100,11 @@ class SourceBase:
         Raises:
             SchemaError: naming the column and the remedy.
         """
-        if column not in self.__word_columns:
+        if column not in self.words:
             raise SchemaError(f"the values of column {column!r} are not discovered; declare `values: discover`")
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {len(self.__domain)} columns>"
+        return f"<{type(self).__name__} of {len(self.domain)} columns>"
 
     def __reduce__(self) -> NoReturn:
         raise InputError("a source holds private rows and cannot be written or copied; keep the release instead")

@@ -17,12 +17,15 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv as arrow_csv
+
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.schema.frames import mark_as_written
+from understudy.schema.frames import check_names, mark_as_written
 from understudy.schema.text import Dialect, is_text_type
 from understudy.source.errors import explain_errors
-from understudy.source.memory import check_names
 from understudy.source.office import OFFICE, read_office, read_variables
 from understudy.source.place import CSV, PARQUET, refuse_url, source_kind
 
@@ -63,17 +66,15 @@ def read_table(path: _Path, schema: Schema) -> Any:
     if size == 0:
         raise InputError(f"{file}: the file is empty; export the table again, with its header")
     if name.endswith(OFFICE):
-        check_names([variable.name for variable in read_variables(file)], schema)
+        check_names([variable.name for variable in read_variables(file)], schema.needs)
         return read_office(file, schema.needs, decimal=schema.dialect.decimal)
     return _read_csv(file, schema) if name.endswith(CSV) else _read_parquet(file, schema)
 
 
 def _read_parquet(file: Path, schema: Schema) -> Any:
-    import pyarrow.parquet as pq
-
     with explain_errors(_NO_PARQUET.format(file)):
         with pq.ParquetFile(file, page_checksum_verification=True) as parquet:
-            check_names(parquet.schema_arrow.names, schema)
+            check_names(parquet.schema_arrow.names, schema.needs)
             table = parquet.read(columns=list(schema.needs))
         _check_text(table.columns)
     return table.select(list(schema.needs))
@@ -89,11 +90,9 @@ def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
         InputError: for a file that is missing, unreadable or damaged.
         SchemaError: for a missing column or two columns of one name, in any of the files, before the first row.
     """
-    import pyarrow.parquet as pq
-
     for file in files:
         with explain_errors(_NO_PARQUET.format(file)):
-            check_names(pq.read_schema(file).names, schema)
+            check_names(pq.read_schema(file).names, schema.needs)
     options = {"page_checksum_verification": True, "read_dictionary": [column.name for column in schema.coded]}
     for file in files:
         with explain_errors(_NO_PARQUET.format(file)), pq.ParquetFile(file, **options) as parquet:
@@ -110,8 +109,6 @@ def _check_text(columns: Iterable[Any]) -> None:
     Raises:
         ArrowInvalid: for invalid text.
     """
-    import pyarrow as pa
-
     for column in columns:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if is_text_type(kind):
@@ -119,9 +116,6 @@ def _check_text(columns: Iterable[Any]) -> None:
 
 
 def _read_csv(file: Path, schema: Schema) -> Any:
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
     options, odd = _csv_options(file, schema)
     try:
         while True:
@@ -143,8 +137,6 @@ def csv_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
         InputError: for a file that is missing, unreadable, empty or damaged, with a header in another encoding.
         SchemaError: for a missing column or two columns of one name, in any of the files, before the first row.
     """
-    from pyarrow import csv as arrow_csv
-
     options = {file: _csv_options(file, schema) for file in files}
     for file in files:
         settings, odd = options[file]
@@ -187,8 +179,6 @@ def _lengthen_pieces(options: Any, error: ValueError) -> None:
 
 def _csv_stream(file: Path, dialect: Dialect) -> Any:
     """Open a file as a stream of UTF-8 bytes; invalid bytes stay, or are replaced by a mark, in their cell."""
-    import pyarrow as pa
-
     stream = pa.input_stream(str(file), compression="gzip" if file.suffix.lower() == ".gz" else None)
     return stream if _is_utf8(dialect) else pa.PythonFile(_Utf8Stream(stream, dialect.encoding), mode="r")
 
@@ -252,20 +242,15 @@ class _OddLines:
 
     def batch(self, schema: Any) -> Any:
         """Return the lines so far as rows of the table."""
-        import pyarrow as pa
-
         columns = [pa.array([row[name] for row in self._rows], pa.large_string()) for name in schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _csv_options(file: Path, schema: Schema) -> tuple[tuple[Any, Any, Any], _OddLines]:
-    import pyarrow as pa
-    from pyarrow import csv as arrow_csv
-
     dialect = schema.dialect
     names = _read_header(file, schema, dialect.delimiter)
     try:
-        check_names(names, schema)
+        check_names(names, schema.needs)
     except SchemaError:
         _explain_delimiter(file, schema)
         raise

@@ -14,10 +14,12 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any
 
+import pyarrow as pa
+
 from understudy.schema import Schema
+from understudy.schema.frames import check_names
 from understudy.source.engine import Cell, CountedCells, EngineSource, Grammar, Lookup
 from understudy.source.errors import explain_errors
-from understudy.source.memory import check_names
 
 _EPOCH = "timestamp_ntz'1970-01-01 00:00:00'"
 
@@ -148,7 +150,7 @@ class SparkSnapshot:
     """
 
     def __init__(self, frame: Any, schema: Schema) -> None:
-        check_names(frame.columns, schema)
+        check_names(frame.columns, schema.needs)
         self._spark = frame.sparkSession
         names = {name: f"r{place}" for place, name in enumerate(schema.needs)}
         self._cells = [(name, _cell(frame.schema[name].dataType, short)) for name, short in names.items()]
@@ -183,7 +185,7 @@ class _Session:
     any_text = True
 
     def __init__(self, spark: Any, rows: Any, cells: list[tuple[str, Cell]]) -> None:
-        self._spark, self._cells = spark, cells
+        self._spark, self.cells = spark, cells
         mark = secrets.token_hex(8)
         views = [f"understudy_{name}_{mark}" for name in ("rows", "lookup", "coded", "bounded", "key")]
         self.rows, self.lookup, self.coded, self.bounded, self._keys = views
@@ -192,12 +194,7 @@ class _Session:
         self._lookups: list[Any] = []
         rows.createOrReplaceTempView(self.rows)
 
-    def cells(self) -> list[tuple[str, Cell]]:
-        return self._cells
-
     def begin(self, columns: dict[str, str], key: bytes) -> None:
-        import pyarrow as pa
-
         with explain_errors(_FAILED):
             # A view, not a literal: Spark shows plans in its pages and logs, but not the content of a local table.
             self._spark.createDataFrame(pa.table({"key": [key.hex()]})).createOrReplaceTempView(self._keys)
@@ -205,16 +202,12 @@ class _Session:
         self.add(Lookup(-1, none, [], none))
 
     def distinct(self, statement: str) -> Iterator[Any]:
-        import pyarrow as pa
-
         with explain_errors(_FAILED):
             rows = self._spark.sql(statement).toLocalIterator()
             while texts := [row[0] for row in islice(rows, _STEP_TEXTS)]:
                 yield pa.array(texts, pa.string())
 
     def add(self, lookup: Lookup) -> None:
-        import pyarrow as pa
-
         rows = len(lookup.texts)
         parts = [pa.array(codes, pa.int32()) for codes in lookup.codes]
         parts += [pa.nulls(rows, pa.int32())] * (2 - len(parts))
@@ -253,8 +246,6 @@ def _drop(spark: Any, views: list[str]) -> None:
 
 
 def _cell(kind: Any, name: str) -> Cell:
-    import pyarrow as pa
-
     own = kind.typeName()
     kinds = {
         **dict.fromkeys(("byte", "short", "integer", "long"), pa.int64()),

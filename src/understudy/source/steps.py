@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.schema.axis import AxisColumn
@@ -53,8 +54,6 @@ def find_steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
         kind: int64, float64, a decimal of at most 18 digits, date32, or a timestamp in microseconds.
         dialect: how the table writes text.
     """
-    import pyarrow as pa
-
     no_line = pa.types.is_boolean(kind) or len(column.parts) > 1 or isinstance(column, Shape)
     moves = None if no_line else _unit_function(column, kind)
     if moves is None:
@@ -76,8 +75,6 @@ def find_steps(column: Coded, kind: Any, dialect: Dialect) -> Steps | None:
 
 def _find_breakpoints(column: Coded, dialect: Dialect) -> list[int | float]:
     """Return every number on which the code of a cell can depend, in units of the axis."""
-    import pyarrow as pa
-
     entries = [entry for entry in column.table() if entry.part == column.name]
     found = [end for entry in entries for end in (entry.lower, entry.upper) if end is not None]
     values = [entry.value for entry in entries if entry.value is not None]
@@ -97,8 +94,6 @@ def _unit_function(column: Coded, kind: Any) -> Callable[[Any], NDArray[Any]] | 
 
     None if cells of that type are coded by their text.
     """
-    import pyarrow as pa
-
     number = any(fits(kind) for fits in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal))
     if isinstance(column, Categorical | Boolean):
         return to_floats if number else None
@@ -119,8 +114,6 @@ def _unit_function(column: Coded, kind: Any) -> Callable[[Any], NDArray[Any]] | 
 
 def _scale(kind: Any) -> tuple[Callable[[Positions], Any], int, int]:
     """Return a function from positions on a type's scale to cells, and the ends of the scale."""
-    import pyarrow as pa
-
     if pa.types.is_floating(kind):
         largest = int(_order_bits(np.array([np.finfo(np.float64).max]).view(np.int64))[0])
         return lambda places: pa.array(_order_bits(places).view(np.float64)), -largest, largest
@@ -139,8 +132,6 @@ def _order_bits(bits: Positions) -> Positions:
 
 
 def _to_decimals(places: Positions, kind: Any) -> Any:
-    import pyarrow as pa
-
     words = np.ascontiguousarray(np.stack([places, places >> 63], axis=1))
     return pa.Array.from_buffers(kind, len(places), [None, pa.py_buffer(words)])
 

@@ -11,48 +11,32 @@ import tempfile
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
 from understudy.schema import Schema
 from understudy.schema.column import smallest_dtype
-from understudy.schema.frames import columns_by_meaning
 from understudy.source.errors import explain_errors
+from understudy.source.memory import CodedRows, count_texts, encode_rows
 from understudy.source.protocol import SourceBase
 from understudy.source.temp import PrivateFolder
-from understudy.source.unit import new_key, unit_text
-from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, marginals
+from understudy.source.unit import new_key
+from understudy.tabulate import DENSE_CELLS, Counts, SparseCounts, check_cliques, marginals
 
 _TYPES = {np.uint8: "utinyint", np.uint16: "usmallint", np.uint32: "uinteger"}
 _BOUND_FAILED = "the rows of each unit could not be limited: is there room for them in --temp-dir? Nothing was spent"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Batch:
-    """Some encoded rows.
-
-    **Privacy.** As private as the rows.
-
-    Attributes:
-        codes: one array by coded column.
-        words: arrow texts of the columns whose values are discovered, null for cells that cannot be a value.
-        units: the canonical text of each row's unit, without nulls; None if a row is a unit.
-    """
-
-    codes: dict[str, NDArray[Any]]
-    words: dict[str, Any] = field(default_factory=dict)
-    units: Any = None
-
-
 def bound_batches(
-    batches: Iterable[Batch], domain: Domain, folder: PrivateFolder, *, max_rows: int, key: bytes
-) -> Iterator[Batch]:
+    batches: Iterable[CodedRows], domain: Domain, folder: PrivateFolder, *, max_rows: int, key: bytes
+) -> Iterator[CodedRows]:
     """Return the rows that count: of each unit the `max_rows` with the smallest keyed hash (see `unit`).
 
     DuckDB spills to disk if units do not fit in memory.
@@ -79,11 +63,11 @@ def bound_batches(
         chosen = connection.sql(_bounding_statement(list(names.values())), params=[max_rows, key.hex(), max_rows])
         for rows in chosen.to_arrow_reader(STEP_ROWS):
             codes = {column: rows[names[column]].to_numpy(zero_copy_only=False) for column in domain}
-            yield Batch(codes, {column: rows[name] for column, name in names.items() if column not in domain})
+            yield CodedRows(codes, {column: rows[name] for column, name in names.items() if column not in domain})
     connection.close()
 
 
-def _create_table(connection: Any, batch: Batch, domain: Domain) -> dict[str, str]:
+def _create_table(connection: Any, batch: CodedRows, domain: Domain) -> dict[str, str]:
     """Create the table and return its column names by those of the batch; none of the names is the user's."""
     kinds = {column: _TYPES[smallest_dtype(domain[column])] for column in domain} | dict.fromkeys(
         batch.words, "varchar"
@@ -94,9 +78,7 @@ def _create_table(connection: Any, batch: Batch, domain: Domain) -> dict[str, st
     return names
 
 
-def _insert_batch(connection: Any, batch: Batch, names: dict[str, str]) -> None:
-    import pyarrow as pa
-
+def _insert_batch(connection: Any, batch: CodedRows, names: dict[str, str]) -> None:
     columns = {"unit": batch.units} | {names[column]: pa.array(codes) for column, codes in batch.codes.items()}
     connection.register("batch", pa.table(columns | {names[column]: texts for column, texts in batch.words.items()}))
     connection.execute("insert into coded by name select * from batch")
@@ -158,15 +140,8 @@ class CodeStore:
         self._finish()
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Return exact counts of each clique's cells, in the order requested.
-
-        Raises:
-            SchemaError: before anything is counted, for an unknown column or a table too large to index.
-        """
-        codes = self._map_files()
-        asked = [self._domain.check(clique) for clique in cliques]
-        marginals({column: array[:0] for column, array in codes.items()}, self._domain, asked)
-        return self._answers(codes, asked)
+        """Return exact counts of each clique's cells, in the order requested."""
+        return self._answers(self._map_files(), check_cliques(cliques, self._domain))
 
     def _answers(self, codes: Mapping[str, NDArray[Any]], asked: list[Clique]) -> Iterator[tuple[Clique, Counts]]:
         dense = [clique for clique in asked if self._domain.cells(clique) <= DENSE_CELLS]
@@ -243,22 +218,14 @@ class StreamedSource(SourceBase):
         for batch in coded:
             self.__store.append(batch.codes)
             for column, texts in batch.words.items():
-                self.__words[column].update(_count_texts(texts))
+                self.__words[column].update(count_texts(texts))
 
     def counts(self, cliques: Iterable[Clique]) -> Iterator[tuple[Clique, Counts]]:
-        """Return exact counts of each clique's cells, in the order requested.
-
-        Raises:
-            SchemaError: before anything is counted, for an unknown column or a table too large to index.
-        """
+        """Return exact counts of each clique's cells, in the order requested."""
         return self.__store.counts(cliques)
 
     def values(self, column: str) -> dict[str, int]:
-        """Return the exact number of rows for each canonical text of a cell in one of the schema's `words` columns.
-
-        Raises:
-            SchemaError: for a column that is not among them.
-        """
+        """Return the exact number of rows for each canonical text of a column whose values are discovered."""
         self._check_words(column)
         return dict(self.__words[column])
 
@@ -268,32 +235,11 @@ class StreamedSource(SourceBase):
         self.__folder.close()
 
 
-def _encode_batches(batches: Iterable[Any], schema: Schema) -> Iterator[Batch]:
-    """Return the codes, texts and units of the rows that are kept."""
-    import narwhals as nw
-    import pyarrow as pa
-
-    unit = schema.privacy_unit.column
+def _encode_batches(batches: Iterable[Any], schema: Schema) -> Iterator[CodedRows]:
+    """Return the codes, texts and units of the rows that are kept; the texts of two batches share no dictionary."""
     for batch in batches:
-        table = pa.Table.from_batches([batch])
-        encoded = schema.encode(table)
-        keep, units = np.asarray(encoded.keep, np.bool_), None
-        if unit is not None:
-            units = unit_text(nw.from_native(table[unit], series_only=True), exact=True)
-            keep &= np.asarray(units.is_valid())
-            units = units.filter(pa.array(keep))
-        cells, _ = columns_by_meaning(table, [column.name for column in schema.words], schema.dialect)
-        words = {column.name: column.texts(cells[column.name], schema.dialect) for column in schema.words}
-        yield Batch(
-            {column: encoded.codes[column][keep] for column in schema.domain},
-            {name: texts.filter(pa.array(keep)).dictionary_decode() for name, texts in words.items()},
-            units,
-        )
-
-
-def _count_texts(texts: Any) -> dict[str, int]:
-    pairs = texts.drop_null().value_counts()
-    return dict(zip(pairs.field(0).to_pylist(), pairs.field(1).to_pylist(), strict=True))
+        rows = encode_rows(pa.Table.from_batches([batch]), schema, exact=True)
+        yield replace(rows, words={name: texts.dictionary_decode() for name, texts in rows.words.items()})
 
 
 # -- Rows that are stored once, for tables that are encoded several times --------------------------------------------
@@ -340,8 +286,6 @@ class _StoredRows:
     """Batches in a file without a name: its space is freed when the process ends, however it ends."""
 
     def __init__(self, batches: Iterator[Any], folder: Path) -> None:
-        import pyarrow as pa
-
         with explain_errors(_KEEP_FAILED):
             self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
             self._finish = weakref.finalize(self, self._file.close)
@@ -353,8 +297,6 @@ class _StoredRows:
                 writer.close()
 
     def batches(self) -> Iterator[Any]:
-        import pyarrow as pa
-
         if not self._file.seek(0, os.SEEK_END):  # a table without rows has no batch
             return
         with explain_errors(_KEEP_FAILED):

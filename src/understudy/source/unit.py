@@ -24,6 +24,8 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.errors import SettingError
@@ -56,9 +58,6 @@ def unit_text(column: Any, *, exact: bool = False) -> Any:
     Returns:
         An arrow array of text.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     array = _to_arrow(column)
     if array is None:
         native = column.to_native()
@@ -82,8 +81,6 @@ def canonical_units(text: Any, *, exact: bool) -> Any:
 
 
 def _canonical_texts(values: list[Any], *, exact: bool) -> Any:
-    import pyarrow as pa
-
     return pa.array([_canonical_or_none(value, exact=exact) for value in values], pa.large_string())
 
 
@@ -93,9 +90,6 @@ def _to_arrow(column: Any) -> Any:
     Python objects always are: arrow would guess one type for all of them, and one unit would decide how the units of
     others are written.
     """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if holds_objects(column.to_native()):
         return None
     try:
@@ -170,7 +164,6 @@ def bound_rows(units: Any, codes: Sequence[NDArray[Any]], *, max_rows: int, key:
     """
     if max_rows < 1 or len(key) != KEY_BYTES:
         raise SettingError(f"contribution bounding needs max_rows of at least 1 and a key of {KEY_BYTES} bytes")
-    import pyarrow.compute as pc
 
     distinct = pc.dictionary_encode(units)
     unit_of = np.asarray(pc.fill_null(distinct.indices, -1), np.int64)

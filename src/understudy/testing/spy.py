@@ -92,11 +92,11 @@ class Spy:
         table: Any = PrivateTable
         for name, wrapped in (
             ("__init__", self._init(table.__init__)),
-            ("measure", self._measure(table.measure)),
+            ("measure", self._counts("measure", table.measure)),
             ("select", self._select(table.select)),
             ("dependence", self._dependence(table.dependence)),
             ("error", self._error(table.error)),
-            ("tally", self._tally(table.tally)),
+            ("tally", self._counts("tally", table.tally)),
             ("values", self._values(table.values)),
         ):
             self._stack.enter_context(patch.object(table, name, wrapped))
@@ -144,26 +144,15 @@ class Spy:
         self._what, self._now = what, (source.unit.max_rows, int(source.rows_public is not None))
         self._draws, self._choice = [], None
 
-    def _measure(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def measure(table: PrivateTable, cliques: Any, **rest: Any) -> list[Measurement]:
-            wanted = list(cliques)
-            self._start("measure", table)
-            answers: list[Measurement] = original(table, wanted, **rest)
-            counts = dict(table._counts([answer.clique for answer in answers]))
-            _check_noise(answers, counts, self._draws)
+    def _counts(self, what: str, original: Callable[..., Any]) -> Callable[..., Any]:
+        def counts(table: PrivateTable, wanted: Any, **rest: Any) -> Any:
+            self._start(what, table)
+            answers = original(table, wanted, **rest)
+            made: list[Measurement] = list(answers.values()) if isinstance(answers, dict) else answers
+            _check_noise(made, dict(table._counts([answer.clique for answer in made])), self._draws)
             return answers
 
-        return measure
-
-    def _tally(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        def tally(table: PrivateTable, columns: Any, **rest: Any) -> dict[str, Measurement]:
-            self._start("tally", table)
-            answers: dict[str, Measurement] = original(table, columns, **rest)
-            counts = dict(table._counts([answer.clique for answer in answers.values()]))
-            _check_noise(list(answers.values()), counts, self._draws)
-            return answers
-
-        return tally
+        return counts
 
     def _values(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def values(table: PrivateTable, column: str, **rest: Any) -> dict[str, int]:

@@ -170,7 +170,7 @@ class TestCodebook:
         }
 
     def test_is_a_dictionary_that_can_be_imported(self, made):
-        from understudy.schema.dictionary import read_dictionary
+        from understudy.source.office import read_dictionary
 
         content = read_dictionary(made.folder / "codebook.csv").content
         assert content["fields"][0]["categories"][0] == {"value": 1, "label": "male"}

@@ -10,6 +10,15 @@ from understudy.errors import SettingError
 from understudy.metric.mgd import Attribute, aemc
 
 
+def distance(attribute: Attribute, one: int, other: int) -> float:
+    """The semantic distance: along an order, else by the finest level of the hierarchy that two values share."""
+    if attribute.chain:
+        return abs(one - other) / (attribute.chain - 1) if max(one, other) < attribute.chain else np.inf
+    levels = len(attribute.levels)
+    shared = [place for place, level in enumerate(attribute.levels, 1) if level[one] == level[other]]
+    return min([*shared, levels + 1]) / (levels + 1)
+
+
 def distances(attributes: list[Attribute]) -> np.ndarray:
     shape = [attribute.size for attribute in attributes]
     places = np.array(np.unravel_index(np.arange(np.prod(shape)), shape)).T
@@ -18,9 +27,8 @@ def distances(attributes: list[Attribute]) -> np.ndarray:
         for j, other in enumerate(places):
             for attribute, a, b in zip(attributes, one, other, strict=True):
                 if a != b:
-                    matrix[i, j] += (
-                        np.inf if attribute.weight is None else float(attribute.weight) * attribute.distance(a, b)
-                    )
+                    weight = attribute.weight
+                    matrix[i, j] += np.inf if weight is None else float(weight) * distance(attribute, a, b)
     return matrix
 
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from understudy.metric.pmse_ratio import null_expectation
-from understudy.metric.propensity import Stacked, fit_logistic, score_in_sample
+from understudy.metric.propensity import Stacked, fit_logistic, null_expectation, score_in_sample
 
 
 def mean_pmse(resampled: bool, repeats: int = 300) -> float:

@@ -13,11 +13,16 @@ from understudy.metric.nist_density import Settings as Density
 from understudy.metric.nist_density import assign_buckets, nist_density
 from understudy.metric.nist_income import Wages, compute_gini, income_scores
 from understudy.metric.pie_chart import jensen_shannon, pie_score
-from understudy.metric.pmse import pmse
-from understudy.metric.pmse_ratio import null_deviation, null_expectation, pmse_ratio
 from understudy.metric.propensity import Settings as Propensity
-from understudy.metric.propensity import score_in_sample, stack_tables
-from understudy.metric.specks import specks
+from understudy.metric.propensity import (
+    null_deviation,
+    null_expectation,
+    pmse,
+    pmse_ratio,
+    score_in_sample,
+    specks,
+    stack_tables,
+)
 from understudy.metric.tables import Pair, Rows
 from understudy.metric.workload import Settings as Workload
 from understudy.metric.workload import workload
@@ -155,11 +160,16 @@ def test_aemc_with_infinite_weights_is_l1(made: tuple[int, ...], cost: float) ->
     assert aemc(np.array(made), np.array([5, 4, 1]), TYPES).cost == pytest.approx(cost)
 
 
-def test_semantic_distances() -> None:
-    assert Attribute(13, Fraction(1), chain=13).distance(1, 8) == pytest.approx(7 / 12)
+def move_one_row(attribute: Attribute, start: int, end: int) -> float:
+    made, real = (np.eye(attribute.size, dtype=np.int64)[place] for place in (start, end))
+    return aemc(made, real, [attribute]).cost
+
+
+def test_a_row_moves_at_the_semantic_distance() -> None:
+    assert move_one_row(Attribute(13, Fraction(1), chain=13), 1, 8) == pytest.approx(7 / 12)
     cities = Attribute(4, Fraction(1), levels=(np.array([0, 0, 1, 1]),))
-    assert (cities.distance(0, 1), cities.distance(0, 2)) == (0.5, 1.0)
-    assert Attribute(4, Fraction(1)).distance(0, 3) == 1.0
+    assert (move_one_row(cities, 0, 1), move_one_row(cities, 0, 2)) == (0.5, 1.0)
+    assert move_one_row(Attribute(4, Fraction(1)), 0, 3) == 1.0
 
 
 def test_pie_chart_examples() -> None:

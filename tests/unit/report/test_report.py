@@ -18,7 +18,6 @@ from understudy.report.page import cramers_v
 from understudy.report.public import CAUTION, measured_tables, weak_values
 from understudy.report.svg import Bar, distribution, heatmap, shade
 from understudy.schema.categorical import Categorical
-from understudy.schema.labels import axis_ends
 from understudy.schema.numeric import Numeric
 
 QUICK = {
@@ -249,7 +248,7 @@ def test_the_ends_of_a_histogram_are_the_bounds_of_the_column() -> None:
         {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 110}},
     ]
     schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
-    found = [axis_ends(column) for column in schema.coded]
+    found = [column.axis_ends() for column in schema.coded]
     assert found == [("2022-01-01", "2023-12-31"), ("0", "900"), ("0", "110")]
     table = pd.DataFrame({"born": ["2022-05-05"] * 9, "pay": 3.0, "age": 30})
     release = us.synthesize(table, schema, rho=1.0, mechanism="independent", dataset="ends")

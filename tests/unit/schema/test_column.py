@@ -328,13 +328,14 @@ def test_codes_are_compact(size, dtype):
 @pytest.mark.parametrize(
     ("frame", "remedy"),
     [
-        (pd.DataFrame({"y": ["a"]}), "rename the table's column"),
-        (pd.DataFrame([["a", "b"]], columns=["x", "x"]), "rename or drop one of them"),
-        (pd.DataFrame(), "give a table with the schema's columns"),
-        ([1, 2], "give a pandas or polars frame"),
-        (np.zeros((2, 2)), "give a pandas or polars frame"),
-        (type("Odd", (), {"columns": [pa.array(["secret"]), pa.array(["secret"])]})(), "give a pandas or polars frame"),
-        (pl.LazyFrame({"x": ["a"]}), "call collect"),
+        (pd.DataFrame({"y": ["a"]}), "column 'x' is not in the table; add or rename there"),
+        (pd.DataFrame([["a", "b"]], columns=["x", "x"]), "column 'x' is named more than once"),
+        (pd.DataFrame([["a", "b", "c"]], columns=["x", "secret", "secret"]), "column 2 and others"),
+        (pd.DataFrame(), "give one with the columns that the schema names"),
+        ([1, 2], "must be a pandas, polars or pyarrow frame"),
+        (np.zeros((2, 2)), "must be a pandas, polars or pyarrow frame"),
+        (type("Odd", (), {"columns": [pa.array(["secret"]), pa.array(["secret"])]})(), "must be a pandas, polars or"),
+        (pl.LazyFrame({"x": ["a"]}), "collect a lazy frame"),
     ],
 )
 def test_structure_is_an_error_that_names_the_remedy(frame, remedy):
