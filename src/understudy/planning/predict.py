@@ -53,9 +53,9 @@ MODEL_MIB = 0.5
 """The setting `max_mib` of mechanisms that have one, while they are tried: large models take minutes to fit. On the
 real rows of Adult and Fire it changed the errors of `aim` by less than a tenth."""
 
-RUNS, FEW = 3, 3
-"""How many made-up tables a mechanism is tried on; one that measures in more than `FEW` calls is slow, and is tried on
-one table."""
+RUNS, SLOW = 3, COLUMNS
+"""How many made-up tables a mechanism is tried on; one that measures in more than `SLOW` calls is tried on one table.
+Errors are the geometric mean over tables."""
 
 VISIBLE = 3.0
 """A group stands out from noise from so many standard deviations on."""
@@ -65,6 +65,7 @@ MANY = 25
 
 _CELL_BYTES = 12  # a cell of a table while it is read and coded: the text or number, and its code
 _CURVE_TABLES = 25
+_BATCHES = 3  # a mechanism that measures in more calls than these has rounds, and more of them with more columns
 
 
 @dataclass(frozen=True)
@@ -165,14 +166,14 @@ def predict(mechanism: str, release: PlannedRelease) -> Prediction:
         SettingError: for an unknown mechanism.
     """
     trials = [_run(mechanism, release, 0)]
-    if trials[0].rounds <= FEW:
+    if trials[0].rounds <= SLOW:
         trials += [_run(mechanism, release, number) for number in range(1, RUNS)]
-    ones, twos = ([error for trial in trials for error in trial.errors[order]] for order in (1, 2))
+    ones, twos = ([float(np.mean(trial.errors[order])) for trial in trials if trial.errors[order]] for order in (1, 2))
     sigmas, pair_sigmas = ([sigma for trial in trials for sigma in trial.sigmas[order]] for order in (1, 2))
     pairs = round(float(np.mean([len(trial.errors[2]) for trial in trials])))
     expected = Expected(
-        one_way=float(np.mean(ones)),
-        two_way=float(np.mean(twos)) if pairs else None,
+        one_way=_typical(ones),
+        two_way=_typical(twos) if pairs else None,
         group=VISIBLE * float(np.median(sigmas)),
         pair_group=VISIBLE * float(np.median(pair_sigmas)) if pairs else None,
         pairs=_all_pairs(pairs, len(trials[0].kept_codes), len(release.columns)),
@@ -186,6 +187,11 @@ def predict(mechanism: str, release: PlannedRelease) -> Prediction:
         np.concatenate([trial.column_cells for trial in trials], axis=1),
         np.concatenate([trial.pair_cells for trial in trials], axis=1),
     )
+
+
+def _typical(errors: Sequence[float]) -> float:
+    """The geometric mean."""
+    return float(np.exp(np.mean(np.log(np.maximum(errors, 1e-9)))))
 
 
 @dataclass(frozen=True, eq=False)
@@ -388,22 +394,21 @@ def _sigmas(fit: Fit, domain: Domain, order: int) -> dict[Clique, float]:
 
 
 def _all_pairs(pairs: int, played: int, columns: int) -> int:
-    """How many pairs would be covered of all columns: of a few, a number in step with the columns; else the same part.
+    """How many pairs would be covered of all columns: where few are, a number in step with the columns; else a part.
 
-    A tree of 10 columns has a fifth of their pairs, one of 100 a fiftieth; who measures all pairs of 10 columns
-    measures all of 100.
+    Exact at both ends: a tree of n columns has n - 1 pairs, and who measures all pairs of some measures all of all.
     """
     if pairs == 0 or played == columns:
         return pairs
     part = pairs / comb(played, 2)
-    return round(float(comb(columns, 2) * part * (played / columns) ** (1 - part**2)))
+    return round(float(pairs * (columns - 1) / (played - 1) * (columns / played) ** (part**2)))
 
 
 def _growth(trial: _Trial, release: PlannedRelease) -> float:
     """How many times longer a run takes than its trial: by the tables it asks about, and by rounds."""
     played, columns = len(trial.kept_codes), len(release.columns)
     tables = comb(columns, min(trial.order, played)) / comb(played, min(trial.order, played))
-    rounds = columns / played if trial.rounds > FEW else 1.0
+    rounds = columns / played if trial.rounds > _BATCHES else 1.0
     return tables * rounds * max(1.0, release.rows / ROWS / 4)
 
 
