@@ -53,9 +53,9 @@ MODEL_MIB = 0.5
 """The setting `max_mib` of mechanisms that have one, while they are tried: large models take minutes to fit. On the
 real rows of Adult and Fire it changed the errors of `aim` by less than a tenth."""
 
-RUNS, SLOW = 3, COLUMNS
-"""How many made-up tables a mechanism is tried on; one that measures in more than `SLOW` calls is tried on one table.
-Errors are the geometric mean over tables."""
+RUNS, FEW = 3, 3
+"""How many made-up tables a mechanism is tried on; one that measures in more than `FEW` calls is slow, and is tried on
+one table. Errors are the geometric mean over tables."""
 
 VISIBLE = 3.0
 """A group stands out from noise from so many standard deviations on."""
@@ -65,7 +65,6 @@ MANY = 25
 
 _CELL_BYTES = 12  # a cell of a table while it is read and coded: the text or number, and its code
 _CURVE_TABLES = 25
-_BATCHES = 3  # a mechanism that measures in more calls than these has rounds, and more of them with more columns
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,8 @@ class Expected:
             tables together say of it.
         pair_group: the same for a group of two columns, by the tables that cover them.
         pairs: about how many pairs of columns measured tables cover.
-        misplaced: the part of the rows in the wrong cell of a pair of columns, measured or not, on the made-up tables.
+        misplaced: the part of the rows in the wrong cell of a pair of columns, measured or not, on the first made-up
+            table: the one that all mechanisms are tried on.
     """
 
     one_way: float
@@ -166,7 +166,7 @@ def predict(mechanism: str, release: PlannedRelease) -> Prediction:
         SettingError: for an unknown mechanism.
     """
     trials = [_run(mechanism, release, 0)]
-    if trials[0].rounds <= SLOW:
+    if trials[0].rounds <= FEW:
         trials += [_run(mechanism, release, number) for number in range(1, RUNS)]
     ones, twos = ([float(np.mean(trial.errors[order])) for trial in trials if trial.errors[order]] for order in (1, 2))
     sigmas, pair_sigmas = ([sigma for trial in trials for sigma in trial.sigmas[order]] for order in (1, 2))
@@ -177,7 +177,7 @@ def predict(mechanism: str, release: PlannedRelease) -> Prediction:
         group=VISIBLE * float(np.median(sigmas)),
         pair_group=VISIBLE * float(np.median(pair_sigmas)) if pairs else None,
         pairs=_all_pairs(pairs, len(trials[0].kept_codes), len(release.columns)),
-        misplaced=float(np.mean([trial.misplaced for trial in trials])),
+        misplaced=trials[0].misplaced,
     )
     fastest = min(trials, key=lambda trial: trial.seconds)
     return Prediction(
@@ -401,14 +401,14 @@ def _all_pairs(pairs: int, played: int, columns: int) -> int:
     if pairs == 0 or played == columns:
         return pairs
     part = pairs / comb(played, 2)
-    return round(float(pairs * (columns - 1) / (played - 1) * (columns / played) ** (part**2)))
+    return round(float(pairs * (columns - 1) / (played - 1) * (columns / played) ** (part**4)))
 
 
 def _growth(trial: _Trial, release: PlannedRelease) -> float:
     """How many times longer a run takes than its trial: by the tables it asks about, and by rounds."""
     played, columns = len(trial.kept_codes), len(release.columns)
     tables = comb(columns, min(trial.order, played)) / comb(played, min(trial.order, played))
-    rounds = columns / played if trial.rounds > _BATCHES else 1.0
+    rounds = columns / played if trial.rounds > FEW else 1.0
     return tables * rounds * max(1.0, release.rows / ROWS / 4)
 
 

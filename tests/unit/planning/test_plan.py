@@ -270,9 +270,6 @@ class TestPlan:
         assert made.recommended[0.05][0] == "independent"
         assert made.recommended[4][0] == "mst"
 
-    def test_columns_of_few_codes_are_for_aim(self):
-        assert plan(self.schema, people=20_000, epsilons=[1]).recommended[1][0] == "aim"
-
     def test_the_advice_passes_over_what_drowns(self):
         made = plan(self.schema, people=200, epsilons=[0.05, 8], mechanisms=["gaussian", "mwem"])
         assert "larger budget" in made.recommended[0.05][1]
