@@ -55,9 +55,9 @@ Case = tuple[str, str, float]
 
 def fitted(source: MemorySource, name: str, budget: Budget) -> Fit:
     mechanism: Any = make_mechanism(name, **({"public": source} if name == "nist-mst" else {}))
-    planned = None
-    if hasattr(mechanism, "plan"):
-        planned, budget = certified_plan(mechanism.plan(source.domain), budget, Neighbours())
+    weights, planned = mechanism.plan(source.domain), None
+    if weights:
+        planned, budget = certified_plan(weights, budget, Neighbours())
     return mechanism.fit(PrivateTable(source, budget, plan=planned), rho=float(budget.capacity))
 
 

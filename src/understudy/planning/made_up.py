@@ -1,7 +1,9 @@
 """Rows made from a schema alone: what plans and rehearsals run on. They describe no real people.
 
-`SKEW`, `TIE`, their spreads, `SECOND` and `EMPTY` were fitted by hand to the errors of all mechanisms on Adult and
-Fire, and checked on two tables of SDNist and the stroke trial: benchmarks/plan.md.
+`EVENNESS` and `TIES` are the only numbers fitted to real tables, Adult and Fire: made-up tables have their entropies of
+columns, distances of pairs from independence, dependence of a column on its closest one, and empty and small cells of
+pairs. These statistics fit best with `TIES` between 4 and 6; 3 was taken for the errors of `mst` on Adult. Both numbers
+are checked on two tables of SDNist and the stroke trial: benchmarks/plan.md.
 """
 
 from __future__ import annotations
@@ -23,30 +25,28 @@ from understudy.tabulate import Counts, SparseCounts, marginals
 
 Codes = dict[str, NDArray[np.uint32]]
 
-SKEW, SKEW_SPREAD = 1.2, 0.35
-"""The standard deviation of the log of a code's share: the median over columns, and the spread of its log."""
+_NORMAL = NormalDist()
 
-TIE, TIE_SPREAD = 0.7, 1.6
-"""How strongly a column follows an earlier one, on the same scale: the median over columns, and the spread of its log.
-Half of it follows the order of the codes, half belongs to single cells."""
+EVENNESS = 2.0
+"""How even columns are: the entropy of the column at quantile u of a table is 1 - (1 - u)^EVENNESS of the largest one
+possible. Half of the columns have less than three quarters of it, and a tenth less than a fifth."""
 
-SECOND = 0.4
-"""How strongly a column follows a second one, as a part of `TIE`."""
+TIES = 3.0
+"""How closely a column follows an earlier one: at quantile u with a correlation of 1 - (1 - u)^TIES. Half of the
+columns follow another one with a correlation above 0.87, yet most pairs of columns are close to independent."""
 
-EMPTY = 0.45
-"""The part of the cells of a column and the one it follows that hardly ever occur, however many rows there are."""
-
-_HARDLY_EVER = 8.0
-_PARENT_CODES, _CELLS = 32, 1 << 21  # codes of a followed column that differ in what they suggest: bounds memory
+_EVEN_TIE = 0.5
+_STEPS = (0.7548776662466927, 0.5698402909980532)  # of the evenest sequence of points in a square (Roberts' R2)
 
 
 def made_up_codes(rng: np.random.Generator, sizes: Mapping[str, int], rows: int, *, even: bool = False) -> Codes:
     """Coded columns of made-up rows: the same generator state gives the same rows.
 
-    In a random order, every column follows up to two earlier ones: the log of a code's share is the sum of what is
-    usual in the column and of what the codes of the earlier columns suggest. How skewed columns are, and how strongly
-    they follow others, is spread evenly over the quantiles of a lognormal law, so that tables differ little in this.
-    Columns that follow others strongly come first: real tables have groups of columns that say nearly the same.
+    Behind every column is a normal variable, cut into codes. In a random order, each column follows the codes of an
+    earlier one, drawn at random: its variable is correlated with one that lies somewhere in the interval of the other
+    column's code. So a few columns say nearly the same, and columns far from each other in the tree are nearly
+    independent. Evenness and ties are spread evenly over their quantiles, and over columns of few and of many codes, so
+    that tables differ little in this.
 
     Args:
         rng: for everything that is drawn.
@@ -55,45 +55,61 @@ def made_up_codes(rng: np.random.Generator, sizes: Mapping[str, int], rows: int,
         even: make all codes about equally frequent, and let all columns follow others alike.
     """
     names = list(sizes)
-    order = [names[i] for i in rng.permutation(len(names))]
-    skews = rng.permutation(_quantiles(len(names), SKEW_SPREAD))
-    ties = _quantiles(len(names), TIE_SPREAD)[::-1]
+    evenness, ties = (
+        1 - (1 - _quantiles(rng, sizes, step)) ** power for step, power in zip(_STEPS, (EVENNESS, TIES), strict=True)
+    )
+    if even:
+        evenness, ties = np.ones(len(names)), np.full(len(names), _EVEN_TIE)
     made: Codes = {}
-    for place, name in enumerate(order):
-        size = sizes[name]
-        logs = (0.0 if even else SKEW * skews[place]) * rng.standard_normal((1, size))
-        situation = np.zeros(rows, np.int64)  # which codes the followed columns have, as one number
-        for parent, tie in zip(rng.permutation(place), (1.0 if even else ties[place], SECOND), strict=False):
-            several = min(sizes[order[parent]], _PARENT_CODES, max(1, _CELLS // logs.size))
-            pull = 1 - (_scores(several)[:, None] - _scores(size)) ** 2 / 2 + rng.standard_normal((several, size))
-            pull *= TIE * tie / math.sqrt(2)
-            pull[rng.random(pull.shape) < (0.0 if even else EMPTY)] -= _HARDLY_EVER
-            logs = (logs[:, None, :] + pull[None, :, :]).reshape(-1, size)
-            situation = situation * several + made[order[parent]].astype(np.int64) % several
-        made[name] = _draw(rng, logs, situation)
+    variables: list[tuple[NDArray[np.float32], NDArray[np.uint32]]] = []
+    for place in rng.permutation(len(names)):
+        own = rng.standard_normal(rows, dtype=np.float32)
+        if variables:
+            tie = np.float32(ties[place])
+            own = tie * _redraw(rng, *variables[rng.integers(len(variables))]) + np.sqrt(1 - tie**2) * own
+        shares = _draw_shares(rng, sizes[names[place]], evenness[place])
+        made[names[place]] = np.searchsorted(_cuts(shares), own).astype(np.uint32)
+        variables.append((own, made[names[place]]))
     return {name: made[name] for name in names}
 
 
-def _quantiles(count: int, spread: float) -> NDArray[np.float64]:
-    normal = NormalDist()
-    return np.exp([spread * normal.inv_cdf((i + 0.5) / count) for i in range(count)])
-
-
-def _scores(size: int) -> NDArray[np.float64]:
-    """Evenly spaced numbers of mean 0 and variance about 1: the order of the codes."""
-    return np.linspace(-math.sqrt(3), math.sqrt(3), size) if size > 1 else np.zeros(1)
-
-
-def _draw(rng: np.random.Generator, logs: NDArray[np.float64], situation: NDArray[np.int64]) -> NDArray[np.uint32]:
-    """One code for each row, by the shares that `logs` gives in its situation."""
-    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-    ends = np.cumsum(shares, axis=1)
-    ends /= ends[:, -1:]
-    steps = (ends + np.arange(len(ends))[:, None]).reshape(-1)
-    size = logs.shape[1]
-    found = np.searchsorted(steps, situation + rng.random(len(situation)), side="right") - situation * size
-    drawn: NDArray[np.uint32] = np.minimum(found, size - 1).astype(np.uint32)
+def _redraw(rng: np.random.Generator, variable: NDArray[np.float32], codes: NDArray[np.uint32]) -> NDArray[np.float32]:
+    """The variable exchanged at random between rows of the same code: all that it still tells is the code."""
+    drawn = np.empty_like(variable)
+    drawn[np.lexsort((rng.random(len(codes), dtype=np.float32), codes))] = np.sort(variable)
     return drawn
+
+
+def _quantiles(rng: np.random.Generator, sizes: Mapping[str, int], step: float) -> NDArray[np.float64]:
+    """Evenly spaced quantiles, one for each column, that jump about along the columns sorted by size."""
+    by_size = np.argsort(np.argsort(list(sizes.values()), kind="stable"))
+    jumps = (rng.random() + by_size * step) % 1
+    spread: NDArray[np.float64] = (np.argsort(np.argsort(jumps)) + 0.5) / len(sizes)
+    return spread
+
+
+def _draw_shares(rng: np.random.Generator, size: int, evenness: float) -> NDArray[np.float64]:
+    """Shares of codes whose entropy is this part of the largest one: exponential variables, raised to a power.
+
+    The power 1 would draw all shares alike; a larger one makes more codes rare.
+    """
+    logs = np.log(rng.exponential(size=size))
+    logs -= logs.max()
+    low, high = 0.0, 64.0
+    for _ in range(30 if size > 1 else 0):
+        power = (low + high) / 2
+        shares = np.exp(power * logs)
+        shares /= shares.sum()
+        entropy = -float(np.sum(shares * np.log(np.maximum(shares, 1e-300))))
+        low, high = (power, high) if entropy > evenness * math.log(size) else (low, power)
+    shares = np.exp(low * logs)
+    return np.asarray(shares / shares.sum(), dtype=np.float64)
+
+
+def _cuts(shares: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Where to cut a standard normal variable so that its parts have these shares."""
+    ends = np.clip(np.cumsum(shares)[:-1], 1e-12, 1 - 1e-12)
+    return np.array([_NORMAL.inv_cdf(end) for end in ends], dtype=np.float32)
 
 
 class MadeUpSource:
