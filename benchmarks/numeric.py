@@ -5,8 +5,9 @@
 
 `run` makes releases as a new user does: the schema is drafted from the table (`--wide` also moves the upper bound of
 every number and date, so that the axis is 1.5 times as long), everything else is a default. The statistics of every
-numeric and time column are appended to RECORD, one line a column and release; releases that RECORD has are not repeated. `show`
-prints, for each table, mechanism and epsilon, how many columns meet what is wanted; `--columns` prints every column.
+numeric and time column are appended to RECORD, one line a column and release; releases that RECORD has are not
+repeated. `show` prints, for each table, mechanism and epsilon, how many columns meet what is wanted; `--columns` prints
+every column.
 
 Wanted: the bias of mean, median and 95th percentile is at most half the standard deviation between releases or 0.5 % of
 the column's interquartile range (of its range between the 5th and 95th percentile where the quartiles are equal); with
@@ -57,7 +58,8 @@ def bank(rows: int = 41_188) -> pd.DataFrame:
     """Rows like those of a bank's telephone campaign: long calls and many contacts are rare."""
     rng = np.random.default_rng(0)
     job = rng.choice(12, rows, p=np.array([25, 22, 16, 9, 7, 4, 4, 4, 3, 3, 2, 1]) / 100)
-    age = np.clip(np.rint(rng.gamma(14, 2.9, rows) + (job == 5) * 22), 17, 98).astype(int)
+    age = np.rint(rng.gamma(14, 2.9, rows) + (job == 5) * 22).astype(int)
+    age = np.where((age < 17) | (age > 98), rng.integers(25, 60, rows), age)
     duration = np.minimum(np.rint(rng.lognormal(5.19, 0.86, rows)), 4918).astype(int)
     outcome = rng.random(rows) < 1 / (1 + np.exp(4.2 - 1.0 * np.log1p(duration / 60)))
     contacts = np.minimum(rng.geometric(np.where(outcome, 0.49, 0.38)), 56)

@@ -30,11 +30,11 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as validated_dataclass
 
 from understudy.arguments import plain_setting, setting_error
-from understudy.domain import Clique, Domain
+from understudy.domain import Clique, CodeGroups, Domain
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
-from understudy.model.generate import generate
+from understudy.model.generate import NO_GROUPS, generate
 from understudy.progress import Progress, silent
 from understudy.schema import Recoding, Schema
 
@@ -113,6 +113,7 @@ class Mechanism(ABC):
         measurements: Sequence[Measurement],
         *,
         recoding: Recoding,
+        groups: CodeGroups = NO_GROUPS,
         total: float | None = None,
         progress: Progress = silent,
     ) -> Fit:
@@ -122,10 +123,19 @@ class Mechanism(ABC):
             domain: the declared domain.
             measurements: any part of what `fit` would have measured, as the gate returned it.
             recoding: the merged codes that were in force for the last of them.
+            groups: which columns have an axis; by default none.
             total: the number of rows, where it is public.
             progress: told about each step.
         """
-        return generate(self.make_generator(), domain, measurements, recoding=recoding, total=total, progress=progress)
+        return generate(
+            self.make_generator(),
+            domain,
+            measurements,
+            recoding=recoding,
+            groups=groups,
+            total=total,
+            progress=progress,
+        )
 
     def conclude(
         self,
@@ -147,6 +157,7 @@ class Mechanism(ABC):
             table.declared_domain,
             measurements,
             recoding=table.recoding,
+            groups=table.code_groups,
             total=table.rows_public,
             progress=progress,
         )
