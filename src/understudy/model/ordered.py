@@ -19,10 +19,11 @@ from understudy.schema import Recoding
 
 Array = NDArray[np.float64]
 
-TRIM = 1.5
-"""An end of the axis is empty where the rows at and beyond a code are fewer than this many standard deviations. Chosen
-on the tables named in benchmarks/numeric.md: with less, more rows are beyond the true extremes; with more, a mean is
-too low by more than half a standard deviation."""
+_NEAR, _FAR = 1.0, 1.5
+"""An end of m of an axis' n codes is empty where its rows are fewer than sqrt(_NEAR + _FAR log(n / m)) standard
+deviations of their noise: the shorter the end, the more such ends there are. Chosen on the tables that
+benchmarks/numeric.md names: with less, more rows are beyond the true extremes; with more, means of long tails are too
+low by more than half a standard deviation."""
 
 
 def ordered_counts(
@@ -96,8 +97,8 @@ def nearest_distribution(counts: Array, sigma: float, total: float) -> Array:
     """Find counts that are not negative, whose cumulative counts are nearest to the given ones by least squares.
 
     Cumulative counts that rise are isotonic regression, which keeps the mean of the cumulative counts and hence that of
-    the column, as far as 0 and the total allow. Rises at both ends that noise explains (`TRIM`) are moved inwards, so
-    that bounds which were declared too wide stay empty.
+    the column, as far as 0 and the total allow. Rises at both ends that noise explains are moved inwards, so that
+    bounds which were declared too wide stay empty.
 
     Args:
         counts: unbiased counts of codes in order, which add up to the total; they may be negative.
@@ -111,15 +112,25 @@ def nearest_distribution(counts: Array, sigma: float, total: float) -> Array:
     """
     levels, sizes = _isotonic(np.cumsum(counts)[:-1])
     levels = np.clip(levels, 0.0, total)
-    last = np.cumsum(sizes)  # how many codes are below the end of each level; the codes of a level share its value
+    last = np.cumsum(sizes)
     first = last - sizes + 1
-    # a level is the mean of cumulative counts: sums of noise over `first` to `last` codes, or of the others from above
-    own = (sizes - 1) * (2 * sizes - 1) / (6 * sizes)
-    below = levels < TRIM * sigma * np.sqrt(first + own)
-    above = total - levels < TRIM * sigma * np.sqrt(len(counts) - last + own)
+    below = levels < sigma * _needed_deviations(first, last, len(counts))
+    above = total - levels < sigma * _needed_deviations(len(counts) - last, len(counts) - first, len(counts))
     levels[np.cumprod(above[::-1])[::-1].astype(bool)] = total
     levels[np.cumprod(below & (levels < total)).astype(bool)] = 0.0
     return np.diff(np.repeat(levels, sizes), prepend=0.0, append=total)
+
+
+def _needed_deviations(fewest: NDArray[np.int64], most: NDArray[np.int64], codes: int) -> Array:
+    """How many standard deviations of one count the rows at an end must reach, by level.
+
+    A level is the mean of sums over `fewest` to `most` counts from the end: of s such sums the mean has the variance
+    of fewest + (1/s)^2 + ... + ((s-1)/s)^2 counts.
+    """
+    sums = most - fewest + 1
+    variance = fewest + (sums - 1) * (2 * sums - 1) / (6 * sums)
+    needed: Array = np.sqrt(variance * (_NEAR + _FAR * np.log(codes / most)))
+    return needed
 
 
 def _isotonic(values: Array) -> tuple[Array, NDArray[np.int64]]:
