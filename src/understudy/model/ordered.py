@@ -69,7 +69,7 @@ def _combine_margins(
     place = recoding.maps.get(column, np.arange(len(counts)))
     members = np.bincount(place)
     merged = recoding.recode(domain)
-    sums = np.bincount(place, counts)
+    sums: Array = np.bincount(place, counts).astype(np.float64)
     estimates = [(sums, 1 / (sigma**2 * members))]
     for measurement in measurements:
         if column in measurement.clique and measurement not in own and measurement.query is None:
