@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import InputError, SettingError
+from understudy.schema.axis import DEFAULT_BINS
 from understudy.schema.frames import to_arrow_columns
 from understudy.schema.sniff import guess_quote, read_beginning
 from understudy.schema.temporal import parse_dates, parse_datetimes
@@ -157,6 +158,7 @@ MOST_VALUES = 300
 _SPIKE_SHARE = 0.05
 _ODD_SHARE = 0.02
 _FEW_NUMBERS = 12
+_MIDDLE_BINS, _FINE_BINS = 10, (200, 500)
 _MISSING_WORDS = {"?", "na", "n/a", "nan", "null", "none", "n", ".", "-", "--", "missing", "unknown", "#n/a", "nil"}
 _MISSING_NUMBERS = {-1.0, -7.0, -8.0, -9.0, -88.0, -98.0, -99.0, -888.0, -998.0, -999.0, -9999.0}
 _NINES = {97.0, 98.0, 99.0, 997.0, 998.0, 999.0, 9997.0, 9998.0, 9999.0, 99999.0}
@@ -379,7 +381,26 @@ def _numeric_extras(
         round_share = weight[rest % 50 == 0].sum() / weight.sum()
         if round_share > 0.5:
             extras["heaped"] = [100, 20, 50, 25, 10, 5, 2, 1]
+    points = points if seen.whole or "decimals" in extras else np.inf
+    if not extras.keys() & {"scale", "heaped"} and (bins := _count_bins(rest, weight, high - low, points)):
+        extras["bins"] = bins
     return extras
+
+
+def _count_bins(values: NDArray[Any], counts: NDArray[Any], span: float, points: float) -> int | None:
+    """How many bins of equal width the middle half of the values needs to be seen; None where the default will do.
+
+    A far outlier makes the default bins so wide that quartiles and medians are lost in one or two of them.
+    """
+    if not len(values):
+        return None
+    ends = np.searchsorted(np.cumsum(counts), counts.sum() * np.array([0.25, 0.75]))
+    middle = float(values[ends[1]] - values[ends[0]])
+    needed = _MIDDLE_BINS * span / middle if middle > 0 else 0.0
+    if needed <= DEFAULT_BINS:
+        return None
+    bins = next((bins for bins in _FINE_BINS if needed <= bins), _FINE_BINS[-1])
+    return int(min(bins, points + 1))
 
 
 def _find_sentinels(values: NDArray[Any], common: NDArray[np.bool_]) -> list[float]:
@@ -533,12 +554,17 @@ def widen_bounds(low: float, high: float, *, whole: bool = False) -> tuple[float
     ((10, 100), (0, 1500000))
     >>> widen_bounds(0, 99999), widen_bounds(1, 2, whole=True)
     ((0, 100000), (1, 3))
+    >>> widen_bounds(-10200, 1490400)
+    (-20000, 1500000)
     """
     span = high - low or abs(high) or 1.0
     step = 10.0 ** np.floor(np.log10(span))
     step = step / 2 if span / step < 2 else step
     step = max(step, 1.0) if whole else step
     bottom, top = np.floor(low / step) * step, (np.floor(high / step) + 1) * step
+    if -0.1 * span < low < 0:  # a few small numbers below 0 do not make half of the axis negative
+        own = 10.0 ** np.floor(np.log10(-low))  # whole numbers below 0 have at least 1
+        bottom = -(np.floor(-low / own) + 1) * own
     if low >= 0:
         bottom = max(bottom, 0.0)
     return _plain(bottom), _plain(top)

@@ -120,10 +120,26 @@ def test_bounds_are_round_and_outside_every_value(fields):
 
 @pytest.mark.parametrize(
     ("low", "high", "bounds"),
-    [(17, 90, (10, 100)), (0, 99_999, (0, 100_000)), (1937, 2011, (1930, 2020)), (-3.2, 7.7, (-5, 10)), (5, 5, (5, 6))],
+    [
+        (17, 90, (10, 100)),
+        (0, 99_999, (0, 100_000)),
+        (1937, 2011, (1930, 2020)),
+        (-3.2, 7.7, (-5, 10)),
+        (5, 5, (5, 6)),
+        (-10_200, 1_490_400, (-20_000, 1_500_000)),
+        (-9000, 99_000, (-10_000, 100_000)),
+    ],
 )
 def test_widening_never_cuts_and_never_quotes_the_extremes(low, high, bounds):
     assert widen_bounds(low, high) == bounds
+
+
+def test_a_far_outlier_does_not_hide_the_middle_of_a_column():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"bmi": [*rng.normal(26, 4, 2000), 451.3], "kg": [*rng.normal(75, 12, 2000).round(1), 149.2]})
+    fields = {f["name"]: f for f in draft(frame, ["bmi", "kg"], Dialect()).content["fields"]}
+    assert fields["bmi"]["understudy"]["bins"] == 500
+    assert "bins" not in fields["kg"]["understudy"]
 
 
 @pytest.mark.parametrize("values", [[1, 2, 1, 2], [10, 11, 11, 10], [0, 1], [1], [0], [-5, -4]])
