@@ -158,7 +158,8 @@ MOST_VALUES = 300
 _SPIKE_SHARE = 0.05
 _ODD_SHARE = 0.02
 _FEW_NUMBERS = 12
-_MIDDLE_BINS, _FINE_BINS = 10, (200, 500)
+_MIDDLE_BINS, _FINE_BINS, _ROWS_A_BIN = 10, (200, 500), 30
+_FEW_SPIKES = 50
 _MISSING_WORDS = {"?", "na", "n/a", "nan", "null", "none", "n", ".", "-", "--", "missing", "unknown", "#n/a", "nil"}
 _MISSING_NUMBERS = {-1.0, -7.0, -8.0, -9.0, -88.0, -98.0, -99.0, -888.0, -998.0, -999.0, -9999.0}
 _NINES = {97.0, 98.0, 99.0, 997.0, 998.0, 999.0, 9997.0, 9998.0, 9999.0, 99999.0}
@@ -254,6 +255,8 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
         return amounts or (key, "different in almost every row: an identifier or free text")
     if seen.typed in ("date", "datetime", "duration"):
         return _propose_typed_moment(seen)
+    if _KEY_NAME.search(name) and (codes := _propose_codes(seen)) is not None:
+        return codes
     for shape in (_propose_boolean, _propose_number, _propose_moment, _propose_clock, _propose_with_unit):
         proposal = shape(seen)
         if proposal is not None:
@@ -321,6 +324,16 @@ def _propose_number(seen: Profile) -> tuple[dict[str, Any], str] | None:
     return field | _ours(missing=missing, **extras), f"bounds widened to {_plain(low)} and {_plain(high)}{note}"
 
 
+def _propose_codes(seen: Profile) -> tuple[dict[str, Any], str] | None:
+    """Propose the common values of whole numbers that a column's name calls codes: no others are made up."""
+    values, counts = seen.values()
+    missing, note = _find_missing_codes(seen, ~np.isnan(seen.numbers), "number", several=True)
+    if missing is None or not seen.whole or seen.leading_zeros or seen.long or len(values) > MOST_VALUES:
+        return None
+    field, why = _propose_whole_values(seen, values, counts, missing, note)
+    return {key: value for key, value in field.items() if key != "categoriesOrdered"}, why.replace("few ", "codes: ")
+
+
 def _find_missing_codes(
     seen: Profile, valid: NDArray[np.bool_], what: str, *, several: bool
 ) -> tuple[dict[str, str | None] | None, str]:
@@ -371,6 +384,8 @@ def _numeric_extras(
     points = (high - low) * 10 ** (extras.get("decimals", 0) if not seen.whole else 0)
     if points <= 128 and (seen.whole or "decimals" in extras):
         return extras
+    if len(values) <= _FEW_SPIKES and (counts >= _rare_count(seen)).all():
+        return extras | {"spikes": [_plain(value) for value in values], "bins": 1}
     heavy = counts >= max(_SPIKE_SHARE * counts.sum(), _rare_count(seen))
     if heavy.any():
         extras["spikes"] = [_plain(value) for value in values[heavy][:10]]
@@ -390,17 +405,18 @@ def _numeric_extras(
 def _count_bins(values: NDArray[Any], counts: NDArray[Any], span: float, points: float) -> int | None:
     """How many bins of equal width the middle half of the values needs to be seen; None where the default will do.
 
-    A far outlier makes the default bins so wide that quartiles and medians are lost in one or two of them.
+    A far outlier makes the default bins so wide that quartiles and medians are lost in one or two of them. Where there
+    are few rows, noise hides what finer bins would tell.
     """
     if not len(values):
         return None
     ends = np.searchsorted(np.cumsum(counts), counts.sum() * np.array([0.25, 0.75]))
     middle = float(values[ends[1]] - values[ends[0]])
     needed = _MIDDLE_BINS * span / middle if middle > 0 else 0.0
-    if needed <= DEFAULT_BINS:
+    if needed <= DEFAULT_BINS or counts.sum() < _ROWS_A_BIN * _FINE_BINS[0]:
         return None
-    bins = next((bins for bins in _FINE_BINS if needed <= bins), _FINE_BINS[-1])
-    return int(min(bins, points + 1))
+    enough = [bins for bins in _FINE_BINS if counts.sum() >= _ROWS_A_BIN * bins]
+    return int(min(next((bins for bins in enough if needed <= bins), enough[-1]), points + 1))
 
 
 def _find_sentinels(values: NDArray[Any], common: NDArray[np.bool_]) -> list[float]:

@@ -136,10 +136,34 @@ def test_widening_never_cuts_and_never_quotes_the_extremes(low, high, bounds):
 
 def test_a_far_outlier_does_not_hide_the_middle_of_a_column():
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"bmi": [*rng.normal(26, 4, 2000), 451.3], "kg": [*rng.normal(75, 12, 2000).round(1), 149.2]})
+    frame = pd.DataFrame(
+        {"bmi": [*rng.normal(26, 4, 20_000), 451.3], "kg": [*rng.normal(75, 12, 20_000).round(1), 149.2]}
+    )
     fields = {f["name"]: f for f in draft(frame, ["bmi", "kg"], Dialect()).content["fields"]}
     assert fields["bmi"]["understudy"]["bins"] == 500
     assert "bins" not in fields["kg"]["understudy"]
+
+
+def test_few_rows_have_no_fine_bins():
+    frame = pd.DataFrame({"bmi": [*np.random.default_rng(0).normal(26, 4, 2000), 451.3]})
+    assert "bins" not in draft(frame, ["bmi"], Dialect()).content["fields"][0]["understudy"]
+
+
+def test_codes_that_look_like_numbers_are_values_without_an_order():
+    codes = np.repeat([1, 3, 7, 11, 23, 24, 25, 31, 40, 44, 50, 62, 63, 64, 99], 40)
+    frame = pd.DataFrame({"source_id": codes, "stay": codes})
+    coded, number = draft(frame, ["source_id", "stay"], Dialect(), "row").content["fields"]
+    assert coded["categories"] == sorted(set(codes.tolist()))
+    assert coded["type"] == "integer"
+    assert "categoriesOrdered" not in coded
+    assert "categories" not in number
+
+
+def test_a_few_numbers_far_apart_stay_exact():
+    values = np.repeat([16.3, 90.7, 2674.3, 50441.6], 50)
+    (field,) = draft(pd.DataFrame({"density": values}), ["density"], Dialect()).content["fields"]
+    assert field["understudy"]["spikes"] == [16.3, 90.7, 2674.3, 50441.6]
+    assert field["understudy"]["bins"] == 1
 
 
 @pytest.mark.parametrize("values", [[1, 2, 1, 2], [10, 11, 11, 10], [0, 1], [1], [0], [-5, -4]])
