@@ -161,7 +161,7 @@ class Domain(Mapping[str, int]):
 
 
 class CodeGroups:
-    """Which codes of a column belong together when rare ones are merged: facts of the schema that only merging needs.
+    """Which codes of a column belong together or stand in order: facts of the schema for merging and for estimates.
 
     Args:
         levels: by column its declared hierarchy, finest level first: by code its group.
