@@ -168,6 +168,7 @@ _KEY_NAME = re.compile(
     r"|[a-z](I[dD]|Nr|No|Key)$"
     r"|(?i:nummer$|(patient|person|customer|client|user|member|subject|household|case|record|account)(en)?s?id$)"
 )
+_CODE_NAME = re.compile(r"(?i:(^|[_\W])(id|code|cd)($|[_\W]))|[a-z](I[dD]|Code)$")  # num may count things
 _UNIT_NAME = re.compile(r"(?i:(patient|person|customer|client|subject|member|household|respondent|employee|student)s?)")
 _WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"))
 _DATE_FORMATS = (None, "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
@@ -255,7 +256,7 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
         return amounts or (key, "different in almost every row: an identifier or free text")
     if seen.typed in ("date", "datetime", "duration"):
         return _propose_typed_moment(seen)
-    if _KEY_NAME.search(name) and (codes := _propose_codes(seen)) is not None:
+    if _CODE_NAME.search(name) and (codes := _propose_codes(seen)) is not None:
         return codes
     for shape in (_propose_boolean, _propose_number, _propose_moment, _propose_clock, _propose_with_unit):
         proposal = shape(seen)
