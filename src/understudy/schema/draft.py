@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.errors import InputError, SettingError
-from understudy.schema.axis import DEFAULT_BINS
+from understudy.schema.axis import DEFAULT_BINS, EXACT_UP_TO
 from understudy.schema.frames import to_arrow_columns
 from understudy.schema.sniff import guess_quote, read_beginning
 from understudy.schema.temporal import parse_dates, parse_datetimes
@@ -383,7 +383,7 @@ def _numeric_extras(
     if not seen.whole and seen.decimals is not None and seen.decimals <= 4:
         extras["decimals"] = seen.decimals
     points = (high - low) * 10 ** (extras.get("decimals", 0) if not seen.whole else 0)
-    if points <= 128 and (seen.whole or "decimals" in extras):
+    if points < EXACT_UP_TO and (seen.whole or "decimals" in extras):
         return extras
     if len(values) <= _FEW_SPIKES and (counts >= _rare_count(seen)).all():
         return extras | {"spikes": [_plain(value) for value in values], "bins": 1}
