@@ -19,12 +19,6 @@ from understudy.schema import Recoding
 
 Array = NDArray[np.float64]
 
-_NEAR, _FAR = 1.0, 1.5
-"""An end of m of an axis' n codes is empty where its rows are fewer than sqrt(_NEAR + _FAR log(n / m)) standard
-deviations of their noise: the shorter the end, the more such ends there are. Chosen on the tables that
-benchmarks/numeric.md names: with less, more rows are beyond the true extremes; with more, means of long tails are too
-low by more than half a standard deviation."""
-
 
 def ordered_counts(
     domain: Domain,
@@ -98,7 +92,10 @@ def nearest_distribution(counts: Array, sigma: float, total: float) -> Array:
 
     Cumulative counts that rise are isotonic regression, which keeps the mean of the cumulative counts and hence that of
     the column, as far as 0 and the total allow. Rises at both ends that noise explains are moved inwards, so that
-    bounds which were declared too wide stay empty.
+    bounds which were declared too wide stay empty: an end of m of n codes needs sqrt(1 + log(n / m)) standard
+    deviations of its noise, because the shorter an end, the more such ends there are. The rule was chosen on two tables
+    (docs/decisions/numeric-columns.md): with less, more rows are beyond the true extremes; with more, means of long
+    tails are too low by more than half a standard deviation.
 
     Args:
         counts: unbiased counts of codes in order, which add up to the total; they may be negative.
@@ -129,7 +126,7 @@ def _needed_deviations(fewest: NDArray[np.int64], most: NDArray[np.int64], codes
     """
     sums = most - fewest + 1
     variance = fewest + (sums - 1) * (2 * sums - 1) / (6 * sums)
-    needed: Array = np.sqrt(variance * (_NEAR + _FAR * np.log(codes / most)))
+    needed: Array = np.sqrt(variance * (1 + np.log(codes / most)))
     return needed
 
 

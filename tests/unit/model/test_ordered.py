@@ -71,8 +71,8 @@ def test_counts_far_above_the_noise_stay_as_they_are():
 
 @pytest.mark.parametrize(("part", "kept"), [(0.98, False), (1.02, True)])
 def test_an_end_is_empty_up_to_what_noise_explains(part, kept):
-    # One of three codes: its noise is sigma, and it needs sqrt(1 + 1.5 log 3) times that.
-    few = part * 10.0 * np.sqrt(1 + 1.5 * np.log(3))
+    # One of three codes: its noise is sigma, and it needs sqrt(1 + log 3) times that.
+    few = part * 10.0 * np.sqrt(1 + np.log(3))
     assert (nearest_distribution(np.array([few, 900.0, 100.0 - few]), 10.0, 1000.0)[0] > 0) == kept
     assert (nearest_distribution(np.array([100.0 - few, 900.0, few]), 10.0, 1000.0)[2] > 0) == kept
 
@@ -80,8 +80,8 @@ def test_an_end_is_empty_up_to_what_noise_explains(part, kept):
 @pytest.mark.parametrize(("part", "kept"), [(0.98, False), (1.02, True)])
 def test_the_noise_of_a_level_is_that_of_a_mean_of_sums(part, kept):
     # Three cumulative counts of one level: sums of noise over 1, 2 and 3 codes from above. Their mean has the variance
-    # (1 + (2/3)^2 + (1/3)^2) sigma^2 = 14/9 sigma^2; three of four codes need sqrt(1 + 1.5 log(4/3)) times its root.
-    few = part * 10.0 * np.sqrt(14 / 9 * (1 + 1.5 * np.log(4 / 3)))
+    # (1 + (2/3)^2 + (1/3)^2) sigma^2 = 14/9 sigma^2; three of four codes need sqrt(1 + log(4/3)) times its root.
+    few = part * 10.0 * np.sqrt(14 / 9 * (1 + np.log(4 / 3)))
     sums = 1000.0 - few + np.array([3.0, 0.0, -3.0])
     counts = np.diff(sums, prepend=0.0, append=1000.0)
     assert (nearest_distribution(counts, 10.0, 1000.0)[1:].sum() > 0) == kept
@@ -162,7 +162,7 @@ def test_synthetic_rows_of_every_mechanism_have_the_mean_of_the_table(name):
     means = np.array(means)
     # half a standard deviation, and twice the standard error of eight releases
     assert abs(means.mean() - frame["contacts"].mean()) < (0.5 + 2 / np.sqrt(8)) * means.std()
-    assert np.mean(beyond) < 0.003
+    assert np.mean(beyond) < 0.005
 
 
 def test_an_interrupted_run_is_finished_with_the_same_counts():
