@@ -66,7 +66,7 @@ def _generate_model(
     progress: Progress,
 ) -> Model:
     limit = generator.limit_mib
-    if generator.name == "product":
+    if generator.name == "product" and all(table.query is None for table in tables):
         progress(Step("estimate", 1.0, "product of one-way marginals"))
         return product_of(merged, tables, total=total)
     if generator.name != "gum":
