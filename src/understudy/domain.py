@@ -161,7 +161,7 @@ class Domain(Mapping[str, int]):
 
 
 class CodeGroups:
-    """Which codes of a column belong together when rare ones are merged: facts of the schema that only merging needs.
+    """Which codes of a column belong together or stand in order: facts of the schema for merging and for estimates.
 
     Args:
         levels: by column its declared hierarchy, finest level first: by code its group.
@@ -191,6 +191,10 @@ class CodeGroups:
     def tied(self, column: str) -> bool:
         """Whether an order rule ties a column with an axis to another."""
         return column in self._tied and column in self._axes
+
+
+NO_GROUPS = CodeGroups()
+"""No codes that belong together or stand in order."""
 
 
 def _is_size(size: object) -> bool:

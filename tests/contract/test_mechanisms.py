@@ -79,7 +79,7 @@ class Guest(us.Mechanism):
         measured = [m for c in columns for m in table.measure([(c,)], rho=rho * self.share / len(columns))]
         return self.finish(table.domain, measured, recoding=Recoding.identity(), total=table.rows_public)
 
-    def finish(self, domain, measurements, *, recoding, total=None, progress=lambda step: None):
+    def finish(self, domain, measurements, *, recoding, groups=None, total=None, progress=lambda step: None):
         return Fit(product_of(recoding.recode(domain), measurements, total=total), measurements, recoding)
 
     def footprint(self, domain):
@@ -177,11 +177,11 @@ def _global_state(self, table, *, rho, progress=lambda step: None):
     return Guest.fit(self, table, rho=rho, progress=progress)
 
 
-def _ignoring_total(self, domain, measurements, *, recoding, total=None, progress=lambda step: None):
+def _ignoring_total(self, domain, measurements, *, recoding, groups=None, total=None, progress=lambda step: None):
     return Fit(product_of(domain, measurements), measurements)
 
 
-def _needing_all(self, domain, measurements, *, recoding, total=None, progress=lambda step: None):
+def _needing_all(self, domain, measurements, *, recoding, groups=None, total=None, progress=lambda step: None):
     by_column = {m.clique[0]: m for m in measurements}
     return Fit(product_of(domain, [by_column[c] for c in domain], total=total), measurements)
 
@@ -190,12 +190,12 @@ class Unlisted(ProductModel):
     kind = "unlisted"
 
 
-def _unlisted(self, domain, measurements, *, recoding, total=None, progress=lambda step: None):
+def _unlisted(self, domain, measurements, *, recoding, groups=None, total=None, progress=lambda step: None):
     model = product_of(domain, measurements, total=total)
     return Fit(Unlisted(domain, model.total, model._shares), measurements)
 
 
-def _forgetting_rules(self, domain, measurements, *, recoding, total=None, progress=lambda step: None):
+def _forgetting_rules(self, domain, measurements, *, recoding, groups=None, total=None, progress=lambda step: None):
     return Fit(product_of(Domain(dict(domain)), measurements, total=total), measurements)
 
 

@@ -113,6 +113,7 @@ def inspect(
         "",
         *([] if loaded.quality is None else [f"Workload error: {loaded.quality.text()}."]),
         *(f"Merged as too rare in {column}: {_list_some(values)}." for column, values in merged.items()),
+        *loaded.notes,
         "Measured:",
         *(f"  {' x '.join(m['clique'])}: {m['cells']} cells, sigma {m['sigma']:.4g}" for m in measured),
     ]

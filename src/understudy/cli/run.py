@@ -199,8 +199,8 @@ def resume(
             )
         target = output or Path(place["release"])
         release = resume_run(run, data=data, output=target, progress=progress, ledger=ledger)
-    words = f"Release: {target}\nGuarantee: {release.receipt.guarantee()}\nThe run is counted once."
-    print_result(words, summarize_file(release, target), quiet=quiet, as_json=as_json)
+    words = [f"Release: {target}", f"Guarantee: {release.receipt.guarantee()}", "The run is counted once."]
+    print_result("\n".join([*words, *release.notes]), summarize_file(release, target), quiet=quiet, as_json=as_json)
 
 
 def runs(
@@ -247,6 +247,7 @@ def _format_outcome(outcome: Outcome) -> str:
     if facts.get("quality"):
         low, high = facts["quality"]["interval"]
         lines.append(f"Workload error: {100 * low:.3g} % to {100 * high:.3g} % of rows misplaced (95 % interval)")
+    lines += facts.get("notes", [])
     return "\n".join([*lines, f"Guarantee: {facts['guarantee']}"])
 
 
@@ -269,6 +270,7 @@ def _print_release(
         words.append(f"Spent on {dataset!r} so far: {spent}")
         data |= {"dataset": dataset, "spent": {"runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon}}
     words += [] if release.quality is None else [f"Workload error: {release.quality.text()}"]
+    words += release.notes
     words.append(f"Rows: understudy sample {path} -o rows.csv")
     print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
 

@@ -128,6 +128,7 @@ class AIM(Mechanism):
         if self.generator != "pgm":
             return self.conclude(table, kept, rounds=rounds, progress=progress)
         precise = _PRECISE[model.size_mib < _SMALL_MIB]  # from scratch: a rough model is no better a start
+        measurements = re_express_all(declared, kept, table.recoding, table.code_groups, total=total)
         model = estimate(domain, measurements, total=total, tolerance=precise, progress=progress)
         return Fit(model, kept, table.recoding, rounds, self.make_generator())
 

@@ -30,7 +30,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as validated_dataclass
 
 from understudy.arguments import plain_setting, setting_error
-from understudy.domain import Clique, Domain
+from understudy.domain import NO_GROUPS, Clique, CodeGroups, Domain
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
@@ -113,6 +113,7 @@ class Mechanism(ABC):
         measurements: Sequence[Measurement],
         *,
         recoding: Recoding,
+        groups: CodeGroups = NO_GROUPS,
         total: float | None = None,
         progress: Progress = silent,
     ) -> Fit:
@@ -122,10 +123,19 @@ class Mechanism(ABC):
             domain: the declared domain.
             measurements: any part of the measurements of `fit`, as the gate returned them.
             recoding: the merged codes of the last measurement.
+            groups: which columns have an axis; by default none.
             total: the number of rows, if it is public.
             progress: called with each step.
         """
-        return generate(self.make_generator(), domain, measurements, recoding=recoding, total=total, progress=progress)
+        return generate(
+            self.make_generator(),
+            domain,
+            measurements,
+            recoding=recoding,
+            groups=groups,
+            total=total,
+            progress=progress,
+        )
 
     def conclude(
         self,
@@ -147,6 +157,7 @@ class Mechanism(ABC):
             table.declared_domain,
             measurements,
             recoding=table.recoding,
+            groups=table.code_groups,
             total=table.rows_public,
             progress=progress,
         )

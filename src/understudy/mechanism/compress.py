@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.domain import Clique, CodeGroups, Domain
+from understudy.domain import NO_GROUPS, Clique, CodeGroups, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, combine
@@ -18,13 +18,10 @@ _MANY = 1000
 """From this many codes on, the threshold is at least the expected largest noise among them."""
 
 
-_NO_GROUPS = CodeGroups()
-
-
 def compress(
     domain: Domain,
     one_ways: Sequence[Measurement],
-    groups: CodeGroups = _NO_GROUPS,
+    groups: CodeGroups = NO_GROUPS,
     *,
     threshold: float = 3.0,
     once: bool = False,

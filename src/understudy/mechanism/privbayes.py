@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from understudy.domain import Clique, Domain
+from understudy.domain import NO_GROUPS, Clique, CodeGroups, Domain
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share, one_way
@@ -107,12 +107,15 @@ class PrivBayes(Mechanism):
         measurements: Sequence[Measurement],
         *,
         recoding: Recoding,
+        groups: CodeGroups = NO_GROUPS,
         total: float | None = None,
         progress: Progress = silent,
     ) -> Fit:
         """Sample from the network; or make a graphical model of its tables, or gradual updates."""
         if self.generator != "network":
-            return super().finish(domain, measurements, recoding=recoding, total=total, progress=progress)
+            return super().finish(
+                domain, measurements, recoding=recoding, groups=groups, total=total, progress=progress
+            )
         progress(Step("estimate", None, "conditional tables"))
         model = self._network_model(recoding.recode(domain), re_express_all(domain, measurements, recoding), total)
         return Fit(model, measurements, recoding)

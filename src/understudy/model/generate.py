@@ -7,18 +7,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from understudy.domain import Domain
+from understudy.domain import NO_GROUPS, CodeGroups, Domain
 from understudy.errors import InputError
 from understudy.measurement import Measurement, Scaling
 from understudy.model.estimate import estimate
 from understudy.model.fit import Fit, Generator
 from understudy.model.gum import gum_of
 from understudy.model.junction_tree import JunctionTree
+from understudy.model.ordered import ordered_counts
 from understudy.model.product import product_of
 from understudy.model.protocol import Model
 from understudy.model.tree import tree_fit
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
+
+_PRECISE = 0.3  # of the least sigma: the sigma with which models follow the counts of columns with an axis
 
 
 def generate(
@@ -27,6 +30,7 @@ def generate(
     measurements: Sequence[Measurement],
     *,
     recoding: Recoding,
+    groups: CodeGroups = NO_GROUPS,
     total: float | None = None,
     progress: Progress = silent,
 ) -> Fit:
@@ -39,6 +43,7 @@ def generate(
         domain: the declared domain.
         measurements: noisy marginals as the gate returned them, before and after codes were merged.
         recoding: the merged codes.
+        groups: which columns have an axis; by default none.
         total: the number of rows, if public.
         progress: called with each step.
 
@@ -47,23 +52,22 @@ def generate(
         InputError: if the measurements do not fit the domain.
     """
     chosen = Generator(generator) if isinstance(generator, str) else generator
-    model = _generate_model(chosen, domain, measurements, recoding, total, progress)
+    tables = re_express_all(domain, measurements, recoding, groups, total=total)
+    model = _generate_model(chosen, recoding.recode(domain), tables, total, progress)
     return Fit(model=model, measurements=measurements, recoding=recoding, generator=chosen)
 
 
 def _generate_model(
     generator: Generator,
-    domain: Domain,
-    measurements: Sequence[Measurement],
-    recoding: Recoding,
+    merged: Domain,
+    tables: Sequence[Measurement],
     total: float | None,
     progress: Progress,
 ) -> Model:
-    merged = recoding.recode(domain)
-    if generator.name == "product":
+    limit = generator.limit_mib
+    if generator.name == "product" and all(table.query is None for table in tables):
         progress(Step("estimate", 1.0, "product of one-way marginals"))
-        return product_of(merged, measurements, total=total)
-    tables, limit = re_express_all(domain, measurements, recoding), generator.limit_mib
+        return product_of(merged, tables, total=total)
     if generator.name != "gum":
         cliques = [table.clique for table in tables]
         if limit is None or JunctionTree.of(merged, cliques).size_mib <= limit:
@@ -107,27 +111,44 @@ def re_express(domain: Domain, measurement: Measurement, recoding: Recoding) -> 
     return Measurement(measurement.clique, sums * scale, measurement.sigma, Scaling(scale), measurement.noise)
 
 
-def re_express_all(domain: Domain, measurements: Sequence[Measurement], recoding: Recoding) -> list[Measurement]:
+def re_express_all(
+    domain: Domain,
+    measurements: Sequence[Measurement],
+    recoding: Recoding,
+    groups: CodeGroups = NO_GROUPS,
+    *,
+    total: float | None = None,
+) -> list[Measurement]:
     """Express all measurements over merged codes; those that were made after merging stay unchanged.
 
     Mechanisms measure partly before and partly after codes are merged. Merging makes tables smaller, so the length of
-    a table shows which domain it belongs to.
+    a table shows which domain it belongs to. The measurements of a column with an axis are replaced by
+    `ordered_counts` with so small a sigma that models follow them: the non-negative cells of larger tables would bias
+    the column again.
 
     Args:
         domain: the declared domain.
         measurements: any measurements, as the gate returned them.
         recoding: the merged codes.
+        groups: which columns have an axis; by default none.
+        total: the number of rows, if public.
 
     Raises:
         InputError: if a measurement fits neither domain.
     """
     merged = recoding.recode(domain)
+    ordered = ordered_counts(domain, measurements, recoding, groups, total)
     out = []
     for measurement in measurements:
+        if len(measurement.clique) == 1 and measurement.clique[0] in ordered:
+            continue
         if measurement.query is None and len(measurement.values) != merged.cells(merged.check(measurement.clique)):
             measurement = re_express(domain, measurement, recoding)
         measurement.check(merged)
         out.append(measurement)
+    maps, sigma = recoding.maps, _PRECISE * min((m.sigma for m in measurements), default=1.0)
+    for column, counts in ordered.items():
+        out.append(Measurement((column,), np.bincount(maps.get(column, np.arange(len(counts))), counts), sigma))
     return out
 
 

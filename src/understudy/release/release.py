@@ -216,6 +216,20 @@ class Release:
         return list_merged_values(self.recoding, self.schema)
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What everybody who uses the rows must know, in words; so far, that no pair of columns was measured."""
+        wide = sum(size > 1 for size in self.schema.domain.values())
+        if wide < 2 or any(len(measurement.clique) > 1 for measurement in self.measurements):
+            return ()
+        apart = ", apart from the schema's rules" if self.schema.rules else ""
+        remedy = (
+            "another mechanism, such as mst, measures pairs"
+            if self.mechanism == "independent"
+            else "a larger budget, fewer columns, or coarser bins and categories would help"
+        )
+        return (f"No pair of columns was measured: the columns are independent in this stand-in{apart}; {remedy}.",)
+
+    @property
     def most_rows(self) -> float | None:
         """The largest number of rows that the true table can have (of those used), at 99.9 % confidence, if known.
 
@@ -373,5 +387,6 @@ def summarize(release: Release) -> dict[str, Any]:
         "columns": list(release.schema.domain),
         "measurements": len(release.measurements),
         "charges": len(receipt.charges),
+        "notes": list(release.notes),
         "quality": None if release.quality is None else release.quality.to_dict_with_interval(),
     }

@@ -31,8 +31,8 @@ def make_replicates(release: Release, count: int, *, rows: int | None, seed: int
     seed = None if seed is None else as_whole("seed", seed)
     if release.generator is None:
         raise SettingError(f"{release.mechanism} makes its model by its own method; there are no replicates of it")
-    finish = partial(generate, release.generator)
     schema = release.schema
+    finish = partial(generate, release.generator, groups=schema.code_groups)
     for generator in np.random.default_rng(seed).spawn(count):
         merged = _draw_rows(release, generator)
         whole = undo_merging(merged, release.recoding, schema, release.measurements, generator, "spread")

@@ -15,6 +15,7 @@ from understudy.errors import InputError, SettingError
 from understudy.measurement import Measurement, combine
 from understudy.model.consistency import norm_sub
 from understudy.model.dependencies import find_determined, unstated_dependencies
+from understudy.model.ordered import ordered_counts
 from understudy.release.answer import Condition, parse_query, read_conditions
 from understudy.release.exchange import exchange_values
 from understudy.schema import Recoding, Schema
@@ -390,7 +391,8 @@ def find_members(
     """Find, by column, the original codes that are written for its merged codes.
 
     * "spread": a value of the merged group, in proportion to the column's noisy counts shrunk towards equal shares as
-      far as the noise demands (James and Stein); equal shares where the noise hides all differences.
+      far as the noise demands (James and Stein); equal shares where the noise hides all differences. In a column with
+      an axis, in proportion to `ordered_counts`.
     * "other": the column's code for unknown values: rare values do not look like data. Neighbours that were joined to
       intervals of an axis are not rare, and spread.
     * "hierarchy": a group of the column's first declared level in proportion to the noisy counts of its rare values,
@@ -405,8 +407,10 @@ def find_members(
         SettingError: for an unknown rule or column, or a rule that a column does not allow.
     """
     chosen = _choose_rules(recoding, schema, rare)
+    ordered = ordered_counts(schema.domain, measurements, recoding, schema.code_groups, schema.rows_used)
     return {
-        column: _find_column_members(column, rule, recoding, schema, measurements) for column, rule in chosen.items()
+        column: _find_column_members(column, rule, recoding, schema, measurements, ordered.get(column))
+        for column, rule in chosen.items()
     }
 
 
@@ -488,7 +492,12 @@ def _choose_rule(name: str, column: Coded | None, wanted: str | None) -> str:
 
 
 def _find_column_members(
-    name: str, rule: str, recoding: Recoding, schema: Schema, measurements: Sequence[Measurement]
+    name: str,
+    rule: str,
+    recoding: Recoding,
+    schema: Schema,
+    measurements: Sequence[Measurement],
+    ordered: NDArray[np.float64] | None,
 ) -> Members:
     size = len(recoding.maps[name])
     column = _find_coded(schema, name)
@@ -502,6 +511,8 @@ def _find_column_members(
         elif len(group) > 1 and rule == "hierarchy" and column is not None:
             level = next(iter(column.generalisations.values())).groups[group]
             share = _share_by_level(counts[group], sigma, level)
+        elif ordered is not None and ordered[group].sum() > 0:
+            share = ordered[group] / ordered[group].sum()
         else:
             share = _shrink(counts[group], sigma, np.ones(len(group)))
         codes.append(np.asarray(group, dtype=np.int64))

@@ -483,7 +483,12 @@ def _finish(
 
     def finish(total: float | None) -> Fit:
         return run.mechanism.finish(
-            schema.domain, recorder.measurements, recoding=recoding, total=total, progress=progress
+            schema.domain,
+            recorder.measurements,
+            recoding=recoding,
+            groups=schema.code_groups,
+            total=total,
+            progress=progress,
         )
 
     try:

@@ -22,7 +22,7 @@ from understudy.schema.text import EMPTY, Dialect, meaning, meanings, to_plain_t
 Array: TypeAlias = NDArray[Any]
 Draw: TypeAlias = Literal["uniform", "midpoint", "lower"]
 
-EXACT_UP_TO = 128
+EXACT_UP_TO = 200
 """Without declared bins, an axis of at most this many points has one code per point."""
 DEFAULT_BINS = 100
 """Without declared bins, a longer axis is cut into this many bins."""
@@ -274,7 +274,7 @@ class AxisColumn(Coded):
     Attributes:
         minimum: the lower bound.
         maximum: the upper bound.
-        bins: the number of bins, their width or their edges; None: one code per value up to 128 values, else 100 bins.
+        bins: the number of bins, their width or their edges; None: one code per value up to 200 values, else 100 bins.
         scale: whether bins by count have equal widths, or equal widths in logarithms.
         spikes: values kept as their own codes.
         top: the rule of an open top bin.

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.errors import InputError, SettingError
+from understudy.schema.axis import DEFAULT_BINS, EXACT_UP_TO
 from understudy.schema.frames import to_arrow_columns
 from understudy.schema.sniff import guess_quote, read_beginning
 from understudy.schema.temporal import parse_dates, parse_datetimes
@@ -152,6 +153,8 @@ MOST_VALUES = 300
 _SPIKE_SHARE = 0.05
 _ODD_SHARE = 0.02
 _FEW_NUMBERS = 12
+_MIDDLE_BINS, _FINE_BINS, _ROWS_A_BIN = 10, (200, 500), 30
+_FEW_SPIKES = 50
 _MISSING_WORDS = {"?", "na", "n/a", "nan", "null", "none", "n", ".", "-", "--", "missing", "unknown", "#n/a", "nil"}
 _MISSING_NUMBERS = {-1.0, -7.0, -8.0, -9.0, -88.0, -98.0, -99.0, -888.0, -998.0, -999.0, -9999.0}
 _NINES = {97.0, 98.0, 99.0, 997.0, 998.0, 999.0, 9997.0, 9998.0, 9999.0, 99999.0}
@@ -160,6 +163,7 @@ _KEY_NAME = re.compile(
     r"|[a-z](I[dD]|Nr|No|Key)$"
     r"|(?i:nummer$|(patient|person|customer|client|user|member|subject|household|case|record|account)(en)?s?id$)"
 )
+_CODE_NAME = re.compile(r"(?i:(^|[_\W])(id|code|cd)($|[_\W]))|[a-z](I[dD]|Code)$")  # num may count things
 _UNIT_NAME = re.compile(r"(?i:(patient|person|customer|client|subject|member|household|respondent|employee|student)s?)")
 _WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"))
 _DATE_FORMATS = (None, "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
@@ -243,6 +247,8 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
         return amounts or (key, "different in almost every row: an identifier or free text")
     if seen.typed in ("date", "datetime", "duration"):
         return _propose_typed_moment(seen)
+    if _CODE_NAME.search(name) and (codes := _propose_codes(seen)) is not None:
+        return codes
     for shape in (_propose_boolean, _propose_number, _propose_moment, _propose_clock, _propose_with_unit):
         proposal = shape(seen)
         if proposal is not None:
@@ -307,6 +313,16 @@ def _propose_number(seen: Profile) -> tuple[dict[str, Any], str] | None:
     return field | _ours(missing=missing, **extras), f"bounds widened to {_plain(low)} and {_plain(high)}{note}"
 
 
+def _propose_codes(seen: Profile) -> tuple[dict[str, Any], str] | None:
+    """Propose the common values of whole numbers that a column's name calls codes: no others are made up."""
+    values, counts = seen.values()
+    missing, note = _find_missing_codes(seen, ~np.isnan(seen.numbers), "number", several=True)
+    if missing is None or not seen.whole or seen.leading_zeros or seen.long or len(values) > MOST_VALUES:
+        return None
+    field, why = _propose_whole_values(seen, values, counts, missing, note)
+    return {key: value for key, value in field.items() if key != "categoriesOrdered"}, why.replace("few ", "codes: ")
+
+
 def _find_missing_codes(
     seen: Profile, valid: NDArray[np.bool_], what: str, *, several: bool
 ) -> tuple[dict[str, str | None] | None, str]:
@@ -355,8 +371,10 @@ def _numeric_extras(
     if not seen.whole and seen.decimals is not None and seen.decimals <= 4:
         extras["decimals"] = seen.decimals
     points = (high - low) * 10 ** (extras.get("decimals", 0) if not seen.whole else 0)
-    if points <= 128 and (seen.whole or "decimals" in extras):
+    if points < EXACT_UP_TO and (seen.whole or "decimals" in extras):
         return extras
+    if len(values) <= _FEW_SPIKES and (counts >= _rare_count(seen)).all():
+        return extras | {"spikes": [_plain(value) for value in values], "bins": 1}
     heavy = counts >= max(_SPIKE_SHARE * counts.sum(), _rare_count(seen))
     if heavy.any():
         extras["spikes"] = [_plain(value) for value in values[heavy][:10]]
@@ -367,7 +385,27 @@ def _numeric_extras(
         round_share = weight[rest % 50 == 0].sum() / weight.sum()
         if round_share > 0.5:
             extras["heaped"] = [100, 20, 50, 25, 10, 5, 2, 1]
+    points = points if seen.whole or "decimals" in extras else np.inf
+    if not extras.keys() & {"scale", "heaped"} and (bins := _count_bins(rest, weight, high - low, points)):
+        extras["bins"] = bins
     return extras
+
+
+def _count_bins(values: NDArray[Any], counts: NDArray[Any], span: float, points: float) -> int | None:
+    """How many bins of equal width the middle half of the values needs to be seen; None where the default will do.
+
+    A far outlier makes the default bins so wide that quartiles and medians are lost in one or two of them. Where there
+    are few rows, noise hides what finer bins would tell.
+    """
+    if not len(values):
+        return None
+    ends = np.searchsorted(np.cumsum(counts), counts.sum() * np.array([0.25, 0.75]))
+    middle = float(values[ends[1]] - values[ends[0]])
+    needed = _MIDDLE_BINS * span / middle if middle > 0 else 0.0
+    if needed <= DEFAULT_BINS or counts.sum() < _ROWS_A_BIN * _FINE_BINS[0]:
+        return None
+    enough = [bins for bins in _FINE_BINS if counts.sum() >= _ROWS_A_BIN * bins]
+    return int(min(next((bins for bins in enough if needed <= bins), enough[-1]), points + 1))
 
 
 def _find_sentinels(values: NDArray[Any], common: NDArray[np.bool_]) -> list[float]:
@@ -523,12 +561,17 @@ def widen_bounds(low: float, high: float, *, whole: bool = False) -> tuple[float
     ((10, 100), (0, 1500000))
     >>> widen_bounds(0, 99999), widen_bounds(1, 2, whole=True)
     ((0, 100000), (1, 3))
+    >>> widen_bounds(-10200, 1490400)
+    (-20000, 1500000)
     """
     span = high - low or abs(high) or 1.0
     step = 10.0 ** np.floor(np.log10(span))
     step = step / 2 if span / step < 2 else step
     step = max(step, 1.0) if whole else step
     bottom, top = np.floor(low / step) * step, (np.floor(high / step) + 1) * step
+    if -0.1 * span < low < 0:  # a few small numbers below 0 do not make half of the axis negative
+        own = 10.0 ** np.floor(np.log10(-low))  # whole numbers below 0 have at least 1
+        bottom = -(np.floor(-low / own) + 1) * own
     if low >= 0:
         bottom = max(bottom, 0.0)
     return _plain(bottom), _plain(top)

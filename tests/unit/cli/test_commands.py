@@ -53,6 +53,16 @@ def test_synthesize_says_what_was_made_and_spent(folder, call):
     assert us.Release.load(folder / "r.release").receipt.epsilon == 1.0
 
 
+def test_synthesize_says_when_no_pair_was_measured(folder, call):
+    words = "the columns are independent in this stand-in"
+    assert f"{words}; another mechanism" in call(*synthesis(folder))[1]
+    assert words in call("inspect", folder / "r.release")[1]
+    (folder / "r.release").unlink()
+    assert f"{words}; a larger budget" in call(*synthesis(folder, "-m", "mst"))[1]
+    (folder / "r.release").unlink()
+    assert json.loads(call(*synthesis(folder, "-m", "mst", "--rho", 1000, "--json"))[1])["notes"] == []
+
+
 def test_synthesize_answers_scripts_in_json_and_is_silent_when_asked(folder, call):
     code, out, err = call(*synthesis(folder, "--json", "--dataset", "people"))
     told = json.loads(out)

@@ -189,7 +189,7 @@ def test_the_paper_measures_every_table_with_equal_noise():
     assert float(table.account.spent) == pytest.approx(5.0)
 
 
-def test_the_number_of_rows_is_bought_where_it_is_not_public():
+def test_the_number_of_rows_is_measured_where_it_is_not_public():
     table = table_of(SIZES, chain(500, SIZES), rho=1.0)
     fit = PrivBayes(**PAPER).fit(table, rho=1.0)
     first, *rest = charges(table, "measure")

@@ -27,6 +27,7 @@ NAMES = [
     "pmse_ratio",
     "specks",
     "range_queries",
+    "numbers",
     "mgd",
     "ml_efficacy",
     "disclosure",

@@ -12,6 +12,8 @@ from understudy.metric.nist_conjunctions import conjunction_score
 from understudy.metric.nist_density import Settings as Density
 from understudy.metric.nist_density import assign_buckets, nist_density
 from understudy.metric.nist_income import Wages, compute_gini, income_scores
+from understudy.metric.numbers import Settings as Numbers
+from understudy.metric.numbers import numbers
 from understudy.metric.pie_chart import jensen_shannon, pie_score
 from understudy.metric.propensity import Settings as Propensity
 from understudy.metric.propensity import (
@@ -219,3 +221,26 @@ def test_workload_by_hand() -> None:
     assert score.part("share", "mean") == pytest.approx(0.3)
     weighted = workload(real, made, schema, Workload(cliques=(("a",),), weights=(2.0,)), RNG(0))
     assert weighted.value == pytest.approx(1.2)
+
+
+def test_numbers_of_a_shifted_column() -> None:
+    """Values 10, 20, 30, 40 have the variance 125; everything is 5 too high, 5 / sqrt(125) standard deviations."""
+    import pyarrow as pa
+
+    number = {"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 99, "required": True}}
+    group = {"name": "g", "type": "string", "categories": ["low", "high"], "constraints": {"required": True}}
+    schema = Schema.from_dict({"fields": [number, group], "understudy": {"privacy_unit": "row"}})
+    values, groups = np.repeat([10, 20, 30, 40], 10), np.repeat(["low", "high"], 20)
+    real, made = (Rows.of(pa.table({"x": values + more, "g": groups}), schema) for more in (0, 5))
+    score = numbers(real, made, schema, Numbers(fewest=20), RNG(0))
+    shift = 5 / 125**0.5
+    assert score.value == pytest.approx(shift)
+    assert score.part("column", "x") == pytest.approx(shift)
+    assert score.part("error", "median of x") == pytest.approx(shift)
+    assert score.part("group", "mean of x by g") == pytest.approx(shift)
+    assert score.part("noise", "mean of x") == pytest.approx(5 / (2 * 125 / 40) ** 0.5)
+    swapped = Rows.of(pa.table({"x": values, "g": groups[::-1]}), schema)  # the column is right, its groups are not
+    score = numbers(real, swapped, schema, Numbers(fewest=20), RNG(0))
+    assert score.part("column", "x") == 0.0
+    assert score.part("group", "mean of x by g") == 1.0  # 20 apart: more than one standard deviation counts as one
+    assert score.value == pytest.approx(0.5)

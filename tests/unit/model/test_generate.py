@@ -64,3 +64,10 @@ def test_a_tree_that_is_too_large_is_left_to_updates() -> None:
 def test_an_unknown_generator_is_named() -> None:
     with pytest.raises(SettingError, match=r"'gan'.*pgm, gum"):
         generate("gan", DOMAIN, [], recoding=Recoding.identity())
+
+
+def test_the_product_of_merged_codes_is_that_of_their_sums() -> None:
+    measured = [Measurement(("b",), np.array([600.0, 250.0, 150.0]), 1.0)]
+    model = generate("product", DOMAIN, measured, recoding=Recoding({"b": np.array([0, 1, 1])}), total=1000).model
+    assert model.project(("b",)) == pytest.approx([600.0, 400.0], abs=1.0)
+    assert model.project(("a",)) == pytest.approx([500.0, 500.0])

@@ -162,7 +162,7 @@ def test_it_opens_with_what_not_to_analyse(release: us.Release, private: str) ->
 
 
 def test_scores_stand_between_their_references(private: str) -> None:
-    assert private.count('class="score"') == 11
+    assert private.count('class="score"') == 12
     for title in ("Workload error", "pMSE ratio", "SPECKS", "MGD", "Machine-learning efficacy", "Copied rows"):
         assert title in private
     assert private.count("columns shuffled ") >= 11

@@ -120,10 +120,50 @@ def test_bounds_are_round_and_outside_every_value(fields):
 
 @pytest.mark.parametrize(
     ("low", "high", "bounds"),
-    [(17, 90, (10, 100)), (0, 99_999, (0, 100_000)), (1937, 2011, (1930, 2020)), (-3.2, 7.7, (-5, 10)), (5, 5, (5, 6))],
+    [
+        (17, 90, (10, 100)),
+        (0, 99_999, (0, 100_000)),
+        (1937, 2011, (1930, 2020)),
+        (-3.2, 7.7, (-5, 10)),
+        (5, 5, (5, 6)),
+        (-10_200, 1_490_400, (-20_000, 1_500_000)),
+        (-9000, 99_000, (-10_000, 100_000)),
+    ],
 )
 def test_widening_never_cuts_and_never_quotes_the_extremes(low, high, bounds):
     assert widen_bounds(low, high) == bounds
+
+
+def test_a_far_outlier_does_not_hide_the_middle_of_a_column():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"bmi": [*rng.normal(26, 4, 20_000), 451.3], "kg": [*rng.normal(75, 12, 20_000).round(1), 149.2]}
+    )
+    fields = {f["name"]: f for f in draft(frame, ["bmi", "kg"], Dialect()).content["fields"]}
+    assert fields["bmi"]["understudy"]["bins"] == 500
+    assert "bins" not in fields["kg"]["understudy"]
+
+
+def test_few_rows_have_no_fine_bins():
+    frame = pd.DataFrame({"bmi": [*np.random.default_rng(0).normal(26, 4, 2000), 451.3]})
+    assert "bins" not in draft(frame, ["bmi"], Dialect()).content["fields"][0]["understudy"]
+
+
+def test_codes_that_look_like_numbers_are_values_without_an_order():
+    codes = np.repeat([1, 3, 7, 11, 23, 24, 25, 31, 40, 44, 50, 62, 63, 64, 99], 40)
+    names = ["source_id", "stay", "number_of_visits", "education-num"]
+    coded, *numbers = draft(pd.DataFrame(dict.fromkeys(names, codes)), names, Dialect(), "row").content["fields"]
+    assert coded["categories"] == sorted(set(codes.tolist()))
+    assert coded["type"] == "integer"
+    assert "categoriesOrdered" not in coded
+    assert not any("categories" in number for number in numbers)
+
+
+def test_a_few_numbers_far_apart_stay_exact():
+    values = np.repeat([16.3, 90.7, 2674.3, 50441.6], 50)
+    (field,) = draft(pd.DataFrame({"density": values}), ["density"], Dialect()).content["fields"]
+    assert field["understudy"]["spikes"] == [16.3, 90.7, 2674.3, 50441.6]
+    assert field["understudy"]["bins"] == 1
 
 
 @pytest.mark.parametrize("values", [[1, 2, 1, 2], [10, 11, 11, 10], [0, 1], [1], [0], [-5, -4]])

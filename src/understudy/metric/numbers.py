@@ -1,0 +1,125 @@
+"""`numbers`: the error of means and percentiles of numeric and time columns, overall and within groups."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic.dataclasses import dataclass as settings_class
+
+from understudy.metric.base import STRICT, Metric, Part, Positive, Score
+from understudy.metric.tables import Rows, find_column, require_same_columns
+from understudy.schema import Schema
+
+_FEW_CODES = 12  # columns of at most so many codes make groups, unless others are named
+_FARTHEST = 1.0  # the error of a statistic that one table does not have, and the largest that is counted
+_PERCENTILES = {"25th percentile": 25, "median": 50, "75th percentile": 75, "95th percentile": 95}
+
+
+@settings_class(frozen=True, kw_only=True, config=STRICT)
+class Settings:
+    """Settings of `numbers`.
+
+    Attributes:
+        groups: columns whose values make groups; by default those of at most 12 codes that are not numeric.
+        fewest: a group counts if the real table has at least so many rows of it.
+        most: at most so many pairs of a numeric column and a column of groups are compared, drawn at random.
+    """
+
+    groups: tuple[str, ...] = ()
+    fewest: Positive = 30
+    most: Positive = 200
+
+
+def numbers(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng: np.random.Generator) -> Score:
+    """The mean error of means, quartiles and 95th percentiles, in standard deviations of the real column.
+
+    Half of the score is about whole columns, the other half about means within groups. Errors above one standard
+    deviation count as one. The part ``noise`` is the error of a column's mean in units of what chance would make of two
+    samples of these sizes: beyond 3 or so, an analyst would find a difference that the table does not have.
+    """
+    require_same_columns(real, synthetic)
+    names = list(real.units)
+    overall, signed, noise = [], [], []
+    for name in names:
+        errors = _column_errors(real.units[name], synthetic.units[name])
+        overall.append(Part("column", name, float(np.mean([min(abs(error), _FARTHEST) for error in errors.values()]))))
+        signed += [Part("error", f"{statistic} of {name}", error) for statistic, error in errors.items()]
+        noise.append(Part("noise", f"mean of {name}", _in_noise(real.units[name], synthetic.units[name])))
+    pairs = [(name, group) for group in _group_columns(schema, settings) for name in names if name != group]
+    drawn = sorted(rng.choice(len(pairs), settings.most, replace=False)) if len(pairs) > settings.most else None
+    within = [
+        Part("group", f"mean of {name} by {group}", _group_error(real, synthetic, name, group, settings.fewest))
+        for name, group in (pairs if drawn is None else [pairs[place] for place in drawn])
+    ]
+    halves = [float(np.mean([part.value for part in parts])) for parts in (overall, within) if parts]
+    notes: tuple[str, ...] = () if names else ("No column is numeric.",)
+    notes += () if drawn is None else (f"{settings.most} of {len(pairs)} pairs with groups, drawn at random.",)
+    parts = (*overall, *within, *noise, *signed)
+    return Score(METRIC.name, float(np.mean(halves)) if halves else 0.0, "lower", 0.0, parts, notes)
+
+
+def _column_errors(real: NDArray[np.float64], synthetic: NDArray[np.float64]) -> dict[str, float]:
+    """By statistic, how far the synthetic one is from the real one, in standard deviations of the real column."""
+    one, other = real[~np.isnan(real)], synthetic[~np.isnan(synthetic)]
+    if not len(one) or not len(other):
+        return {"mean": 0.0 if len(one) == len(other) else _FARTHEST}
+    scale = float(one.std()) or 1.0
+    found = {"mean": float(other.mean() - one.mean()) / scale}
+    places = list(_PERCENTILES.values())
+    gaps = np.percentile(other, places, method="inverted_cdf") - np.percentile(one, places, method="inverted_cdf")
+    return found | dict(zip(_PERCENTILES, map(float, gaps / scale), strict=True))
+
+
+def _in_noise(real: NDArray[np.float64], synthetic: NDArray[np.float64]) -> float:
+    """The difference of the means in standard errors of a difference between two samples; 0 where there is none."""
+    one, other = real[~np.isnan(real)], synthetic[~np.isnan(synthetic)]
+    if not len(one) or not len(other):
+        return 0.0
+    error = math.sqrt(float(one.var() / len(one) + other.var() / len(other)))
+    return float(other.mean() - one.mean()) / error if error else 0.0
+
+
+def _group_columns(schema: Schema, settings: Settings) -> list[str]:
+    if settings.groups:
+        return [find_column(schema, name, "numbers.groups").name for name in settings.groups]
+    numeric = {"integer", "number", "date", "datetime", "duration"}
+    return [c.name for c in schema.coded if c.kind not in numeric and 1 < c.ordinary <= _FEW_CODES]
+
+
+def _group_error(real: Rows, synthetic: Rows, name: str, group: str, fewest: int) -> float:
+    """The mean over the rows of all large enough groups of the error of their mean, in standard deviations."""
+    units, others = real.units[name], synthetic.units[name]
+    scale = float(np.nanstd(units)) if not np.isnan(units).all() else 0.0
+    size = max(real.domain[group], 1)
+    rows, means = _group_means(units, real.codes[group], size)
+    found, theirs = _group_means(others, synthetic.codes[group], size)
+    large = rows >= fewest
+    if not large.any():
+        return 0.0
+    gaps = np.minimum(np.abs(theirs - means) / (scale or 1.0), _FARTHEST)
+    return float(np.average(np.where(found > 0, gaps, _FARTHEST)[large], weights=rows[large]))
+
+
+def _group_means(
+    units: NDArray[np.float64], codes: NDArray[np.integer], size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Rows with a value and the mean of the values, by group."""
+    there = ~np.isnan(units)
+    rows = np.bincount(codes[there], minlength=size).astype(np.float64)
+    return rows, np.bincount(codes[there], units[there], size) / np.maximum(rows, 1.0)
+
+
+METRIC = Metric(
+    name="numbers",
+    title="Means and percentiles",
+    measure=numbers,
+    settings=Settings,
+    better="lower",
+    best=0.0,
+    worst=1.0,
+    meaning="Compares what people compute first: means, quartiles and 95th percentiles of every numeric column, and "
+    "means within groups. The score is the average error in standard deviations of the column.",
+    rows=True,
+)

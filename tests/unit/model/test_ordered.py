@@ -1,0 +1,175 @@
+"""Columns with an axis: counts by cumulative counts, whose mean and percentiles are right on average."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import understudy as us
+from understudy.domain import CodeGroups, Domain
+from understudy.measurement import Measurement
+from understudy.mechanism import make_mechanism
+from understudy.model.consistency import norm_sub
+from understudy.model.generate import generate, re_express_all
+from understudy.model.ordered import nearest_distribution, ordered_counts
+from understudy.schema import Recoding, Schema
+from understudy.source import MemorySource
+
+TAIL = np.round(8000 * 0.6 * 0.4 ** np.arange(30))  # a number of contacts: a third of the codes are empty
+DOMAIN, GROUPS = Domain({"contacts": 30, "sex": 2}), CodeGroups(axes={"contacts": 30})
+
+
+def draws(sigma, count=400, truth=TAIL):
+    rng = np.random.default_rng(5)
+    for _ in range(count):
+        noisy = truth + rng.normal(0, sigma, len(truth))
+        yield noisy + (truth.sum() - noisy.sum()) / len(truth)
+
+
+def bias_in_deviations(fit, sigma=20.0):
+    """The bias of the column's mean, in standard deviations of one release."""
+    codes, rows = np.arange(len(TAIL)), TAIL.sum()
+    off = np.array([codes @ (fit(noisy, sigma, rows) - TAIL) / rows for noisy in draws(sigma)])
+    return off.mean() / off.std()
+
+
+def test_the_mean_of_a_long_tail_is_not_pushed_up():
+    assert bias_in_deviations(lambda noisy, sigma, rows: norm_sub(noisy, rows)) > 2  # every code by itself
+    assert abs(bias_in_deviations(nearest_distribution)) < 0.5
+
+
+def test_bounds_that_are_too_wide_stay_empty():
+    beyond = int(np.flatnonzero(TAIL).max()) + 1
+    rows = TAIL.sum()
+    found = [nearest_distribution(noisy, 20.0, rows)[beyond:].sum() / rows for noisy in draws(20.0)]
+    old = [norm_sub(noisy, rows)[beyond:].sum() / rows for noisy in draws(20.0)]
+    assert np.mean(found) < 0.001 < np.mean(old)
+
+
+def test_the_95th_percentile_is_right_on_average():
+    truth = np.round(400 * np.exp(-np.arange(100) / 12.0))
+    rows, exact = truth.sum(), np.searchsorted(np.cumsum(truth) / truth.sum(), 0.95)
+    made = [nearest_distribution(noisy, 15.0, rows) for noisy in draws(15.0, truth=truth)]
+    found = np.array([np.searchsorted(np.cumsum(counts) / rows, 0.95) for counts in made])
+    assert abs(found.mean() - exact) < 0.5 * found.std()
+
+
+def test_counts_are_not_negative_and_add_up():
+    rng = np.random.default_rng(0)
+    for size in (1, 2, 3, 50):
+        for total in (0.0, 1.0, 500.0):
+            counts = nearest_distribution(rng.normal(total / size, 30, size), 30.0, total)
+            assert counts.min() >= 0
+            assert counts.sum() == pytest.approx(total)
+
+
+def test_counts_far_above_the_noise_stay_as_they_are():
+    counts = np.array([500.0, 200.0, 300.0, 1000.0])
+    assert nearest_distribution(counts, 1.0, 2000.0) == pytest.approx(counts)
+
+
+@pytest.mark.parametrize(("part", "kept"), [(0.98, False), (1.02, True)])
+def test_an_end_is_empty_up_to_what_noise_explains(part, kept):
+    # One of three codes: its noise is sigma, and it needs sqrt(1 + log 3) times that.
+    few = part * 10.0 * np.sqrt(1 + np.log(3))
+    assert (nearest_distribution(np.array([few, 900.0, 100.0 - few]), 10.0, 1000.0)[0] > 0) == kept
+    assert (nearest_distribution(np.array([100.0 - few, 900.0, few]), 10.0, 1000.0)[2] > 0) == kept
+
+
+@pytest.mark.parametrize(("part", "kept"), [(0.98, False), (1.02, True)])
+def test_the_noise_of_a_level_is_that_of_a_mean_of_sums(part, kept):
+    # Three cumulative counts of one level: sums of noise over 1, 2 and 3 codes from above. Their mean has the variance
+    # (1 + (2/3)^2 + (1/3)^2) sigma^2 = 14/9 sigma^2; three of four codes need sqrt(1 + log(4/3)) times its root.
+    few = part * 10.0 * np.sqrt(14 / 9 * (1 + np.log(4 / 3)))
+    sums = 1000.0 - few + np.array([3.0, 0.0, -3.0])
+    counts = np.diff(sums, prepend=0.0, append=1000.0)
+    assert (nearest_distribution(counts, 10.0, 1000.0)[1:].sum() > 0) == kept
+
+
+def test_codes_beside_the_axis_are_fitted_by_themselves():
+    groups = CodeGroups(axes={"a": 3})
+    missing = Measurement(("a",), np.array([40.0, 30.0, 10.0, 20.0, -5.0]), 0.1)
+    found = ordered_counts(Domain({"a": 5}), [missing], Recoding.identity(), groups, 100.0)["a"]
+    assert found.sum() == pytest.approx(100.0)
+    assert found[3] == pytest.approx(21.0)
+    assert found[4] == 0.0
+
+
+def test_columns_without_an_axis_are_left_alone():
+    codes = Measurement(("sex",), np.array([3.0, -1.0]), 1.0)
+    assert ordered_counts(DOMAIN, [codes], Recoding.identity(), GROUPS) == {}
+    assert re_express_all(DOMAIN, [codes], Recoding.identity(), GROUPS) == [codes]
+
+
+def test_margins_of_larger_tables_count_by_their_precision():
+    domain, groups = Domain({"a": 2, "b": 2}), CodeGroups(axes={"a": 2})
+    own = Measurement(("a",), np.array([60.0, 40.0]), 1.0)
+    pair = Measurement(("b", "a"), np.array([40.0, 20.0, 32.0, 8.0]), 1.0)  # margin 72, 28: twice the variance
+    found = ordered_counts(domain, [own, pair], Recoding.identity(), groups, 100.0)["a"]
+    assert found == pytest.approx([64.0, 36.0])
+
+
+def test_margins_of_merged_codes_are_divided_among_their_codes():
+    domain, groups = Domain({"a": 3, "b": 2}), CodeGroups(axes={"a": 3})
+    recoding = Recoding({"a": np.array([0, 1, 1])})
+    own = Measurement(("a",), np.array([50.0, 30.0, 20.0]), 1.0)
+    pair = Measurement(("a", "b"), np.array([20.0, 24.0, 30.0, 26.0]), 1e-3)  # margin 44, 56, all but exact
+    found = ordered_counts(domain, [own, pair], recoding, groups, 100.0)["a"]
+    assert found == pytest.approx([44.0, 33.0, 23.0], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["product", "tree", "pgm", "gum"])
+def test_every_generator_follows_the_counts(name):
+    rng = np.random.default_rng(2)
+    pair = np.outer(TAIL, [0.5, 0.5]).ravel() + rng.normal(0, 20, 60)
+    own = Measurement(("contacts",), TAIL + rng.normal(0, 20, 30), 20.0)
+    measured = [own] if name == "product" else [own, Measurement(("contacts", "sex"), pair, 20.0)]
+    model = generate(name, DOMAIN, measured, recoding=Recoding.identity(), groups=GROUPS, total=8000.0).model
+    wanted = ordered_counts(DOMAIN, measured, Recoding.identity(), GROUPS, 8000.0)["contacts"]
+    found = model.project(("contacts",))
+    assert np.abs(found - wanted).sum() < 0.004 * 8000
+    assert found[15:].sum() < 0.002 * 8000
+
+
+def skewed(rows=6000):
+    rng = np.random.default_rng(3)
+    sex = rng.integers(2, size=rows)
+    contacts = np.minimum(rng.geometric(np.where(sex, 0.4, 0.5)), 40)
+    return pd.DataFrame({"contacts": contacts, "sex": np.where(sex, "f", "m")})
+
+
+SCHEMA = Schema.from_dict(
+    {
+        "fields": [
+            {"name": "contacts", "type": "integer", "constraints": {"minimum": 1, "maximum": 30, "required": True}},
+            {"name": "sex", "type": "string", "categories": ["f", "m"], "constraints": {"required": True}},
+        ],
+        "understudy": {"privacy_unit": "row"},
+    }
+)
+
+
+@pytest.mark.parametrize("name", ["independent", "mst", "aim", "privsyn"])
+def test_synthetic_rows_of_every_mechanism_have_the_mean_of_the_table(name):
+    frame = skewed()
+    means, beyond = [], []
+    for _ in range(8):
+        release = us.synthesize(frame, SCHEMA, epsilon=0.5, delta=1e-9, mechanism=name)
+        rows = release.sample(6000, seed=0, as_="arrow")["contacts"].to_numpy()
+        means.append(rows.mean())
+        beyond.append((rows > frame["contacts"].max()).mean())
+    means = np.array(means)
+    # half a standard deviation, and twice the standard error of eight releases
+    assert abs(means.mean() - frame["contacts"].mean()) < (0.5 + 2 / np.sqrt(8)) * means.std()
+    assert np.mean(beyond) < 0.005
+
+
+def test_an_interrupted_run_is_finished_with_the_same_counts():
+    table = us.PrivateTable(MemorySource(skewed(), SCHEMA), us.Budget.of(rho=0.01))
+    mechanism = make_mechanism("mst")
+    fit = mechanism.fit(table, rho=0.01)
+    again = mechanism.finish(
+        SCHEMA.domain, fit.measurements, recoding=fit.recoding, groups=SCHEMA.code_groups, total=None
+    )
+    assert again.model.project(("contacts",)) == pytest.approx(fit.model.project(("contacts",)))
