@@ -11,7 +11,7 @@ from understudy.domain import CodeGroups, Domain
 from understudy.errors import SettingError
 from understudy.gate.randomness import insecure
 from understudy.measurement import Measurement
-from understudy.mechanism.aim import AIM, _fit_into
+from understudy.mechanism.aim import AIM, fit_into
 from understudy.mechanism.compress import compress
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.schema import Schema
@@ -127,12 +127,12 @@ def test_candidates_that_merging_lets_in_stay_within_what_the_preflight_counted(
     assert mechanism.footprint(declared).memory_bytes >= 32 * room
     assert room >= 6 * 10_000
     merged = Domain(dict.fromkeys("abcdef", 1400))
-    kept = _fit_into(merged, mechanism._cliques(merged), room)
+    kept = fit_into(merged, mechanism._cliques(merged), room)
     assert sum(map(merged.cells, kept)) <= room
     assert {("a",), ("f",)} <= set(kept)
     pairs = [clique for clique in kept if len(clique) == 2]
     assert 0 < len(pairs) <= 15
     small = Domain(dict.fromkeys("abc", 9))
-    assert _fit_into(small, mechanism._cliques(small), mechanism._room(small)) == mechanism._cliques(small)
+    assert fit_into(small, mechanism._cliques(small), mechanism._room(small)) == mechanism._cliques(small)
     wide = PrivSyn().footprint(declared).memory_bytes
     assert wide >= 100 * 15 * PrivSyn().pair_cells

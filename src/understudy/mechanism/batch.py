@@ -1,0 +1,286 @@
+"""`batch`: few rounds, each of which chooses many marginals, measures them together and fits the model once.
+
+AIM measures one marginal and fits its model again, forty to a hundred times. Here a round chooses until the next
+marginal would cost more than it is worth. The algorithm, why it is private, and what was tried are in
+docs/decisions/batch.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
+from understudy.gate import Allocation, PrivateTable
+from understudy.gate.selection import FixedMarginals
+from understudy.mechanism.aim import Choice, RoundLog, fit_into, look_at_columns
+from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
+from understudy.mechanism.spanning_tree import Components
+from understudy.model import GraphicalModel, estimate
+from understudy.model.fit import Fit, GeneratorName
+from understudy.model.generate import re_express_all
+from understudy.model.junction_tree import JunctionTree, cliques_within
+from understudy.progress import Progress, Step, silent
+from understudy.workload import Workload
+
+STOP: Clique = ()
+"""The empty clique, with weight 0, is a candidate of every selection: its score is 0, and choosing it means to stop."""
+
+_NARROW = 20  # up to this many columns triples matter by default; of more columns there are too many
+_ROOM = 1 << 25  # cells of all candidates together: a gigabyte for their true tables, the model's and the difference
+_FELT = 0.015  # of the rows: as many choices as keep the noise of each below this part are made in a round
+_FEWEST, _MOST = 4, 4  # choices of a round: at least this many, and at most this many for each column
+_REVIEWED = 2000  # candidates that are looked at again, whether they still fit, after every choice
+_ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models
+_PRECISE, _SMALL_MIB = (1e-3, 1e-4), 1.0  # at the end; more precisely where that takes no time
+
+
+class Batch(Mechanism):
+    """Choose a batch of marginals that the model explains worst, measure them, fit the model; a few times over.
+
+    **Privacy.** Every answer comes from the gate, which is asked to `measure` and to `select` only. Shares, candidates,
+    offsets and limits follow from the schema, the settings and earlier answers; the shares add up to `rho`.
+
+    Attributes:
+        workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file; by default all
+            triples of up to 20 columns, and all pairs of more.
+        max_mib: the largest junction tree; a round may use as much of it as was spent of the budget.
+        rounds: how many rounds there are.
+        growth: how many times more of the budget each round gets than the one before.
+        choosing: the part of each round's budget for choosing; what is left of it when a round stops is measured with.
+        first: the part of the budget for a first look at every column.
+        look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
+        precise: the noise on a column, as a share of the rows, that is small enough; more for columns of few codes.
+        threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
+        max_cells: cliques of more cells are no candidates.
+        bounds: whether the release keeps what bounds for marginals that were not measured need.
+        generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
+    """
+
+    name = "batch"
+
+    workload: str | None = None
+    max_mib: Positive = 80.0
+    rounds: Count = 5
+    growth: Annotated[float, Field(ge=1, le=10)] = 1.3
+    choosing: Share = 0.1
+    first: Share = 0.05
+    look: Annotated[float, Field(ge=0, lt=1)] = 0.35
+    precise: Positive = 0.03
+    threshold: NotNegative = 2.0
+    max_cells: Count = 1_000_000
+    bounds: bool = True
+    generator: GeneratorName = "pgm"
+
+    def __post_init__(self) -> None:
+        if not self.first + self.look <= 0.9:
+            raise SettingError(
+                "batch: first and look together may take at most 0.9 of the budget; give one of them less"
+            )
+
+    def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
+        """Look at the columns, then choose a batch, measure it and fit the model, round by round."""
+        declared, total = table.domain, table.rows_public
+        columns = [r for r in self._cliques(declared) if len(r) == 1]
+        raw, stages, table = look_at_columns(
+            table,
+            columns,
+            rho=rho,
+            first=self.first,
+            look=self.look,
+            precise=self.precise,
+            threshold=self.threshold,
+            progress=progress,
+        )
+        domain = table.domain
+        known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}
+        weights = fit_into(domain, known, _ROOM)
+        log = RoundLog(weights | {STOP: 0.0}, stages, keep=self.bounds)
+        measurements = re_express_all(declared, raw, table.recoding)
+        model = estimate(domain, measurements, total=total)
+        left = rho - math.fsum(rho * part for _, part in stages)
+        for number in range(self.rounds):
+            share = left / math.fsum(self.growth**later for later in range(self.rounds - number))
+            candidates = self._candidates(table, weights, model.total, share, forest=number == 0)
+            batch = choose_batch(
+                table,
+                model,
+                candidates,
+                measured=[m.clique for m in measurements],
+                allocation=table.allocation((1 - self.choosing) * share),
+                rho=self.choosing * share,
+                draws=self._draws(table, model.total, share),
+                limit_mib=self.max_mib * (1 - (left - share) / rho),
+                forest=number == 0,
+            )
+            cliques = batch.weights
+            if number == self.rounds - 1 and not cliques:
+                cliques = {column: domain.cells(column) ** (1 / 3) for column in columns}
+            spent = share if cliques else batch.spent
+            found = table.measure(cliques, rho=share - batch.spent, weights=cliques)
+            log.add_round(batch.record, before=model, share=spent / rho, measured=len(found))
+            left = 0.0 if spent == left else left - spent
+            if found:
+                measurements += found
+                last = left <= 0
+                tolerance = _PRECISE[model.size_mib < _SMALL_MIB] if last else _ROUGH[model.size_mib < _MEDIUM_MIB]
+                model = estimate(domain, measurements, total=total, warm_start=model, tolerance=tolerance)
+            progress(Step("measure", 1 - left / rho, _describe_round(number + 1, len(found), model)))
+        kept = [*raw, *measurements[len(raw) :]]
+        rounds = log.entries([m.clique for m in kept])
+        if self.generator != "pgm":
+            return self.conclude(table, kept, rounds=rounds, progress=progress)
+        return Fit(model, kept, table.recoding, rounds, self.make_generator())
+
+    def footprint(self, domain: Domain) -> Footprint:
+        """The junction tree a few times over, and the candidates' tables: true, by the model, and compared."""
+        most = sum(min(domain.cells(r), self.max_cells) for r in self._workload(domain).closure())
+        cells, tree = min(most, _ROOM), int(self.max_mib * (1 << 20))
+        return Footprint(memory_bytes=4 * tree + 32 * cells + (64 << 20), disk_bytes=tree + 16 * cells + (1 << 20))
+
+    def _workload(self, domain: Domain) -> Workload:
+        return Workload.parse(self.workload or ("all-3way" if len(domain) <= _NARROW else "all-2way"), domain)
+
+    def _cliques(self, domain: Domain) -> dict[Clique, float]:
+        """The workload's cliques and their parts, with weights; columns, and what has at most `max_cells` cells."""
+        closure = self._workload(domain).closure()
+        return {r: w for r, w in closure.items() if len(r) == 1 or domain.cells(r) <= self.max_cells}
+
+    def _candidates(
+        self, table: PrivateTable, weights: Mapping[Clique, float], total: float, share: float, *, forest: bool
+    ) -> dict[Clique, float]:
+        """What a round may choose from: without tables whose noise alone would be as large as the number of rows.
+
+        The first round knows the columns only. Larger cliques than pairs would be chosen for the dependence of their
+        pairs, so they have to wait.
+        """
+        noise, domain = table.expected_noise((1 - self.choosing) * share), table.domain
+        return {
+            r: w
+            for r, w in weights.items()
+            if w > 0 and (len(r) == 1 or (noise * domain.cells(r) <= total and (len(r) == 2 or not forest)))
+        }
+
+    def _draws(self, table: PrivateTable, total: float, share: float) -> int:
+        """How many choices a round may make: as many as leave the noise of each below a small share of the rows."""
+        affordable = self.choosing * share / table.rho_for(_FELT * total)
+        return int(min(max(affordable, _FEWEST), _MOST * len(table.domain)))
+
+
+@dataclass
+class Batched:
+    """What a round has chosen.
+
+    Attributes:
+        weights: the cliques with their weights for `measure`, in the order of the choices.
+        spent: what the choices cost.
+        record: the last choice, as `RoundLog` keeps it; None where no choice was made.
+    """
+
+    weights: dict[Clique, float]
+    spent: float
+    record: Choice | None
+
+
+class ModelMarginals(FixedMarginals):
+    """The model's tables of a round's candidates, and 0 rows of the empty clique."""
+
+    again = True
+
+    def __init__(self, model: GraphicalModel, cliques: Iterable[Clique]) -> None:
+        self._tables = model.project_many(cliques) | {STOP: np.zeros(())}
+
+    def __getitem__(self, clique: Clique) -> NDArray[np.float64]:
+        return self._tables[clique]
+
+    def __iter__(self) -> Iterator[Clique]:
+        return iter(self._tables)
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+
+def choose_batch(
+    table: PrivateTable,
+    model: GraphicalModel,
+    weights: Mapping[Clique, float],
+    *,
+    measured: Sequence[Clique],
+    allocation: Allocation,
+    rho: float,
+    draws: int,
+    limit_mib: float,
+    forest: bool,
+) -> Batched:
+    """Choose cliques one after the other, until the next would cost more than it is worth.
+
+    The score of r is its weighted distance from the model, less what measuring r as well adds to the expected noise of
+    the whole batch, when the budget is divided in the best way.
+
+    **Privacy.** At most `draws` selections of rho / draws each.
+
+    Args:
+        table: the rows behind the gate.
+        model: what is known so far; all choices compare with it.
+        weights: the candidates.
+        measured: the cliques that the model is made of.
+        allocation: how the budget for measuring is divided over the batch.
+        rho: the budget for choosing.
+        draws: the most choices.
+        limit_mib: the largest junction tree of the measured and the chosen.
+        forest: whether chosen pairs may not close a cycle.
+    """
+    domain = table.domain
+    part = {r: (weight * domain.cells(r)) ** allocation.power for r, weight in weights.items()}
+    open_ = cliques_within(domain, weights, measured, limit_mib)
+    against = ModelMarginals(model, open_)
+    components = Components(domain, [])
+    chosen: list[Clique] = []
+    record, taken, drawn = None, 0.0, 0
+    while open_ and drawn < draws:
+        before = allocation.per_cell * taken ** (1 / allocation.power)
+        costs = {
+            r: (allocation.per_cell * (taken + part[r]) ** (1 / allocation.power) - before) / weights[r] for r in open_
+        }
+        candidates, offsets = open_ | {STOP: 0.0}, costs | {STOP: 0.0}
+        drawn += 1
+        selection = table.select(candidates, against=against, weights=candidates, offsets=offsets, rho=rho / draws)
+        pick = selection.clique
+        if pick != STOP and len(open_) > _REVIEWED and not _fits(domain, [*measured, *chosen, pick], limit_mib):
+            del open_[pick]
+            continue
+        record = Choice(selection, offsets)
+        if pick == STOP:
+            break
+        chosen.append(pick)
+        taken += part[pick]
+        open_ = {r: w for r, w in open_.items() if not (set(r) <= set(pick) or set(pick) <= set(r))}
+        if forest and len(pick) == 2:
+            components.join(pick)
+            open_ = {r: w for r, w in open_.items() if len(r) == 1 or components.are_apart(r)}
+        if len(open_) <= _REVIEWED:
+            open_ = _still_fitting(domain, open_, [*measured, *chosen], limit_mib)
+    shares = allocation.weights([weights[r] * domain.cells(r) for r in chosen])
+    return Batched(dict(zip(chosen, shares, strict=True)), drawn * rho / draws, record)
+
+
+def _still_fitting(
+    domain: Domain, weights: dict[Clique, float], chosen: Sequence[Clique], limit_mib: float
+) -> dict[Clique, float]:
+    """The candidates that still fit; unlike at the start of a round there may be none."""
+    return cliques_within(domain, weights, chosen, limit_mib) if weights else {}
+
+
+def _fits(domain: Domain, cliques: Sequence[Clique], limit_mib: float) -> bool:
+    return JunctionTree.of(domain, cliques).size_mib <= limit_mib
+
+
+def _describe_round(number: int, measured: int, model: GraphicalModel) -> str:
+    return f"round {number}: {measured} marginals, model of {model.size_mib:.2g} MiB"
