@@ -8,8 +8,9 @@ docs/decisions/batch.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Annotated
 
 import numpy as np
@@ -35,11 +36,11 @@ STOP: Clique = ()
 
 _NARROW = 20  # up to this many columns triples matter by default; of more columns there are too many
 _ROOM = 1 << 25  # cells of all candidates together: a gigabyte for their true tables, the model's and the difference
-_FELT = 0.015  # of the rows: as many choices as keep the noise of each below this part are made in a round
-_FEWEST, _MOST = 4, 4  # choices of a round: at least this many, and at most this many for each column
+_FELT = 0.22  # of the rows: a round chooses as many pairs as can be measured with less noise than this
+_FEWEST, _MOST = 2, 40  # choices of a round, whatever the budget
 _REVIEWED = 2000  # candidates that are looked at again, whether they still fit, after every choice
 _ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models
-_PRECISE, _SMALL_MIB = (1e-3, 1e-4), 1.0  # at the end; more precisely where that takes no time
+_PRECISE, _SMALL_MIB = (1e-2, 1e-3), 1.0  # at the end; more precisely where that takes no time
 
 
 class Batch(Mechanism):
@@ -51,7 +52,8 @@ class Batch(Mechanism):
     Attributes:
         workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file; by default all
             triples of up to 20 columns, and all pairs of more.
-        max_mib: the largest junction tree; a round may use as much of it as was spent of the budget.
+        max_mib: the largest junction tree of up to 20 columns; of more columns it is smaller, by the square of their
+            number. A round may use the square root of the part of the budget that will be spent after it.
         rounds: how many rounds there are.
         growth: how many times more of the budget each round gets than the one before.
         choosing: the part of each round's budget for choosing; what is left of it when a round stops is measured with.
@@ -68,7 +70,7 @@ class Batch(Mechanism):
 
     workload: str | None = None
     max_mib: Positive = 80.0
-    rounds: Count = 5
+    rounds: Count = 8
     growth: Annotated[float, Field(ge=1, le=10)] = 1.3
     choosing: Share = 0.1
     first: Share = 0.05
@@ -108,7 +110,7 @@ class Batch(Mechanism):
         left = rho - math.fsum(rho * part for _, part in stages)
         for number in range(self.rounds):
             share = left / math.fsum(self.growth**later for later in range(self.rounds - number))
-            candidates = self._candidates(table, weights, model.total, share, forest=number == 0)
+            candidates = self._candidates(table, weights, [m.clique for m in measurements], model.total, share)
             batch = choose_batch(
                 table,
                 model,
@@ -116,8 +118,8 @@ class Batch(Mechanism):
                 measured=[m.clique for m in measurements],
                 allocation=table.allocation((1 - self.choosing) * share),
                 rho=self.choosing * share,
-                draws=self._draws(table, model.total, share),
-                limit_mib=self.max_mib * (1 - (left - share) / rho),
+                draws=self._draws(table, candidates, model.total, share),
+                limit_mib=self._limit(domain) * math.sqrt(1 - (left - share) / rho),
                 forest=number == 0,
             )
             cliques = batch.weights
@@ -145,6 +147,10 @@ class Batch(Mechanism):
         cells, tree = min(most, _ROOM), int(self.max_mib * (1 << 20))
         return Footprint(memory_bytes=4 * tree + 32 * cells + (64 << 20), disk_bytes=tree + 16 * cells + (1 << 20))
 
+    def _limit(self, domain: Domain) -> float:
+        """The largest tree: less for wide tables, where comparing with all pairs takes pairs times the tree's size."""
+        return self.max_mib * min(1.0, _NARROW / len(domain)) ** 2
+
     def _workload(self, domain: Domain) -> Workload:
         return Workload.parse(self.workload or ("all-3way" if len(domain) <= _NARROW else "all-2way"), domain)
 
@@ -153,25 +159,50 @@ class Batch(Mechanism):
         closure = self._workload(domain).closure()
         return {r: w for r, w in closure.items() if len(r) == 1 or domain.cells(r) <= self.max_cells}
 
+    def _draws(self, table: PrivateTable, candidates: Iterable[Clique], total: float, share: float) -> int:
+        """How many choices a round may make: about as many marginals as its budget can measure well.
+
+        K tables of c cells that share a budget have an expected noise of kappa c sqrt(K) each; K is where that reaches
+        a certain share of the rows, for the median pair.
+        """
+        domain = table.domain
+        pairs = [domain.cells(r) for r in candidates if len(r) == 2]
+        noise = table.expected_noise((1 - self.choosing) * share) * float(np.median(pairs or [1.0]))
+        small = len(domain) * domain.cells() * 8 <= self.max_mib * 2**20  # any tree fits: no choice stands in the way
+        most = min(len(domain) * (2 if small else 1), _MOST)
+        return int(min(max(_FEWEST, (_FELT * total / noise) ** table.weight_power), most))
+
     def _candidates(
-        self, table: PrivateTable, weights: Mapping[Clique, float], total: float, share: float, *, forest: bool
+        self,
+        table: PrivateTable,
+        weights: Mapping[Clique, float],
+        measured: Sequence[Clique],
+        total: float,
+        share: float,
     ) -> dict[Clique, float]:
         """What a round may choose from: without tables whose noise alone would be as large as the number of rows.
 
-        The first round knows the columns only. Larger cliques than pairs would be chosen for the dependence of their
-        pairs, so they have to wait.
+        A clique of more than two columns has to wait until measured marginals connect its columns: before, it would be
+        chosen for the dependence of its pairs.
         """
         noise, domain = table.expected_noise((1 - self.choosing) * share), table.domain
+        known = {frozenset(pair) for clique in measured for pair in combinations(clique, 2)}
         return {
             r: w
             for r, w in weights.items()
-            if w > 0 and (len(r) == 1 or (noise * domain.cells(r) <= total and (len(r) == 2 or not forest)))
+            if w > 0 and (len(r) == 1 or (noise * domain.cells(r) <= total and (len(r) == 2 or _connected(r, known))))
         }
 
-    def _draws(self, table: PrivateTable, total: float, share: float) -> int:
-        """How many choices a round may make: as many as leave the noise of each below a small share of the rows."""
-        affordable = self.choosing * share / table.rho_for(_FELT * total)
-        return int(min(max(affordable, _FEWEST), _MOST * len(table.domain)))
+
+def _connected(clique: Clique, pairs: Collection[frozenset[str]]) -> bool:
+    """Whether these pairs connect the columns of a clique."""
+    reached, waiting = {clique[0]}, [clique[0]]
+    while waiting:
+        column = waiting.pop()
+        near = {other for other in clique if frozenset((column, other)) in pairs} - reached
+        reached |= near
+        waiting += near
+    return len(reached) == len(clique)
 
 
 @dataclass
