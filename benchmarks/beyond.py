@@ -19,14 +19,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pandas as pd
-from aim import table as aim_table
-from aim import workload_error
 
 import understudy as us
+from aim import table as aim_table
+from aim import workload_error
 from understudy.workload import Workload
 
 HERE = Path(__file__).parent
@@ -85,9 +85,8 @@ def tell(path: Path) -> None:
     paper = pd.read_csv(HERE / "aim_paper.csv").query("mechanism == 'aim' and workload == 'all-3way'")
     runs = pd.concat([runs, paper[["table", "epsilon", "mechanism", "error", "cpu_seconds"]]])
     ratios, times = [], []
-    print(
-        "| table | epsilon | batch (runs) | AIM (runs) | ratio | CPU s | AIM's | tree MiB |\n|---|---|---|---|---|---|---|---|"
-    )
+    print("| table | epsilon | batch (runs) | AIM (runs) | ratio | CPU s | AIM's | tree MiB |")
+    print("|---|---|---|---|---|---|---|---|")
     for (name, epsilon), group in runs.groupby(["table", "epsilon"]):
         ours, theirs = (group[group.mechanism == mechanism] for mechanism in ("batch", "aim"))
         if ours.empty:

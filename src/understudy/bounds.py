@@ -246,7 +246,8 @@ def _bound_by_round(
     # the empty clique has weight 0: whoever chose it preferred a score of 0, and measured nothing for it
     error = _bound_choice_error(before, stage.measurements[-1], part) if chosen else 0.0
     per_row = 2 * float(round_["sensitivity"]) / float(round_["epsilon"])
-    missed = per_row * (math.log(len(round_["candidates"])) - math.log(part))
+    # which of several selections is the recorded one was decided by their answers: all of them have to hold
+    missed = per_row * (math.log(len(round_["candidates"]) * int(round_.get("draws", 1))) - math.log(part))
     score = weights[chosen] * (error - float(round_["offsets"][find_candidate(evidence, round_, chosen)]))
     old = before.project_many(wanted)
     for clique in wanted:

@@ -251,6 +251,7 @@ def test_the_choice_of_the_empty_clique_says_that_no_other_score_was_much_above_
         "chosen": [],
         "epsilon": 0.5,
         "sensitivity": 2.0,
+        "draws": 7,
         "candidates": np.array([0, 1], np.int32),
         "offsets": np.array([12.0, 0.0]),
         "last": np.array([0], np.int32),
@@ -259,7 +260,7 @@ def test_the_choice_of_the_empty_clique_says_that_no_other_score_was_much_above_
     }
     evidence = Evidence(before, domain, stages=[Stage([], 0.6, record)], cliques=[(("b",), 1.5), ((), 0.0)])
     (bound,) = marginal_bounds(evidence, [("b",)], confidence=0.9)
-    missed = 2 * 2.0 / 0.5 * math.log(2 / (0.1 * 0.6 / 3))
+    missed = 2 * 2.0 / 0.5 * math.log(2 * 7 / (0.1 * 0.6 / 3))
     assert bound.bound == pytest.approx(12.0 + missed / 1.5, abs=1e-3)
     everyone = np.ones(2, bool)
     assert count_interval(evidence, {"b": everyone}, {"b": everyone}).source == "selected"

@@ -232,10 +232,17 @@ def look_at_columns(
 
 @dataclass(frozen=True)
 class Choice:
-    """A selection, and what each of its candidates had to be worth."""
+    """A selection, and what bounds need to know of how it came about.
+
+    Attributes:
+        selection: what was selected.
+        offsets: what each of the candidates had to be worth.
+        draws: how many selections there could have been in the round, of which this one is kept because of answers.
+    """
 
     selection: Selection
     offsets: Mapping[Clique, float]
+    draws: int = 1
 
 
 class RoundLog:
@@ -283,6 +290,7 @@ class RoundLog:
                 "chosen": list(choice.selection.clique),
                 "epsilon": choice.selection.epsilon,
                 "sensitivity": choice.selection.sensitivity,
+                "draws": choice.draws,
                 "candidates": places,
                 "offsets": np.array(list(choice.offsets.values())),
             }

@@ -108,8 +108,9 @@ class Batch(Mechanism):
         measurements = re_express_all(declared, raw, table.recoding)
         model = estimate(domain, measurements, total=total)
         left = rho - math.fsum(rho * part for _, part in stages)
+        doubts = [left / rho * part for part in self._parts(self.rounds)]  # fixed: what is carried over does not count
         for number in range(self.rounds):
-            share = left / math.fsum(self.growth**later for later in range(self.rounds - number))
+            share = left * self._parts(self.rounds - number)[0]
             candidates = self._candidates(table, weights, [m.clique for m in measurements], model.total, share)
             batch = choose_batch(
                 table,
@@ -125,9 +126,9 @@ class Batch(Mechanism):
             cliques = batch.weights
             if number == self.rounds - 1 and not cliques:
                 cliques = {column: domain.cells(column) ** (1 / 3) for column in columns}
-            spent = share if cliques else batch.spent
+            spent = share if cliques else batch.spent  # what was not measured with is left to the later rounds
             found = table.measure(cliques, rho=share - batch.spent, weights=cliques)
-            log.add_round(batch.record, before=model, share=spent / rho, measured=len(found))
+            log.add_round(batch.record, before=model, share=doubts[number], measured=len(found))
             left = 0.0 if spent == left else left - spent
             if found:
                 measurements += found
@@ -158,6 +159,11 @@ class Batch(Mechanism):
         """The workload's cliques and their parts, with weights; columns, and what has at most `max_cells` cells."""
         closure = self._workload(domain).closure()
         return {r: w for r, w in closure.items() if len(r) == 1 or domain.cells(r) <= self.max_cells}
+
+    def _parts(self, rounds: int) -> list[float]:
+        """The parts of a budget for this many rounds, each larger than the one before."""
+        sizes = [self.growth**number for number in range(rounds)]
+        return [size / math.fsum(sizes) for size in sizes]
 
     def _draws(self, table: PrivateTable, candidates: Iterable[Clique], total: float, share: float) -> int:
         """How many choices a round may make: about as many marginals as its budget can measure well.
@@ -287,7 +293,7 @@ def choose_batch(
         if pick != STOP and len(open_) > _REVIEWED and not _fits(domain, [*measured, *chosen, pick], limit_mib):
             del open_[pick]
             continue
-        record = Choice(selection, offsets)
+        record = Choice(selection, offsets, draws)
         if pick == STOP:
             break
         chosen.append(pick)

@@ -397,6 +397,7 @@ class _Round(_Part):
     weights: Array | None = None
     epsilon: _Positive | None = None
     sensitivity: _Positive | None = None
+    draws: Annotated[int, Field(ge=1)] = 1
     candidates: Array | None = None
     offsets: Array | None = None
     last: Array | None = None
