@@ -1,8 +1,9 @@
-"""Tables of many columns, made up: MST, AIM with all pairs, AIM with all triples. Seconds of CPU, and memory.
+"""Tables of many columns, made up: MST, AIM with all pairs, AIM with all triples, batch. Seconds of CPU, and memory.
 
 python benchmarks/wide.py mst 110 150 300
 python benchmarks/wide.py pairs 110
 python benchmarks/wide.py triples 30 60
+python benchmarks/wide.py batch 110 300
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ import pyarrow as pa
 import understudy as us
 
 ROWS = 10_000
-KINDS = {"mst": ("mst", {}), "pairs": ("aim", {"workload": "all-2way"}), "triples": ("aim", {"workload": "all-3way"})}
+KINDS = {
+    "mst": ("mst", {}),
+    "pairs": ("aim", {"workload": "all-2way"}),
+    "triples": ("aim", {"workload": "all-3way"}),
+    "batch": ("batch", {}),
+}
 
 
 def table(columns: int) -> tuple[pa.Table, dict[str, int]]:

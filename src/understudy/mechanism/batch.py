@@ -38,6 +38,7 @@ _NARROW = 20  # up to this many columns triples matter by default; of more colum
 _ROOM = 1 << 25  # cells of all candidates together: a gigabyte for their true tables, the model's and the difference
 _FELT = 0.22  # of the rows: a round chooses as many pairs as can be measured with less noise than this
 _FEWEST, _MOST = 2, 40  # choices of a round, whatever the budget
+_PLENTY = 16  # more choices than columns where this many times as many could be measured: a quarter of the noise
 _REVIEWED = 2000  # candidates that are looked at again, whether they still fit, after every choice
 _ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models
 _PRECISE, _SMALL_MIB = (1e-2, 1e-3), 1.0  # at the end; more precisely where that takes no time
@@ -174,9 +175,11 @@ class Batch(Mechanism):
         domain = table.domain
         pairs = [domain.cells(r) for r in candidates if len(r) == 2]
         noise = table.expected_noise((1 - self.choosing) * share) * float(np.median(pairs or [1.0]))
-        small = len(domain) * domain.cells() * 8 <= self.max_mib * 2**20  # any tree fits: no choice stands in the way
-        most = min(len(domain) * (2 if small else 1), _MOST)
-        return int(min(max(_FEWEST, (_FELT * total / noise) ** table.weight_power), most))
+        affordable = (_FELT * total / noise) ** table.weight_power
+        most = float(len(domain))
+        if len(domain) * domain.cells() * 8 <= self.max_mib * 2**20:  # any tree fits: no choice stands in the way
+            most = max(most, min(2 * most, affordable / _PLENTY))
+        return int(min(max(_FEWEST, affordable), most, _MOST))
 
     def _candidates(
         self,
