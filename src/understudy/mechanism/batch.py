@@ -144,10 +144,15 @@ class Batch(Mechanism):
         return Fit(model, kept, table.recoding, rounds, self.make_generator())
 
     def footprint(self, domain: Domain) -> Footprint:
-        """The junction tree a few times over, and the candidates' tables: true, by the model, and compared."""
-        most = sum(min(domain.cells(r), self.max_cells) for r in self._workload(domain).closure())
-        cells, tree = min(most, _ROOM), int(self.max_mib * (1 << 20))
-        return Footprint(memory_bytes=4 * tree + 32 * cells + (64 << 20), disk_bytes=tree + 16 * cells + (1 << 20))
+        """The junction tree a few times over, the candidates' tables, and the charges, which name all candidates."""
+        candidates = self._workload(domain).closure()
+        cells = min(sum(min(domain.cells(r), self.max_cells) for r in candidates), _ROOM)
+        tree = int(self._limit(domain) * (1 << 20))
+        charges = self.rounds * min(_MOST, 2 * len(domain)) * len(candidates) * (16 + 3 * max(map(len, domain)))
+        return Footprint(
+            memory_bytes=4 * tree + 32 * cells + 2 * charges + (64 << 20),
+            disk_bytes=tree + 16 * cells + charges + (1 << 20),
+        )
 
     def _limit(self, domain: Domain) -> float:
         """The largest tree: less for wide tables, where comparing with all pairs takes pairs times the tree's size."""
@@ -174,7 +179,7 @@ class Batch(Mechanism):
         """
         domain = table.domain
         pairs = [domain.cells(r) for r in candidates if len(r) == 2]
-        noise = table.expected_noise((1 - self.choosing) * share) * float(np.median(pairs or [1.0]))
+        noise = table.expected_noise((1 - self.choosing) * share) * float(np.median(pairs or [1]))
         affordable = (_FELT * total / noise) ** table.weight_power
         most = float(len(domain))
         if len(domain) * domain.cells() * 8 <= self.max_mib * 2**20:  # any tree fits: no choice stands in the way
