@@ -79,6 +79,12 @@ def append(row: dict[str, Any], path: Path) -> None:
         writer.writerow(row)
 
 
+def spread(errors: pd.Series[float]) -> str:
+    """The mean, its standard error where there are several runs, and the number of runs."""
+    beside = f" ± {errors.sem():.2g}" if len(errors) > 1 else ""
+    return f"{errors.mean():.4g}{beside} ({len(errors)})"
+
+
 def tell(path: Path) -> None:
     """Print a Markdown table of the means, each beside AIM's."""
     runs = pd.read_csv(path)
@@ -95,8 +101,7 @@ def tell(path: Path) -> None:
         ratios.append(ratio)
         times.append(ours.cpu_seconds.mean() / theirs.cpu_seconds.mean() if len(theirs) else np.nan)
         print(
-            f"| {name} | {epsilon:g} | {ours.error.mean():.4g} ± {ours.error.sem():.2g} ({len(ours)}) "
-            f"| {theirs.error.mean():.4g} ± {theirs.error.sem():.2g} ({len(theirs)}) | {ratio:.3f} "
+            f"| {name} | {epsilon:g} | {spread(ours.error)} | {spread(theirs.error)} | {ratio:.3f} "
             f"| {ours.cpu_seconds.mean():.1f} | {theirs.cpu_seconds.mean():.1f} | {ours.tree_mib.max():.2g} |"
         )
     mean = [float(np.exp(np.nanmean(np.log(values)))) for values in (ratios, times)]
