@@ -1,9 +1,10 @@
-"""Tables of many columns, made up: MST, PrivBayes, AIM with all pairs, AIM with all triples. CPU seconds, memory.
+"""Tables of many columns, made up: MST, PrivBayes, AIM with all pairs, AIM with all triples, batch. CPU, memory.
 
 python benchmarks/wide.py mst 110 150 300
 python benchmarks/wide.py privbayes 110 150 300
 python benchmarks/wide.py pairs 110
 python benchmarks/wide.py triples 30 60
+python benchmarks/wide.py batch 110 300
 """
 
 from __future__ import annotations
@@ -23,8 +24,13 @@ import pyarrow as pa
 import understudy as us
 
 ROWS = 10_000
-KINDS = {"mst": ("mst", {}), "privbayes": ("privbayes", {})}
-KINDS |= {"pairs": ("aim", {"workload": "all-2way"}), "triples": ("aim", {"workload": "all-3way"})}
+KINDS = {
+    "mst": ("mst", {}),
+    "privbayes": ("privbayes", {}),
+    "pairs": ("aim", {"workload": "all-2way"}),
+    "triples": ("aim", {"workload": "all-3way"}),
+    "batch": ("batch", {}),
+}
 
 
 def table(columns: int) -> tuple[pa.Table, dict[str, int]]:

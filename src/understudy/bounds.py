@@ -37,7 +37,8 @@ class Stage:
     Attributes:
         measurements: what was measured.
         share: the stage's share of the budget, and so of the doubt.
-        round: the selection that came before, as in `Fit.rounds`; None where nothing was selected.
+        round: the selection that came before, as in `Fit.rounds`; None where nothing was selected. The last of the
+            measurements is of the selected clique, unless that is the empty one.
     """
 
     measurements: Sequence[Measurement]
@@ -241,13 +242,15 @@ def _bound_by_selections(
 def _bound_by_round(
     evidence: Evidence, stage: Stage, wanted: Sequence[Clique], tables: Mapping[Clique, Vector], part: float
 ) -> Iterator[tuple[Clique, float]]:
-    round_, measurement = stage.round or {}, stage.measurements[0]
+    round_ = stage.round or {}
     before = MODELS[round_["kind"]].from_arrays(evidence.model.domain, round_["model"])
-    error = _bound_choice_error(before, measurement, part)
     weights = dict(evidence.cliques)
-    chosen = evidence.model.domain.canonical(measurement.clique)
+    chosen = evidence.model.domain.canonical(round_["chosen"])
+    # the empty clique has weight 0: whoever chose it preferred a score of 0, and measured nothing for it
+    error = _bound_choice_error(before, stage.measurements[-1], part) if chosen else 0.0
     per_row = 2 * float(round_["sensitivity"]) / float(round_["epsilon"])
-    missed = per_row * (math.log(len(round_["candidates"])) - math.log(part))
+    # which of several selections is the recorded one was decided by their answers: all of them have to hold
+    missed = per_row * (math.log(len(round_["candidates"]) * int(round_.get("draws", 1))) - math.log(part))
     score = weights[chosen] * (error - float(round_["offsets"][find_candidate(evidence, round_, chosen)]))
     old = before.project_many(wanted)
     for clique in wanted:
@@ -323,7 +326,7 @@ def count_interval(
     low, high = (0.0, math.inf) if evidence.rows is None else (0.0, float(evidence.rows))
     source: Literal["measured", "selected", "contained", "unknown"] = "unknown"
     for stage in evidence.stages:
-        part = doubt * stage.part / len(stage.measurements)
+        part = doubt * stage.part / max(1, len(stage.measurements))
         for measurement in stage.measurements:
             covers = set(inner) <= set(measurement.clique)
             found = _bound_sides(evidence, measurement, inner, outer, part if same or not covers else part / 2)

@@ -224,6 +224,7 @@ def test_a_choice_is_undone_by_hand():
     before = GraphicalModel(domain, {}, total=100.0)
     y = np.array([70, 35])
     record = {
+        "chosen": ["a"],
         "epsilon": 0.5,
         "sensitivity": 2.0,
         "candidates": np.array([0, 1], np.int32),
@@ -241,6 +242,28 @@ def test_a_choice_is_undone_by_hand():
     missed = 2 * 2.0 / 0.5 * math.log(2 / part)
     assert bound.source == "selected"
     assert bound.bound == pytest.approx(5.0 + 12.0 + (2.0 * (error - 8.0) + missed) / 1.5, abs=1e-3)
+
+
+def test_the_choice_of_the_empty_clique_says_that_no_other_score_was_much_above_0():
+    domain = Domain({"a": 2, "b": 2})
+    before = GraphicalModel(domain, {}, total=100.0)
+    record = {
+        "chosen": [],
+        "epsilon": 0.5,
+        "sensitivity": 2.0,
+        "draws": 7,
+        "candidates": np.array([0, 1], np.int32),
+        "offsets": np.array([12.0, 0.0]),
+        "last": np.array([0], np.int32),
+        "kind": before.kind,
+        "model": before.to_arrays(),
+    }
+    evidence = Evidence(before, domain, stages=[Stage([], 0.6, record)], cliques=[(("b",), 1.5), ((), 0.0)])
+    (bound,) = marginal_bounds(evidence, [("b",)], confidence=0.9)
+    missed = 2 * 2.0 / 0.5 * math.log(2 * 7 / (0.1 * 0.6 / 3))
+    assert bound.bound == pytest.approx(12.0 + missed / 1.5, abs=1e-3)
+    everyone = np.ones(2, bool)
+    assert count_interval(evidence, {"b": everyone}, {"b": everyone}).source == "selected"
 
 
 def test_more_confidence_costs_width_and_together_costs_more():

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -124,6 +124,9 @@ class FixedMarginals(Mapping[Clique, NDArray[np.float64]]):
     Give these to `PrivateTable.select` instead of a dict when the same ones are used in many selections: the gate then
     counts each clique once. Two are equal only when they are the same object.
     """
+
+    again: ClassVar[bool] = False
+    """Whether the same cliques will be compared with other marginals later: the gate then keeps their exact counts."""
 
     @abstractmethod
     def __getitem__(self, clique: Clique) -> NDArray[np.float64]:

@@ -282,7 +282,7 @@ class Allocation:
         """A table's share is proportional to its cells to this power: 2/3 for Gaussian noise, 1/2 for Laplace."""
         return self.weight_power / (self.weight_power + 1)
 
-    def error(self, cells: Sequence[int]) -> float:
+    def error(self, cells: Sequence[float]) -> float:
         """The expected L1 error, summed over tables of these sizes.
 
         >>> round(Allocation(1 / math.sqrt(math.pi)).error([6, 20, 100]), 3)
@@ -290,7 +290,7 @@ class Allocation:
         """
         return float(self.per_cell * sum(size**self.power for size in cells) ** (1 / self.power))
 
-    def shares(self, cells: Sequence[int]) -> list[float]:
+    def shares(self, cells: Sequence[float]) -> list[float]:
         """The part of the budget for each table.
 
         >>> [round(share, 6) for share in Allocation(1.0).shares([6, 20, 100])]
@@ -299,7 +299,7 @@ class Allocation:
         parts = [size**self.power for size in cells]
         return [part / sum(parts) for part in parts]
 
-    def weights(self, cells: Sequence[int]) -> list[float]:
+    def weights(self, cells: Sequence[float]) -> list[float]:
         """The same division as weights for `PrivateTable.measure`."""
         return [math.sqrt(share) if self.weight_power == 2 else share for share in self.shares(cells)]
 
@@ -579,7 +579,7 @@ class PrivateTable:
             if against is None:
                 distances.update((clique, self._indif(clique, counts) << BITS) for clique, counts in self._counts(new))
             else:
-                keep = not isinstance(against, FixedMarginals)
+                keep = not isinstance(against, FixedMarginals) or against.again
                 distances.update(compute_distances(self._counts(new, keep=keep), given))
             scores, scale = scale_scores([distances[clique] for clique in wanted], weight, offset)
             rate = Fraction(charge.scale) / (2 * sensitivity * scale)

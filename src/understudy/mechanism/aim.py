@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Annotated, Any, Literal
 
@@ -88,10 +89,19 @@ class AIM(Mechanism):
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Algorithm 2: initialise, then select, measure and estimate until the budget is spent."""
         declared, total = table.domain, table.rows_public
-        raw, stages, table = self._initialise(table, self._columns(declared), rho, progress)
+        raw, stages, table = look_at_columns(
+            table,
+            self._columns(declared),
+            rho=rho,
+            first=self.first,
+            look=self.look,
+            precise=self.precise,
+            threshold=self.threshold,
+            progress=progress,
+        )
         domain = table.domain
         known = {r: weight for r, weight in self._cliques(domain).items() if table.can_measure(r)}
-        weights = _fit_into(domain, known, self._room(declared))
+        weights = fit_into(domain, known, self._room(declared))
         log = RoundLog(weights, stages, keep=self.bounds)
         measurements = re_express_all(declared, raw, table.recoding)
         model = _uniform(domain, total) if not raw else estimate(domain, measurements, total=total)
@@ -116,7 +126,7 @@ class AIM(Mechanism):
             )
             chosen = selection.clique
             measurements += table.measure([chosen], rho=self.measured * share)  # line 15
-            log.add_round(selection, candidates=candidates, offsets=offsets, before=model, share=share / rho)
+            log.add_round(Choice(selection, offsets), before=model, share=share / rho)
             rough = _ROUGH[model.size_mib < _MEDIUM_MIB]
             model = estimate(domain, measurements, total=total, warm_start=model, tolerance=rough)  # line 16
             progress(Step("measure", 1 - left / rho, _describe_round(log.rounds, chosen, model)))
@@ -157,34 +167,6 @@ class AIM(Mechanism):
         named = {column for clique in Workload.parse(self.workload, domain) for column in clique}
         return [(column,) for column in domain if column in named]
 
-    def _initialise(
-        self, table: PrivateTable, ones: Sequence[Clique], rho: float, progress: Progress
-    ) -> tuple[list[Measurement], list[tuple[int, float]], PrivateTable]:
-        """Algorithm 3, in two looks: the second goes to columns of many codes for so few rows.
-
-        Returns:
-            The measurements, how many were made in each look with which part of the budget, and the table with rare
-            codes merged.
-        """
-        if not self.first:
-            return [], [], table
-        progress(Step("measure", 0.0, "one-way marginals"))
-        sizes = {r: table.domain.cells(r) ** (1 / 3) for r in ones}
-        raw = table.measure(ones, rho=self.first * rho, weights=sizes if self.look else None)
-        stages = [(len(raw), self.first)]
-        wanted = _needed_budgets(table, raw, self.precise)
-        if self.look * rho < math.fsum(wanted.values()):
-            spend, sizes = self.look * rho, {r: sizes[r] for r in wanted}
-        else:
-            spend, sizes = math.fsum(wanted.values()), {r: math.sqrt(need) for r, need in wanted.items()}
-        if spend > _WORTH_ASKING * rho:
-            raw += table.measure(sizes, rho=spend, weights=sizes)
-            stages.append((len(sizes), spend / rho))
-        if not self.threshold:
-            return raw, stages, table
-        recoding = compress(table.domain, raw, table.code_groups, threshold=self.threshold)
-        return raw, stages, table.recode(recoding)
-
     def _candidates(
         self,
         domain: Domain,
@@ -201,6 +183,68 @@ class AIM(Mechanism):
             if len(r) == 1 or self.score == "cells" or noise * domain.cells(r) <= 2 * total
         }
         return cliques_within(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent)
+
+
+def look_at_columns(
+    table: PrivateTable,
+    columns: Sequence[Clique],
+    *,
+    rho: float,
+    first: float,
+    look: float,
+    precise: float,
+    threshold: float,
+    progress: Progress = silent,
+) -> tuple[list[Measurement], list[tuple[int, float]], PrivateTable]:
+    """Algorithm 3, in two looks: the second goes to columns that have too many codes for the number of rows.
+
+    Args:
+        table: the rows behind the gate.
+        columns: the cliques of single columns to measure.
+        rho: the budget of the whole run.
+        first: the part of it for the first look; 0 looks at nothing.
+        look: the largest part of it for the second look.
+        precise: the noise on a column, as a share of the rows, that needs no second look.
+        threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
+        progress: told about the first look.
+
+    Returns:
+        The measurements, how many were made in each look with which part of the budget, and the table with rare codes
+        merged.
+    """
+    if not first:
+        return [], [], table
+    progress(Step("measure", 0.0, "one-way marginals"))
+    sizes = {r: table.domain.cells(r) ** (1 / 3) for r in columns}
+    raw = table.measure(columns, rho=first * rho, weights=sizes if look else None)
+    stages = [(len(raw), first)]
+    wanted = _needed_budgets(table, raw, precise)
+    if look * rho < math.fsum(wanted.values()):
+        spend, sizes = look * rho, {r: sizes[r] for r in wanted}
+    else:
+        spend, sizes = math.fsum(wanted.values()), {r: math.sqrt(need) for r, need in wanted.items()}
+    if spend > _WORTH_ASKING * rho:
+        raw += table.measure(sizes, rho=spend, weights=sizes)
+        stages.append((len(sizes), spend / rho))
+    if not threshold:
+        return raw, stages, table
+    recoding = compress(table.domain, raw, table.code_groups, threshold=threshold)
+    return raw, stages, table.recode(recoding)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A selection, and what bounds need to know of how it came about.
+
+    Attributes:
+        selection: what was selected.
+        offsets: what each of the candidates had to be worth.
+        draws: how many selections there could have been in the round, of which this one is kept because of answers.
+    """
+
+    selection: Selection
+    offsets: Mapping[Clique, float]
+    draws: int = 1
 
 
 class RoundLog:
@@ -231,30 +275,30 @@ class RoundLog:
         """How many selections were made."""
         return sum("chosen" in entry for entry in self._entries)
 
-    def add_round(
-        self,
-        selection: Selection,
-        *,
-        candidates: Iterable[Clique],
-        offsets: Mapping[Clique, float],
-        before: GraphicalModel,
-        share: float,
-    ) -> None:
-        """Add a round: a selection, and one measurement of the chosen clique after it."""
-        names = list(candidates)
-        places = np.array([self._places[clique] for clique in names], np.int32)
-        entry = {
-            "measured": 1,
-            "share": share,
-            "chosen": list(selection.clique),
-            "epsilon": selection.epsilon,
-            "sensitivity": selection.sensitivity,
-            "candidates": places,
-            "offsets": np.array([offsets[clique] for clique in names]),
-        }
-        if self._keep:
-            self._last |= dict.fromkeys(places.tolist(), len(self._entries))
-            entry |= {"kind": before.kind, "model": before.to_arrays()}
+    def add_round(self, choice: Choice | None, *, before: GraphicalModel, share: float, measured: int = 1) -> None:
+        """Add a round: a choice, and the measurements after it, the last of them of the chosen clique.
+
+        Args:
+            choice: the choice, or the last of several; None where there was none. Nothing needs to be measured after
+                the choice of the empty clique.
+            before: the model that the choice was compared with.
+            share: the part of the budget for all of it.
+            measured: how many measurements there were.
+        """
+        entry: dict[str, Any] = {"measured": measured, "share": share}
+        if choice is not None:
+            places = np.array([self._places[clique] for clique in choice.offsets], np.int32)
+            entry |= {
+                "chosen": list(choice.selection.clique),
+                "epsilon": choice.selection.epsilon,
+                "sensitivity": choice.selection.sensitivity,
+                "draws": choice.draws,
+                "candidates": places,
+                "offsets": np.array(list(choice.offsets.values())),
+            }
+            if self._keep:
+                self._last |= dict.fromkeys(places.tolist(), len(self._entries))
+                entry |= {"kind": before.kind, "model": before.to_arrays()}
         self._entries.append(entry)
         self._forget()
 
@@ -283,7 +327,7 @@ def l1_distance(before: NDArray[np.float64], after: NDArray[np.float64]) -> floa
     return float(np.abs(after - before).sum())
 
 
-def _fit_into(domain: Domain, weights: Mapping[Clique, float], room: int) -> dict[Clique, float]:
+def fit_into(domain: Domain, weights: Mapping[Clique, float], room: int) -> dict[Clique, float]:
     """The cliques whose tables fit into the room together, the smallest first; single columns always do."""
     by_size = sorted(weights, key=lambda clique: (len(clique) > 1, domain.cells(clique)))
     ends = accumulate(map(domain.cells, by_size))

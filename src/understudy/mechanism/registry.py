@@ -9,6 +9,7 @@ from typing import Any
 from understudy.errors import SettingError
 from understudy.mechanism.aim import AIM
 from understudy.mechanism.base import Mechanism
+from understudy.mechanism.batch import Batch
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.mst import MST
@@ -19,6 +20,7 @@ from understudy.mechanism.privsyn import PrivSyn
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "aim": AIM,
+    "batch": Batch,
     "gaussian": Gaussian,
     "independent": Independent,
     "mst": MST,

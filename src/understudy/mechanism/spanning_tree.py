@@ -146,7 +146,7 @@ def spanning_tree(
     """
     domain = table.domain
     pairs = eligible_pairs(domain, max_cells)
-    components = _Components(domain, start)
+    components = Components(domain, start)
     draws = count_joins(domain, start, max_cells)
     tree: list[Clique] = []
     for draw in range(draws):  # line 6
@@ -175,7 +175,7 @@ def eligible_pairs(domain: Domain, max_cells: int) -> list[Clique]:
 
 def count_joins(domain: Domain, start: Iterable[Clique], max_cells: int) -> int:
     """How many pairs the tree will have: known before anything is chosen."""
-    components = _Components(domain, start)
+    components = Components(domain, start)
     return sum(components.join(pair) for pair in eligible_pairs(domain, max_cells))
 
 
@@ -201,7 +201,7 @@ def tree_footprint(domain: Domain, forest: Sequence[int], kept: Sequence[Clique]
     )
 
 
-class _Components:
+class Components:
     """Which columns are connected: a name for each component."""
 
     def __init__(self, domain: Domain, start: Iterable[Clique]) -> None:
@@ -211,6 +211,7 @@ class _Components:
                 self.join((clique[0], column))
 
     def are_apart(self, pair: Clique) -> bool:
+        """Whether the two are not connected."""
         return self._of[pair[0]] != self._of[pair[1]]
 
     def join(self, pair: Clique) -> bool:

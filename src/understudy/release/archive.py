@@ -400,6 +400,7 @@ class _Round(_Part):
     weights: Array | None = None
     epsilon: _Positive | None = None
     sensitivity: _Positive | None = None
+    draws: Annotated[int, Field(ge=1)] = 1
     candidates: Array | None = None
     offsets: Array | None = None
     last: Array | None = None
@@ -507,19 +508,23 @@ def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[
         start, before = start + int(entry.get("measured", 0)), start
         if "model" not in entry:
             continue
-        if entry.get("kind") not in MODELS or before >= len(measurements) or start == before:
+        stopped = entry.get("chosen") == []  # the empty clique: its score is 0, and nothing needs to be measured
+        if entry.get("kind") not in MODELS or start > len(measurements) or not (stopped or before < start):
             raise ValueError("a round without a measurement")
         candidates = _read_places(entry["candidates"], len(cliques))
         offsets = np.asarray(entry["offsets"])
-        chosen = places.get(merged.canonical(merged.check(measurements[before].clique)))
+        measured: Clique = () if stopped else merged.check(measurements[start - 1].clique)
+        chosen = places.get(merged.canonical(measured))
         if offsets.shape != (len(candidates),) or offsets.dtype.kind not in "iuf" or not np.isfinite(offsets).all():
             raise ValueError("candidates without offsets")
         if chosen not in candidates or not _read_places(entry["last"], len(cliques)) <= candidates:
             raise ValueError("a choice of none of the candidates")
         if len(candidates) != np.asarray(entry["candidates"]).size or "chosen" not in entry:
             raise ValueError("a candidate twice")
+        if merged.canonical(merged.check(tuple(entry["chosen"]))) != merged.canonical(measured):
+            raise ValueError("a choice of another clique than the one measured")
         paid = [entry.get(key) or 0.0 for key in ("epsilon", "sensitivity", "share")]
-        if min(paid) <= 0 or weights[chosen] <= 0:
+        if min(paid) <= 0 or (weights[chosen] <= 0) != stopped:
             raise ValueError("a choice without its price")
 
 

@@ -11,7 +11,7 @@ from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable, Selection
-from understudy.mechanism.aim import AIM, RoundLog, ablations, paper_settings
+from understudy.mechanism.aim import AIM, Choice, RoundLog, ablations, paper_settings
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.mwem import MWEM
 from understudy.model.junction_tree import cliques_within
@@ -147,8 +147,8 @@ def test_round_log_keeps_the_last_candidacy():
     table = _table()
     model = AIM().fit(table, rho=1.0).model
     for candidates in ([("a",), ("b",)], [("a",)], [("a",)]):
-        offsets = {("a",): 1.0, ("b",): 2.0}
-        log.add_round(Selection(("a",), 0.5, 1.0), candidates=candidates, offsets=offsets, before=model, share=0.3)
+        offsets = dict.fromkeys(candidates, 1.0)
+        log.add_round(Choice(Selection(("a",), 0.5, 1.0), offsets), before=model, share=0.3)
     entries = log.entries([("zz",)])
     assert [entry.get("last", np.array([])).tolist() for entry in entries] == [[], [1], [], [0]]
     assert ["model" in entry for entry in entries] == [False, True, False, True]

@@ -11,7 +11,7 @@ from understudy.domain import CodeGroups, Domain
 from understudy.errors import SettingError
 from understudy.gate.randomness import insecure
 from understudy.measurement import Measurement
-from understudy.mechanism.aim import AIM, _fit_into
+from understudy.mechanism.aim import AIM, fit_into
 from understudy.mechanism.compress import compress
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.schema import Schema
@@ -64,7 +64,9 @@ def made(mechanism, schema, *, epsilon=2, **settings):
         return us.synthesize(people(), schema, epsilon=epsilon, delta=1e-6, mechanism=mechanism, **settings)
 
 
-@pytest.mark.parametrize("mechanism", ["mst", "aim", "privbayes", "privsyn", "independent", "gaussian", "mwem"])
+@pytest.mark.parametrize(
+    "mechanism", ["mst", "aim", "batch", "privbayes", "privsyn", "independent", "gaussian", "mwem"]
+)
 def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
     settings = {"aim": {"rounds": 2}, "mwem": {"workload": "all-2way"}, "gaussian": {"max_cells": 1000}}
     release = made(mechanism, plain, **settings.get(mechanism, {}))
@@ -75,7 +77,7 @@ def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
         assert 0.2 < rows["code"].isin(common).mean() < 0.45
 
 
-@pytest.mark.parametrize("mechanism", ["mst", "aim", "privbayes", "privsyn"])
+@pytest.mark.parametrize("mechanism", ["mst", "aim", "batch", "privbayes", "privsyn"])
 def test_the_hierarchy_carries_what_rare_values_share(mechanism, plain, grouped):
     def agreement(schema):
         settings = {"rounds": 2} if mechanism == "aim" else {}
@@ -127,12 +129,12 @@ def test_candidates_that_merging_lets_in_stay_within_what_the_preflight_counted(
     assert mechanism.footprint(declared).memory_bytes >= 32 * room
     assert room >= 6 * 10_000
     merged = Domain(dict.fromkeys("abcdef", 1400))
-    kept = _fit_into(merged, mechanism._cliques(merged), room)
+    kept = fit_into(merged, mechanism._cliques(merged), room)
     assert sum(map(merged.cells, kept)) <= room
     assert {("a",), ("f",)} <= set(kept)
     pairs = [clique for clique in kept if len(clique) == 2]
     assert 0 < len(pairs) <= 15
     small = Domain(dict.fromkeys("abc", 9))
-    assert _fit_into(small, mechanism._cliques(small), mechanism._room(small)) == mechanism._cliques(small)
+    assert fit_into(small, mechanism._cliques(small), mechanism._room(small)) == mechanism._cliques(small)
     wide = PrivSyn().footprint(declared).memory_bytes
     assert wide >= 100 * 15 * PrivSyn().pair_cells

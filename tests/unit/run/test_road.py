@@ -523,12 +523,12 @@ def test_a_finished_run_is_made_again_from_its_answers_alone(tmp_path, monkeypat
     assert us.Ledger().total("d").runs == 1
 
 
-@pytest.mark.parametrize("mechanism", ["mst", "aim", "privbayes", "privsyn", "nist-mst", "gaussian", "mwem"])
+@pytest.mark.parametrize("mechanism", ["mst", "aim", "batch", "privbayes", "privsyn", "nist-mst", "gaussian", "mwem"])
 def test_every_mechanism_continues_with_its_answers_and_asks_only_what_is_missing(tmp_path, monkeypatch, mechanism):
     """Stopped after two answers, or after the first of mechanisms that ask little."""
     extra = {"public": FRAME} if mechanism == "nist-mst" else {}
-    extra |= {"workload": "all-2way"} if mechanism in ("aim", "gaussian", "mwem") else {}
-    extra |= {"rounds": 2} if mechanism in ("aim", "mwem") else {}
+    extra |= {"workload": "all-2way"} if mechanism in ("aim", "batch", "gaussian", "mwem") else {}
+    extra |= {"rounds": 2} if mechanism in ("aim", "batch", "mwem") else {}
     table = pl.concat([FRAME] * 200)
     record, calls, most = Ledger.record, [], 1 if mechanism in ("gaussian", "nist-mst") else 2
 

@@ -1,0 +1,135 @@
+"""`batch` against AIM: workload error and CPU seconds on the six tables of the AIM paper and on wider ones.
+
+    python benchmarks/beyond.py adult:1 stroke:1 --runs 5 --mechanisms batch aim --data ../shared/data
+    python benchmarks/beyond.py --table
+
+Error is the AIM paper's (Definition 2) on all three-way marginals, of the sampled rows, delta 1e-9; on tables of more
+than 20 columns on 500 triples drawn with a fixed seed. CPU seconds are those of fit plus sampling, single-threaded,
+after a small run that compiles. Every run is appended to beyond.csv at once. `--table` prints means beside AIM's, from
+beyond.csv and aim_paper.csv together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import resource
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import pandas as pd
+
+import understudy as us
+from aim import table as aim_table
+from aim import workload_error
+from understudy.workload import Workload
+
+HERE = Path(__file__).parent
+FOLDERS = {"stroke": ("wide", "stroke"), "acs": ("nist2020", "acs_temporal_match2")}
+NARROW, DRAWN, MOST_CELLS = 20, 500, 3_000_000
+
+
+def table(data: Path, name: str) -> tuple[pd.DataFrame, us.Schema]:
+    folder, file = FOLDERS.get(name, ("aim", name))
+    return aim_table(data / folder, file)
+
+
+def triples(schema: us.Schema) -> Workload:
+    """All triples of a narrow table, drawn ones of a wide one."""
+    domain = schema.domain
+    if len(domain) <= NARROW:
+        return Workload.all_kway(domain, 3)
+    rng, columns = np.random.default_rng(0), list(domain)
+    drawn = {
+        tuple(columns[i] for i in sorted(rng.choice(len(columns), 3, replace=False).tolist())) for _ in range(DRAWN)
+    }
+    return Workload.of(domain, sorted(clique for clique in drawn if domain.cells(clique) <= MOST_CELLS))
+
+
+def run(data: Path, name: str, epsilon: float, mechanism: str) -> dict[str, Any]:
+    frame, schema = table(data, name)
+    wide = {"workload": "all-2way"} if mechanism == "aim" and len(schema.domain) > NARROW else {}
+    begin = time.process_time()
+    release = us.synthesize(frame, schema, epsilon=epsilon, delta=1e-9, mechanism=mechanism, **wide)
+    made = release.sample()
+    seconds = time.process_time() - begin
+    return {
+        "table": name,
+        "epsilon": epsilon,
+        "mechanism": mechanism,
+        "error": workload_error(schema, frame, made, triples(schema)),
+        "cpu_seconds": round(seconds, 2),
+        "measurements": len(release.measurements),
+        "tree_mib": round(getattr(release.model, "size_mib", 0.0), 3),
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+    }
+
+
+def append(row: dict[str, Any], path: Path) -> None:
+    new = not path.exists()
+    with path.open("a", newline="") as file:
+        writer = csv.DictWriter(file, row, lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow(row)
+
+
+def spread(errors: pd.Series[float]) -> str:
+    """The mean, its standard error where there are several runs, and the number of runs."""
+    beside = f" ± {errors.sem():.2g}" if len(errors) > 1 else ""
+    return f"{errors.mean():.4g}{beside} ({len(errors)})"
+
+
+def tell(path: Path) -> None:
+    """Print a Markdown table of the means, each beside AIM's."""
+    runs = pd.read_csv(path)
+    paper = pd.read_csv(HERE / "aim_paper.csv").query("mechanism == 'aim' and workload == 'all-3way'")
+    runs = pd.concat([runs, paper[["table", "epsilon", "mechanism", "error", "cpu_seconds"]]])
+    ratios, times = [], []
+    print("| table | epsilon | batch (runs) | AIM (runs) | ratio | CPU s | AIM's | tree MiB |")
+    print("|---|---|---|---|---|---|---|---|")
+    for (name, epsilon), group in runs.groupby(["table", "epsilon"]):
+        ours, theirs = (group[group.mechanism == mechanism] for mechanism in ("batch", "aim"))
+        if ours.empty:
+            continue
+        ratio = ours.error.mean() / theirs.error.mean() if len(theirs) else np.nan
+        ratios.append(ratio)
+        times.append(ours.cpu_seconds.mean() / theirs.cpu_seconds.mean() if len(theirs) else np.nan)
+        print(
+            f"| {name} | {epsilon:g} | {spread(ours.error)} | {spread(theirs.error)} | {ratio:.3f} "
+            f"| {ours.cpu_seconds.mean():.1f} | {theirs.cpu_seconds.mean():.1f} | {ours.tree_mib.max():.2g} |"
+        )
+    mean = [float(np.exp(np.nanmean(np.log(values)))) for values in (ratios, times)]
+    print(f"\nGeometric means of the ratios: error {mean[0]:.3f}, CPU seconds {mean[1]:.3f}.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="*", help="TABLE:EPSILON")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--mechanisms", nargs="+", default=["batch"])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--output", type=Path, default=HERE / "beyond.csv")
+    parser.add_argument("--table", action="store_true", help="print what was measured so far")
+    given = parser.parse_args()
+    if given.cases:
+        for mechanism in given.mechanisms:
+            run(given.data, "titanic", 1.0, mechanism)  # compiles
+    for case in given.cases:
+        name, _, epsilon = case.partition(":")
+        for mechanism in given.mechanisms:
+            for _ in range(given.runs):
+                row = run(given.data, name, float(epsilon), mechanism)
+                append(row, given.output)
+                print(row, flush=True)
+    if given.table:
+        tell(given.output)
+
+
+if __name__ == "__main__":
+    main()
