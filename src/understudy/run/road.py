@@ -39,7 +39,7 @@ from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, make_mechanism
 from understudy.model.dependencies import learn_dependencies
-from understudy.progress import Progress, Step
+from understudy.progress import Progress, Step, report_compiling
 from understudy.quality import Quality, parse_share
 from understudy.release import Release
 from understudy.release.frames import Frame
@@ -378,7 +378,8 @@ def execute(
             elif chosen.counts:
                 handle = _reserve(chosen, ledger, name)
             recorder = Recorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
-            release = _make(data, chosen, recorder, handle, ledger, progress)
+            with report_compiling(progress):
+                release = _make(data, chosen, recorder, handle, ledger, progress)
             _write(release, output, ledger, handle, progress)
             return release
     except BaseException as error:
