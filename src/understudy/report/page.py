@@ -167,7 +167,7 @@ def _describe_column(
             f"Distribution of {column.name}",
             shown,
             ordered=in_order,
-            ends=column.axis_ends() if shown is ordinary and isinstance(column, AxisColumn) else None,
+            edges=column.axis_edges() if shown is ordinary and isinstance(column, AxisColumn) else None,
         ),
         "special": [bar for bar in special if shown is ordinary and (bar.share > 0.0005 or (bar.real or 0) > 0)],
         "distance": None if truth is None else float(np.abs(share - truth).sum() / 2),
@@ -221,7 +221,7 @@ def _describe_pairs(standin: Rows, real: Rows | None, names: list[str]) -> dict[
 def _draw_graph(names: list[str], joined: list[tuple[str, str]]) -> Any:
     place = {name: number for number, name in enumerate(names)}
     drawn = [(place[a], place[b]) for a, b in joined if a in place and b in place]
-    return svg.graph("Columns that were measured together", names, drawn) if drawn and len(names) <= 60 else None
+    return svg.graph("Columns that were measured together", names, drawn) if drawn and len(names) <= 120 else None
 
 
 def _describe_score(item: ScaledScore) -> dict[str, Any]:
@@ -347,9 +347,9 @@ def _format_value(column: AxisColumn, name: str, value: float | None) -> str:
         return f"{100 * value:.1f} %"
     if isinstance(column, Numeric):
         return _format_figures(value / 10 ** (column.decimals or 0))
-    if name == "spread" or column.kind == "duration":
-        return f"{_format_figures(value if column.kind == 'date' else value / _DAY)} days"
-    return str(column.from_units(np.asarray([round(value)])).to_pylist()[0])[:16]
+    if name == "spread" or (column.kind == "duration" and column.pattern is None):
+        return _format_length(column, value)
+    return column.format_unit(round(value))[:16]
 
 
 def _format_change(column: AxisColumn, name: str, before: float | None, after: float | None) -> str:
@@ -360,7 +360,15 @@ def _format_change(column: AxisColumn, name: str, before: float | None, after: f
         return f"{100 * gap:+.1f} pp"
     if isinstance(column, Numeric):
         return _format_figures(gap / 10 ** (column.decimals or 0), sign=True, figures=2)
-    return f"{_format_figures(gap if column.kind == 'date' else gap / _DAY, sign=True, figures=2)} days"
+    return _format_length(column, gap, sign=True, figures=2)
+
+
+def _format_length(column: AxisColumn, length: float, *, sign: bool = False, figures: int = 4) -> str:
+    """Format a length of time in days; of times of day in minutes."""
+    unit, word = (1, "days") if column.kind == "date" else (_DAY, "days")
+    if column.kind == "duration" and column.pattern is not None:
+        unit, word = _DAY // 1440, "min"
+    return f"{_format_figures(length / unit, sign=sign, figures=figures)} {word}"
 
 
 def _format_figures(value: float, *, sign: bool = False, figures: int = 4) -> str:

@@ -155,6 +155,7 @@ _ODD_SHARE = 0.02
 _FEW_NUMBERS = 12
 _MIDDLE_BINS, _FINE_BINS, _ROWS_A_BIN = 10, (200, 500), 30
 _FEW_SPIKES = 50
+_FEW_KEYS = 20
 _MISSING_WORDS = {"?", "na", "n/a", "nan", "null", "none", "n", ".", "-", "--", "missing", "unknown", "#n/a", "nil"}
 _MISSING_NUMBERS = {-1.0, -7.0, -8.0, -9.0, -88.0, -98.0, -99.0, -888.0, -998.0, -999.0, -9999.0}
 _NINES = {97.0, 98.0, 99.0, 997.0, 998.0, 999.0, 9997.0, 9998.0, 9999.0, 99999.0}
@@ -203,11 +204,13 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
     """
     cells, rows = to_arrow_columns(frame, names, dialect.decimal)
     fields, notes, named, shaped = [], {}, [], []
+    forms: dict[str, dict[str, Any]] = {}
     for name in names:
         seen = profile_column(cells.pop(name), dialect)
         field, note = _propose(name, seen)
         fields.append({"name": name} | field)
         notes[name] = note
+        forms[name] = _key_form(seen) if seen.distinct > _FEW_KEYS else {"kind": "id"}
         if rows >= 20 and 0.02 * rows < seen.distinct < 0.98 * seen.filled:
             named += [name] if _KEY_NAME.search(name) or _UNIT_NAME.fullmatch(name) else []
             shaped += [name] if field.get("understudy", {}).get("kind") == "drop" and _looks_like_keys(seen) else []
@@ -215,7 +218,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
     ours: dict[str, Any] = {"privacy_unit": {"column": repeated[0], "max_rows": 1} if repeated else unit or "row"}
     if isinstance(ours["privacy_unit"], dict):
         key, why = ours["privacy_unit"]["column"], "looks like a key that repeats: proposed as" if repeated else "is"
-        fields = [_id_field(key) if field["name"] == key else field for field in fields]
+        fields = [{"name": key, "understudy": forms[key]} if field["name"] == key else field for field in fields]
         notes[key] = f"{why} the privacy unit, fresh keys in the stand-in"
     written = dialect.model_dump(exclude_defaults=True)
     ours |= {"dialect": written} if written else {}
@@ -242,7 +245,7 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
     if seen.typed == "nested":
         return {"understudy": {"kind": "drop"}}, "lists, records and bytes cannot be synthesised"
     if _is_key(name, seen):
-        key = {"understudy": {"kind": "id" if _KEY_NAME.search(name) else "drop"}}
+        key = {"understudy": _key_form(seen) if _KEY_NAME.search(name) else {"kind": "drop"}}
         amounts = _propose_with_unit(seen) if not _KEY_NAME.search(name) else None
         return amounts or (key, "different in almost every row: an identifier or free text")
     if seen.typed in ("date", "datetime", "duration"):
@@ -466,6 +469,16 @@ def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
     return None
 
 
+def _key_form(seen: Profile) -> dict[str, Any]:
+    """Propose fresh keys of the same form: C2021001 becomes C#######, and keys without one form running numbers."""
+    forms = {re.sub(r"\d+$", lambda run: "#" * len(run.group()), text.strip()) for text in seen.texts}
+    form = forms.pop() if len(forms) == 1 else ""
+    letters = re.fullmatch(
+        r"[A-Za-z]{1,8}[-_/]?#{2,20}", form
+    )  # the letters that all keys share are no key of a person
+    return {"kind": "id", "pattern": form} if letters else {"kind": "id"}
+
+
 def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
     """Propose a duration since midnight for times of day, such as 15:16."""
     valid = np.array([_CLOCK.fullmatch(text) is not None for text in seen.texts])
@@ -475,8 +488,9 @@ def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
     limits = {"minimum": 0, "maximum": 86399} | _required(seen, missing).get("constraints", {})
     resolution = "second" if any(text.count(":") > 1 for text in seen.texts) else "minute"
     ours = _ours(missing=missing, resolution=resolution, bins={"width": "1 hour"})
-    note = f"times of day, coded and synthesised as seconds since midnight{besides}"
-    return {"type": "duration", "constraints": limits} | ours, note
+    note = f"times of day, coded as seconds since midnight{besides}"
+    pattern = "%H:%M:%S" if resolution == "second" else "%H:%M"
+    return {"type": "duration", "format": pattern, "constraints": limits} | ours, note
 
 
 def _propose_with_unit(seen: Profile) -> tuple[dict[str, Any], str] | None:
