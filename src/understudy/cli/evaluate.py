@@ -113,6 +113,9 @@ def report(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Compute the scores from more rows, values and tables; takes minutes.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of all random draws in a comparison.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     quiet: Quiet = False,
@@ -128,8 +131,8 @@ def report(
     from understudy.schema.custodian import mark_path
     from understudy.source import read_table
 
-    if real is None and (weight is not None or setting):
-        raise SettingError("--weight and --set need the real table; add --real TABLE")
+    if real is None and (weight is not None or setting or full):
+        raise SettingError("--weight, --set and --full need the real table; add --real TABLE")
     path = mark_path(output) if real is not None else _check_public_path(output)
     _check_report_path(path, force=force)
     loaded = Release.load(release)
@@ -139,7 +142,9 @@ def report(
         else:
             table = read_table(real, loaded.schema)
             given = parse_settings(setting or [])
-            page = custodian_report(loaded, table, weight=weight, settings=given, seed=seed, progress=progress)
+            page = custodian_report(
+                loaded, table, weight=weight, settings=given, full=full, seed=seed, progress=progress
+            )
     write_text(page, path, private=real is not None)
     words = f"Report: {path}" + ("" if real is None else f"\n{WARNING}")
     print_result(words, {"report": str(path), "custodian_only": real is not None}, quiet=quiet, as_json=as_json)

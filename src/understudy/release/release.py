@@ -115,6 +115,13 @@ class Release:
             generator=fit.generator,
         )
 
+    @property
+    def title(self) -> str:
+        """The schema's title; without one, the names of the first columns."""
+        names = [column.name for column in self.schema.coded]
+        more = f" and {len(names) - 3} more columns" if len(names) > 3 else ""
+        return self.schema.title or f"Stand-in of {', '.join(names[:3])}{more}"
+
     def __repr__(self) -> str:
         columns = len(self.schema.domain)
         return f"<Release by {self.mechanism}: {columns} columns, {self.default_rows} rows, {self.receipt.guarantee()}>"

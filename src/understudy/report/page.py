@@ -56,6 +56,7 @@ def custodian_report(
     *,
     weight: str | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    full: bool = False,
     seed: int = 0,
     progress: Progress = silent,
 ) -> str:
@@ -66,6 +67,7 @@ def custodian_report(
         real: a frame of the real rows.
         weight: a numeric column; weighted totals and shares are compared as well.
         settings: settings by metric.
+        full: whether scores use more of the rows, values and tables; it takes minutes.
         seed: for all random draws.
         progress: called at each step.
 
@@ -79,7 +81,7 @@ def custodian_report(
     rows = Rows.of(real, schema, what="real table")
     standin = _sample_standin(release)
     facts = _collect_content(release, standin, rows)
-    placed = score_on_scale(rows, standin, schema, settings=settings, seed=seed, progress=progress)
+    placed = score_on_scale(rows, standin, schema, settings=settings, full=full, seed=seed, progress=progress)
     progress(Step("evaluate", 1.0, "writing the report"))
     names = [column.name for column in schema.coded]
     two = WorkloadSettings(
@@ -119,7 +121,7 @@ def _collect_content(release: Release, standin: Rows, real: Rows | None) -> dict
     binned = None if real is None else bin_rows(real, release.schema)
     numbers = summarize_columns(release.schema, standin, real, binned)
     return {
-        "title": release.schema.title or "A stand-in",
+        "title": release.title,
         "release": release,
         "receipt": replace(release.receipt, facts=dict(sorted(release.receipt.facts.items()))),
         "settings": sorted(release.settings.items()),
@@ -424,7 +426,7 @@ def cramers_v(counts: NDArray[np.float64]) -> float:
 # -- Scores on a reference scale: between two halves of the real table and independent columns.
 
 
-REPORTED: dict[str, dict[str, Any]] = {
+FULL: dict[str, dict[str, Any]] = {
     "workload": {"most": 150},
     "pmse": {"rows": 10_000, "cross_validated": False},
     "pmse_ratio": {"rows": 10_000, "cross_validated": False},
@@ -432,6 +434,18 @@ REPORTED: dict[str, dict[str, Any]] = {
     "ml_efficacy": {"rows": 10_000},
 }
 """A report computes every metric three times, so the slow ones take fewer rows than `evaluate` does, and no folds."""
+
+SAMPLED: dict[str, dict[str, Any]] = {
+    "workload": {"most": 100},
+    "pmse": {"rows": 2_000, "terms": 10, "cross_validated": False},
+    "pmse_ratio": {"rows": 2_000, "terms": 10, "permutations": 3, "cross_validated": False},
+    "specks": {"rows": 2_000, "terms": 10, "cross_validated": False},
+    "mgd": {"most": 40, "cells": 10_000},
+    "ml_efficacy": {"rows": 3_000},
+    "range_queries": {"queries": 500},
+    "disclosure": {"rows": 20_000},
+}
+"""The settings of a report that is made in half a minute: scores of samples of the rows, values and tables."""
 
 
 @dataclass(frozen=True)
@@ -457,17 +471,20 @@ def score_on_scale(
     schema: Schema,
     *,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    full: bool = False,
     seed: int = 0,
     progress: Progress = silent,
 ) -> list[ScaledScore]:
     """Compute every metric that can run three times: for the stand-in and for both references.
+
+    The settings that are not given are `SAMPLED`, or `FULL` with `full`.
 
     **Privacy.** Scores are made of real rows: for the custodian only.
     """
     given = {name: dict(values) for name, values in (settings or {}).items()}
     names = choose_metrics(None, given)
     for name in names:
-        given[name] = REPORTED.get(name, {}) | given.get(name, {})
+        given[name] = (FULL if full else SAMPLED).get(name, {}) | given.get(name, {})
     rng = np.random.default_rng([seed, 2])
     one, other = real.split(rng)
     tables = {"stand-in": (real, standin), "halves": (one, other), "independent": (real, shuffle_columns(real, rng))}

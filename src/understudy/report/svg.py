@@ -112,7 +112,7 @@ def choose_ticks(edges: Sequence[str], most: int = 5) -> list[int]:
 
 
 def _roughness(words: str) -> tuple[int, bool]:
-    """Return the number of figures that are no zeros, and whether the label is no power of ten; the less, the rounder."""
+    """Return the number of non-zero figures, and whether the label is no power of ten; the less, the rounder."""
     figures = [letter for letter in words if letter not in "0.,:-"]
     return len(figures), figures not in ([], ["1"])
 
