@@ -36,8 +36,7 @@ def evaluate(
     """Score a synthetic table against the real one.
 
     Args:
-        real: a pandas, polars or pyarrow frame, or the path of a CSV or Parquet file; or a table of Spark, Ibis or
-            DuckDB. The rows are brought into memory: of a large table, give a sample.
+        real: whatever `synthesize` takes. The rows are brought into memory: of a large table, give a sample.
         synthetic: the same.
         schema: the schema of both tables, or the path of its file.
         metrics: names from the registry; None: all metrics that need no setting, and those whose settings are given.

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, check_new_file, parse_value, print_result, show_progress
+from understudy.cli.console import (
+    Json,
+    Quiet,
+    check_new_file,
+    parse_value,
+    print_result,
+    refuse_password,
+    show_progress,
+)
 from understudy.errors import SettingError
 from understudy.files import write_text
 
@@ -19,8 +27,8 @@ WARNING = (
 
 
 def evaluate(
-    real: Annotated[Path, typer.Argument(help="The sensitive table: .csv, .csv.gz or .parquet.")],
-    synthetic: Annotated[Path, typer.Argument(help="The synthetic table, with the same columns.")],
+    real: Annotated[str, typer.Argument(help="The sensitive table: a file, folder, 'pattern' or database URL.")],
+    synthetic: Annotated[str, typer.Argument(help="The synthetic table, with the same columns.")],
     schema: Annotated[Path, typer.Option("--schema", "-s", help="The schema: what is public about the columns.")],
     metric: Annotated[
         list[str] | None, typer.Option("--metric", "-m", help="A metric; repeatable. Default: all.")
@@ -43,6 +51,8 @@ def evaluate(
     from understudy.evaluation import evaluate as score
     from understudy.schema.custodian import mark_path
 
+    refuse_password(real)
+    refuse_password(synthetic)
     path = None if output is None else mark_path(output)
     if path is not None:
         check_new_file(path, force=True)
@@ -106,7 +116,7 @@ def report(
     release: Annotated[Path, typer.Argument(help="A release file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .html file to make.")] = Path("report.html"),
     real: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--real", help="The real table to compare with; the report becomes *.custodian-only.html."),
     ] = None,
     weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
@@ -129,10 +139,12 @@ def report(
     from understudy.release import Release
     from understudy.report import custodian_report, public_report
     from understudy.schema.custodian import mark_path
-    from understudy.source import read_table
+    from understudy.source.read import collect_table
 
     if real is None and (weight is not None or setting or full):
         raise SettingError("--weight, --set and --full need the real table; add --real TABLE")
+    if real is not None:
+        refuse_password(real)
     path = mark_path(output) if real is not None else _check_public_path(output)
     _check_report_path(path, force=force)
     loaded = Release.load(release)
@@ -140,7 +152,7 @@ def report(
         if real is None:
             page = public_report(loaded)
         else:
-            table = read_table(real, loaded.schema)
+            table = collect_table(real, loaded.schema)
             given = parse_settings(setting or [])
             page = custodian_report(
                 loaded, table, weight=weight, settings=given, full=full, seed=seed, progress=progress

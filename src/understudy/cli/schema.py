@@ -73,13 +73,12 @@ def draft(
         return
     if types:
         raise SettingError("--type needs --discover; without it, types are proposed from the rows")
-    if "://" in data or Path(data).is_dir():
-        raise SettingError("a draft does not read rows of a database or folder; use --discover")
-    _draft_from_rows(Path(data), output, unit, header, quiet=quiet, as_json=as_json)
+    refuse_password(data)
+    _draft_from_rows(data, output, unit, header, quiet=quiet, as_json=as_json)
 
 
 def _draft_from_rows(
-    data: Path, output: Path, unit: str | None, header: bool | None, *, quiet: bool, as_json: bool
+    data: str, output: Path, unit: str | None, header: bool | None, *, quiet: bool, as_json: bool
 ) -> None:
     """Draft from the rows themselves; marked custodian-only, because it shows their values."""
     from understudy.schema import Schema
@@ -91,13 +90,13 @@ def _draft_from_rows(
 
     table, names, dialect, asides = _read_whole_table(data, header)
     if not len(table):
-        sheet = " in its first sheet, and others are not read" if data.suffix.lower() == ".xlsx" else ""
+        sheet = " in its first sheet, and others are not read" if data.lower().endswith(".xlsx") else ""
         raise InputError(
             f"{data}: the table has no rows to draft from{sheet}; draft with --discover, or write the schema by hand"
         )
     stated = None if unit is None else parse_unit(unit, names)
     proposal = propose(table, names, dialect, stated)
-    content, notes = _add_labels(proposal.content, proposal.notes, data)
+    content, notes = _add_labels(proposal.content, proposal.notes, Path(data))
     content = content if stated is None else set_unit(content, stated)
     Schema.from_dict(content)
     if unit is None and content["understudy"]["privacy_unit"] == "row":
@@ -321,7 +320,7 @@ def _parse_letter(answer: str) -> str:
 @app.command()
 def check(
     schema: Annotated[Path, typer.Argument(help="The schema.")],
-    data: Annotated[Path, typer.Argument(help="The private table.")],
+    data: Annotated[str, typer.Argument(help="The private table: a file, folder, 'pattern' or database URL.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the result as JSON, marked custodian-only.")
     ] = None,
@@ -335,10 +334,11 @@ def check(
     """
     from understudy.schema.check import check as fit_of
     from understudy.schema.custodian import find_marked, mark_path
-    from understudy.source.read import read_table
+    from understudy.source.read import collect_table
 
+    refuse_password(data)
     loaded = _load_complete(find_marked(schema))
-    fit = fit_of(loaded, read_table(data, loaded))
+    fit = fit_of(loaded, collect_table(data, loaded))
     if output is not None:
         write_text(format_page(fit.to_dict(), ".json"), mark_path(output), private=True)
     print_result(format_fit(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
@@ -414,7 +414,7 @@ _HEADLESS = (
 )
 
 
-def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
+def _read_whole_table(data: str, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
     """Read every column of a table before there is a schema, by means of a provisional schema.
 
     Returns:
@@ -425,13 +425,15 @@ def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], 
     from understudy.schema.sniff import sniff
     from understudy.source.office import is_office, read_variables
     from understudy.source.open import read_column_types
-    from understudy.source.place import PARQUET
-    from understudy.source.read import read_table
+    from understudy.source.place import PARQUET, list_files, source_kind
+    from understudy.source.read import collect_table
 
-    if is_office(path):
+    home = source_kind(data)
+    path = list_files(data)[0] if home == "files" else Path(data)  # all files of a folder are written alike
+    if home in ("duckdb", "postgresql") or path.name.lower().endswith(PARQUET):
+        dialect, names = Dialect(), list(read_column_types(data))
+    elif is_office(path):
         dialect, names = Dialect(), [variable.name for variable in read_variables(path)]
-    elif path.suffix.lower() in PARQUET:
-        dialect, names = Dialect(), list(read_column_types(str(path)))
     else:
         dialect, names = sniff(path, header)
     asides = [_HEADLESS] if header is None and not dialect.header else []
@@ -448,7 +450,7 @@ def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], 
             "file, or add --no-header if its first line is a row"
         )
     columns = tuple(Categorical(name=name, values=("",)) for name in names)
-    return read_table(path, Schema(columns, dialect=dialect)), names, dialect, asides
+    return collect_table(data, Schema(columns, dialect=dialect)), names, dialect, asides
 
 
 def _add_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:

@@ -437,9 +437,9 @@ FULL: dict[str, dict[str, Any]] = {
 
 SAMPLED: dict[str, dict[str, Any]] = {
     "workload": {"most": 100},
-    "pmse": {"rows": 2_000, "terms": 10, "cross_validated": False},
-    "pmse_ratio": {"rows": 2_000, "terms": 10, "permutations": 3, "cross_validated": False},
-    "specks": {"rows": 2_000, "terms": 10, "cross_validated": False},
+    "pmse": {"rows": 2_000, "terms": 10, "models": ("logistic",), "cross_validated": False},
+    "pmse_ratio": {"rows": 2_000, "terms": 10, "models": ("logistic",), "cross_validated": False},
+    "specks": {"rows": 2_000, "terms": 10, "models": ("logistic",), "cross_validated": False},
     "mgd": {"most": 40, "cells": 10_000},
     "ml_efficacy": {"rows": 3_000},
     "range_queries": {"queries": 500},
