@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from understudy.release.rows import RowMaker
 
 _MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
+_UNLISTED = 0.1  # of the rows; a draft folds rare values into `other` as well
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -224,7 +225,25 @@ class Release:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What everybody who uses the rows must know, in words; so far, that no pair of columns was measured."""
+        """What everybody who uses the rows must know: unlisted values in many rows, and that no pair was measured."""
+        return (*self._note_unlisted(), *self._note_independence())
+
+    def _note_unlisted(self) -> Iterator[str]:
+        """Name the columns in which values that the schema does not list are common, by their noisy counts."""
+        measured = {measurement.clique: measurement for measurement in self.measurements if measurement.query is None}
+        total = max(float(self.model.total), 1.0)
+        for column in self.schema.coded:
+            found = measured.get((column.name,))
+            if found is None or column.other_code is None or len(found.values) != column.size:
+                continue
+            rows = float(found.values[column.other_code])
+            if rows > _UNLISTED * total + 3 * found.sigma:
+                yield (
+                    f"About {100 * rows / total:.0f} % of the rows have a value of {column.name!r} that the schema "
+                    "does not list (they count as `other`): if new values have appeared, add them to the schema."
+                )
+
+    def _note_independence(self) -> tuple[str, ...]:
         wide = sum(size > 1 for size in self.schema.domain.values())
         if wide < 2 or any(len(measurement.clique) > 1 for measurement in self.measurements):
             return ()
