@@ -1,6 +1,6 @@
-"""`batch` against AIM: workload error and CPU seconds on the six tables of the AIM paper and on wider ones.
+"""`adaptive` against AIM: workload error and CPU seconds on the six tables of the AIM paper and on wider ones.
 
-    python benchmarks/beyond.py adult:1 stroke:1 --runs 5 --mechanisms batch aim --data ../shared/data
+    python benchmarks/beyond.py adult:1 stroke:1 --runs 5 --mechanisms adaptive aim --data ../shared/data
     python benchmarks/beyond.py --table
 
 Error is the AIM paper's (Definition 2) on all three-way marginals, of the sampled rows, delta 1e-9; on tables of more
@@ -117,10 +117,10 @@ def tell(path: Path) -> None:
     paper = pd.read_csv(HERE / "aim_paper.csv").query("mechanism == 'aim' and workload == 'all-3way'")
     runs = pd.concat([runs, paper[["table", "epsilon", "mechanism", "error", "cpu_seconds"]]])
     ratios, times = [], []
-    print("| table | epsilon | batch (runs) | AIM (runs) | ratio | CPU s | AIM's | tree MiB |")
+    print("| table | epsilon | adaptive (runs) | AIM (runs) | ratio | CPU s | AIM's | tree MiB |")
     print("|---|---|---|---|---|---|---|---|")
     for (name, epsilon), group in runs.groupby(["table", "epsilon"]):
-        ours, theirs = (group[group.mechanism == mechanism] for mechanism in ("batch", "aim"))
+        ours, theirs = (group[group.mechanism == mechanism] for mechanism in ("adaptive", "aim"))
         if ours.empty:
             continue
         ratio = ours.error.mean() / theirs.error.mean() if len(theirs) else np.nan
@@ -138,7 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", help="TABLE:EPSILON")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--mechanisms", nargs="+", default=["batch"])
+    parser.add_argument("--mechanisms", nargs="+", default=["adaptive"])
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--output", type=Path, default=HERE / "beyond.csv")
     parser.add_argument("--table", action="store_true", help="print what was measured so far")

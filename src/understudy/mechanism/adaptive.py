@@ -1,8 +1,8 @@
-"""`batch`: few rounds, each of which chooses many marginals, measures them together and fits the model once.
+"""`adaptive`: few rounds, each of which chooses many marginals, measures them together and fits the model once.
 
 AIM measures one marginal and fits its model again, forty to a hundred times. Here a round chooses until the next
 marginal would cost more than it is worth. The algorithm, why it is private, and what was tried are in
-docs/decisions/batch.md.
+docs/decisions/adaptive.md.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and
 _PRECISE, _SMALL_MIB = (1e-2, 1e-3), 1.0  # at the end; more precisely where that takes no time
 
 
-class Batch(Mechanism):
+class Adaptive(Mechanism):
     """Choose a batch of marginals that the model explains worst, measure them, fit the model; a few times over.
 
     **Privacy.** Every answer comes from the gate, which is asked to `measure` and to `select` only. Shares, candidates,
@@ -69,7 +69,7 @@ class Batch(Mechanism):
         generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
     """
 
-    name = "batch"
+    name = "adaptive"
 
     workload: str | None = None
     max_mib: Positive = 80.0
@@ -87,7 +87,7 @@ class Batch(Mechanism):
     def __post_init__(self) -> None:
         if not self.first + self.look <= 0.9:
             raise SettingError(
-                "batch: first and look together may take at most 0.9 of the budget; give one of them less"
+                "adaptive: first and look together may take at most 0.9 of the budget; give one of them less"
             )
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
