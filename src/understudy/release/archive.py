@@ -364,6 +364,7 @@ class _Receipt(_Part):
     noise: str
     insecure: bool
     rehearsal: bool = False
+    mechanism: str = ""
     charges: list[_Charge]
 
 
