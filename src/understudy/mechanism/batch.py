@@ -70,6 +70,7 @@ class Batch(Mechanism):
     """
 
     name = "batch"
+    when = "Nearly the error of AIM in a few rounds: wide tables, or seconds instead of minutes."
 
     workload: str | None = None
     max_mib: Positive = 80.0

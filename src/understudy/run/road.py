@@ -21,7 +21,7 @@ from typing import Any
 from understudy.accounting import Budget, Charge, Neighbours, Receipt
 from understudy.accounting.calibrate import can_plan, certified_plan
 from understudy.accounting.exact import float_below
-from understudy.arguments import as_path, as_progress, as_whole, holds_password
+from understudy.arguments import as_flag, as_path, as_progress, as_whole, holds_password
 from understudy.discovery.discover import Discovery, NoRows, discovery_budget, narrowest_schema
 from understudy.domain import Clique
 from understudy.errors import (
@@ -76,6 +76,7 @@ class RunSpec:
         rho: the budget in zCDP, instead of epsilon.
         mechanism: a mechanism's name or the mechanism itself.
         settings: the mechanism's settings.
+        paper: whether the mechanism runs as published; the settings are used beside or instead of the paper's.
         dataset: the dataset's name in the ledger.
         query: a SELECT statement to read instead of a table.
         temp_dir: where engines may put files while they work.
@@ -96,6 +97,7 @@ class RunSpec:
     rho: float | None = None
     mechanism: str | Mechanism = "mst"
     settings: Mapping[str, Any] = field(default_factory=dict)
+    paper: bool = False
     dataset: str | None = None
     query: str | None = None
     temp_dir: str | PathLike[str] | None = None
@@ -143,6 +145,7 @@ def synthesize(
     delta: float | None = None,
     rho: float | None = None,
     mechanism: str | Mechanism = "mst",
+    paper: bool = False,
     rows: int | None = None,
     progress: Progress | None = None,
     output: str | PathLike[str] | None = None,
@@ -166,6 +169,7 @@ def synthesize(
         delta: see `epsilon`.
         rho: the budget in zCDP, instead of epsilon.
         mechanism: a mechanism's name or the mechanism itself.
+        paper: whether the mechanism runs as published, without our changes; settings that are given win.
         rows: how many rows `release.sample()` makes by default; else the declared or the noisy number. It is part of
             the release: the table's exact number of rows does not belong here unless it is public.
         progress: called with each `Step`.
@@ -207,6 +211,7 @@ def synthesize(
         rho=rho,
         mechanism=mechanism,
         settings=settings,
+        paper=as_flag("paper", paper),
         dataset=dataset,
         query=query,
         temp_dir=temp_dir,
@@ -322,7 +327,7 @@ def resolve(spec: RunSpec) -> Run:
         as_whole("rows", spec.rows, least=1)
     check_noise(spec.noise)
     find_compiler_cache()
-    mechanism = make_mechanism(spec.mechanism, **spec.settings)
+    mechanism = make_mechanism(spec.mechanism, paper=spec.paper, **spec.settings)
     for public in (table for table in mechanism.public_tables().values() if table is not None):
         if schema.open:
             name = schema.open[0].name
