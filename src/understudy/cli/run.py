@@ -39,6 +39,9 @@ def synthesize(
     delta: Annotated[float | None, typer.Option(help="Together with epsilon, e.g. 1e-9; 0 is pure DP.")] = None,
     rho: Annotated[float | None, typer.Option(help="Budget in zCDP, instead of epsilon.")] = None,
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "auto",
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Run the mechanism as published; --set still changes a setting.")
+    ] = False,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A mechanism's setting; repeatable.")
     ] = None,
@@ -98,6 +101,7 @@ def synthesize(
             delta=delta,
             rho=rho,
             mechanism=mechanism,
+            paper=paper,
             rows=rows,
             progress=progress,
             output=output,

@@ -70,6 +70,7 @@ class Adaptive(Mechanism):
     """
 
     name = "adaptive"
+    when = "The default: below the error of AIM in a few rounds, in seconds instead of minutes."
 
     workload: str | None = None
     max_mib: Positive = 80.0
