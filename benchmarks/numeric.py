@@ -15,7 +15,7 @@ the column's interquartile range (of its range between the 5th and 95th percenti
 error of sd / sqrt(R), which is added to what is allowed.
 
 DATA holds the folders `raw` and `sdnist`. TUNING names the tables that were looked at while the estimate was worked
-out; the others only check it. The results are in numeric.md.
+out; the others only check it. The results are in numbers.md.
 """
 
 from __future__ import annotations
