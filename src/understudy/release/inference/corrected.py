@@ -216,7 +216,7 @@ class CorrectedTables:
         if clique in measured:
             corrected = base + self._difference(clique)
         else:
-            corrected = base + self._calibrate(clique, base, measured)
+            corrected = base + self._calibrate(clique, measured)
         table = self.spread(clique, corrected)
         for axis, column in enumerate(clique):
             if self._before.get(column):
@@ -238,17 +238,19 @@ class CorrectedTables:
         chance = _along(self._chances[column], axis, len(clique))
         return np.divide(spread, chance, out=np.zeros_like(spread), where=chance > 0)
 
-    def _weights(self, base: Array) -> Array:
+    def weights(self, clique: Clique) -> Array:
         """The model's shares, mixed with independent ones: noise decides which cells a model gives no rows."""
+        base = self.shares(clique)
         even = np.ones(())
         for axis in range(base.ndim):
             margin = base.sum(axis=tuple(i for i in range(base.ndim) if i != axis))
             even = np.multiply.outer(even, (1 - _EVEN) * margin + _EVEN / len(margin))
         return (1 - _UNLIKELY) * base + _UNLIKELY * even
 
-    def _calibrate(self, clique: Clique, base: Array, parts: Sequence[Clique]) -> Array:
+    def _calibrate(self, clique: Clique, parts: Sequence[Clique]) -> Array:
         """The smallest change, in chi-square distance, after which every measured part has its unbiased margin."""
-        weights, change = self._weights(base), np.zeros_like(base)
+        weights = self.weights(clique)
+        change = np.zeros_like(weights)
         sides = []
         for part in parts:
             axes = tuple(i for i, column in enumerate(clique) if column not in part)
@@ -285,7 +287,7 @@ class CorrectedTables:
         if clique in measured or not clique:
             parts = {clique: tables}
         else:
-            parts, rest = self._backfit(clique, tables, base, measured)
+            parts, rest = self._backfit(clique, tables, measured)
             found.gaps[clique] = (rest**2 * base).sum(axis=tuple(range(1, rest.ndim)))
         for part, values in parts.items():
             for axes, component in _components(values).items():
@@ -312,10 +314,10 @@ class CorrectedTables:
         return averages
 
     def _backfit(
-        self, clique: Clique, tables: Array, base: Array, measured: Sequence[Clique]
+        self, clique: Clique, tables: Array, measured: Sequence[Clique]
     ) -> tuple[dict[Clique, Array], Array]:
         """Approximate functions by sums of functions of the measured parts; return these and what remains."""
-        weights = self._weights(base)
+        weights = self.weights(clique)
         rest, found = tables.copy(), {}
         sides = []
         for part in measured:

@@ -7,10 +7,9 @@ solved, and the error of the estimate is the mean of `influence`: the score divi
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from understudy.release.inference.formula import Block, Design, Variable
 _CLEAR = 4.0  # standard deviations of its noise that the share of a group must reach
 _ABSENT = 0.002  # of the rows without a value: more, and complete rows are a part of every term of a regression
 _COLLINEAR = 1e-8
-_STEPS, _SOLVED = 50, 1e-9
+_STEPS, _SOLVED, _FURTHEST = 60, 1e-12, 5.0
 _MOST_ENTRIES = 1 << 26
 
 
@@ -167,7 +166,8 @@ def estimate_correlation(rows: Rows, first: Variable, second: Variable) -> Estim
         mean = float(rows.mean(rows.restrict({column: values[None]}))[0]) / size
         centred = np.where(variable.missing, 0.0, values - mean)
         variance = rows.mean(rows.restrict({column: centred[None] ** 2}))[0] / size
-        if not variance > 0:
+        spread = add(rows.restrict({column: centred[None] ** 2}), {(): -variance[None] * size})
+        if not variance * size >= _CLEAR * math.sqrt(rows.tables.uncertainty(spread).noise[0, 0]):
             raise SettingError(f"corr: the noise hides the variance of column {variable.name!r}; use coarser bins")
         numbers.append({column: centred[None] / math.sqrt(float(variance))})
     one, two = numbers
@@ -201,7 +201,6 @@ def estimate_linear(rows: Rows, design: Design) -> Estimates:
                 gram[i, theirs] = rows.mean(both)
                 model[i, theirs] = _mean_by_model(rows.tables, both)
         right[mine] = rows.mean(rows.restrict(_times(rows, block, design.response)))
-    _check_groups(rows, design)
     inverse = _invert(gram, model, names)
     values = inverse @ right
     rest = {design.response.clique: design.response.tables}
@@ -211,6 +210,7 @@ def estimate_linear(rows: Rows, design: Design) -> Estimates:
         fitted = np.tensordot(values[mine], block.tables, axes=1)
         rest = add(rest, {block.clique: -fitted[None]})
         weighted = add(weighted, {block.clique: np.tensordot(inverse[:, mine], block.tables, axes=1)})
+    _check_information(rows, names, rows.restrict(multiply(rows.tables, weighted, weighted)))
     return Estimates(names, values, rows.restrict(multiply(rows.tables, weighted, rest)))
 
 
@@ -224,25 +224,34 @@ def _mean_by_model(tables: CorrectedTables, functions: Functions) -> Array:
     )
 
 
-def _check_groups(rows: Rows, design: Design) -> None:
-    """Refuse a term that is 1 for so few rows that the noise hides them, and 0 for the others."""
-    for block in design.blocks:
-        inside = [i for i, table in enumerate(block.tables) if block.clique and set(np.unique(table)) == {0.0, 1.0}]
-        if inside:
-            groups = rows.restrict({block.clique: block.tables[inside]})
-            sizes = rows.mean(groups)
-            noise = rows.tables.uncertainty(add(groups, {(): -sizes})).noise.diagonal()
-            small = sizes < _CLEAR * np.sqrt(noise)
-            if small.any():
-                name = block.names[inside[int(np.flatnonzero(small)[0])]]
-                raise SettingError(
-                    f"formula: too few rows have {name} to be seen under the noise; leave out {block.clique[0]!r}, or "
-                    f"compare larger groups, as in I({block.clique[0]} == ...)"
-                )
+def _check_information(rows: Rows, names: Sequence[str], squares: Functions) -> None:
+    """Refuse a term of which the noise hides how it varies beyond the other terms; for a group, how many rows it has.
+
+    Args:
+        rows: the rows.
+        names: the terms.
+        squares: the square of what is left of each term when the others are taken out, up to a factor.
+
+    Raises:
+        SettingError: naming the term.
+    """
+    sizes = rows.mean(squares)
+    noise = rows.tables.uncertainty(add(squares, {(): -sizes})).noise.diagonal()
+    hidden = ~(sizes >= _CLEAR * np.sqrt(np.maximum(noise, 0.0)))
+    if hidden.any():
+        raise SettingError(
+            f"formula: too few rows differ in {names[int(np.flatnonzero(hidden)[0])]!r} from the others to be seen under "
+            "the noise; leave the term out, or compare larger groups, as in I(region == 'north')"
+        )
 
 
 def _invert(gram: Array, model: Array, names: Sequence[str]) -> Array:
     """Invert a matrix of second moments, after checking that the terms differ.
+
+    Args:
+        gram: the corrected moments.
+        model: the model's moments, which have no noise that could hide that terms are the same.
+        names: the terms.
 
     Raises:
         SettingError: naming the term that others determine, or if the noise is too large.
@@ -250,10 +259,9 @@ def _invert(gram: Array, model: Array, names: Sequence[str]) -> Array:
     size = np.sqrt(np.maximum(model.diagonal(), 1e-300))
     scaled = model / np.outer(size, size)
     for i in range(len(names)):
-        if i and _left_over(scaled[: i + 1, : i + 1]) < _COLLINEAR or not model[i, i] > 0:
+        if not model[i, i] > 0 or (i and _left_over(scaled[: i + 1, : i + 1]) < _COLLINEAR):
             raise SettingError(f"formula: the term {names[i]!r} follows from the terms before it; leave it out")
-    smallest = float(np.linalg.eigvalsh(gram / np.outer(size, size)).min())
-    if smallest < max(_COLLINEAR, 0.1 * float(np.linalg.eigvalsh(scaled).min())):
+    if not np.linalg.eigvalsh(gram / np.outer(size, size)).min() > _COLLINEAR:
         raise SettingError(
             "formula: the noise hides how the terms differ; leave out terms that nearly follow from others, or ask for "
             "these columns to be measured together"
@@ -293,15 +301,17 @@ def estimate_logistic(rows: Rows, design: Design) -> Estimates:
     weight = np.broadcast_to(expand(rows.inside[inside], inside, every)[0], shape).reshape(-1)
     for column in design.columns:  # cells without a value take no part
         weight = weight * _present(tables, design, column, every).reshape(-1)
-    corrected, model = rows.table(every).reshape(-1) * weight, tables.spread(every, tables.shares(every)).reshape(-1)
-    _check_groups(rows, design)
+    corrected, model = rows.table(every).reshape(-1) * weight, tables.spread(every, tables.weights(every)).reshape(-1)
     _invert((terms * (model * weight)) @ terms.T, (terms * (model * weight)) @ terms.T, names)
     values = _solve(terms, answer, model * weight, np.zeros(len(names)), model * weight)
     values = _solve(terms, answer, corrected, values, model * weight)
     chances = _logistic(values @ terms)
     curvature = (terms * (corrected * chances * (1 - chances))) @ terms.T
     inverse = _invert(curvature, (terms * (model * weight * chances * (1 - chances))) @ terms.T, names)
-    influence = (inverse @ terms) * ((answer - chances) * weight)
+    left = inverse @ terms
+    squares = left**2 * (chances * (1 - chances) * weight)
+    _check_information(rows, names, {every: squares.reshape(len(names), *shape)})
+    influence = left * ((answer - chances) * weight)
     return Estimates(names, values, {every: influence.reshape(len(names), *shape)})
 
 
@@ -312,20 +322,29 @@ def _present(tables: CorrectedTables, design: Design, column: str, every: Clique
 
 
 def _solve(terms: Array, answer: Array, weights: Array, start: Array, model: Array) -> Array:
-    """Solve `sum of weights * terms * (answer - chance) = 0` by Newton's method, with the model's curvature."""
-    values = start
+    """Solve `sum of weights * terms * (answer - chance) = 0` by Newton's method, with the model's curvature.
+
+    Steps are halved until the score falls: weights may be negative, so that the curvature differs from the model's.
+    """
+    values, step, before = start, np.zeros_like(start), math.inf
     for _ in range(_STEPS):
         chances = _logistic(values @ terms)
         score = terms @ (weights * (answer - chances))
         curvature = (terms * (model * chances * (1 - chances))) @ terms.T
         try:
-            step = np.linalg.solve(curvature, score)
+            wanted = np.linalg.solve(curvature, score)
         except np.linalg.LinAlgError:
             break
-        step *= min(1.0, 5.0 / max(float(np.abs(step @ terms).max()), 1e-300))
-        values = values + step
-        if float(np.abs(score @ step)) < _SOLVED * 1e-3:
+        size = abs(float(score @ wanted))
+        if size < _SOLVED:
             return values
+        if size > before:  # too far: go back half of the way
+            step = step / 2
+            values = values - step
+            continue
+        before = size
+        step = wanted * min(1.0, _FURTHEST / max(float(np.abs(wanted @ terms).max()), 1e-300))
+        values = values + step
     raise SettingError(
         "formula: the logistic regression has no solution that is clear of the noise: in some group all rows, or none, "
         "have the response; leave out the terms that separate them, or use family='gaussian'"
