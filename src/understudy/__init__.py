@@ -30,6 +30,7 @@ if _typing.TYPE_CHECKING:
     from understudy.schema import Schema
     from understudy.sink.spark import write_spark
     from understudy.source import Source
+    from understudy.testing.audit import audit
 
 _HOMES = {
     "domain": ("Clique", "Domain"),
@@ -44,6 +45,7 @@ _HOMES = {
     "schema": ("Schema",),
     "sink.spark": ("write_spark",),
     "source": ("Source",),
+    "testing.audit": ("audit",),
     "run.road": ("resume", "synthesize"),
 }
 """Which module each name comes from; a new name goes here, above, and into `__all__`."""
@@ -65,6 +67,7 @@ __all__ = [
     "Schema",
     "Source",
     "Step",
+    "audit",
     "errors",
     "evaluate",
     "resume",
