@@ -18,6 +18,7 @@ from importlib import import_module as _import_module
 if _typing.TYPE_CHECKING:
     from understudy import errors, testing
     from understudy.accounting import Budget, Receipt
+    from understudy.attacks import attack
     from understudy.domain import Clique, Domain
     from understudy.evaluation import evaluate
     from understudy.gate import PrivateTable
@@ -34,6 +35,7 @@ if _typing.TYPE_CHECKING:
 
 _HOMES = {
     "domain": ("Clique", "Domain"),
+    "attacks": ("attack",),
     "evaluation": ("evaluate",),
     "measurement": ("Measurement",),
     "mechanism": ("MECHANISMS", "Fit", "Mechanism"),
@@ -67,6 +69,7 @@ __all__ = [
     "Schema",
     "Source",
     "Step",
+    "attack",
     "audit",
     "errors",
     "evaluate",

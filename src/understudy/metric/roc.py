@@ -57,12 +57,6 @@ def true_positives_at(out: ArrayLike, inside: ArrayLike, false_positives: float)
     return float((np.asarray(inside, np.float64) > threshold).mean())
 
 
-def advantage(out: ArrayLike, inside: ArrayLike) -> float:
-    """The largest difference between true and false positives over all thresholds."""
-    false, true = roc(out, inside)
-    return float((true - false).max())
-
-
 def gaussian_power(mu: float, false_positives: ArrayLike) -> NDArray[np.float64]:
     """True positives of the best test between two normal distributions whose means are mu standard deviations apart."""
     f = np.atleast_1d(np.asarray(false_positives, np.float64))
