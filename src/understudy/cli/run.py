@@ -113,7 +113,7 @@ def synthesize(
             query=None if query is None else read_query(query),
             temp_dir=temp_dir,
             ledger=ledger,
-            **_parse_settings(setting or []) | _collect_settings(keep or [], workload=workload, generator=generator),
+            **parse_settings(setting or []) | _collect_settings(keep or [], workload=workload, generator=generator),
         )
     _print_release(release, output, dataset or dataset_name(data), ledger, quiet=quiet, as_json=as_json)
 
@@ -281,7 +281,12 @@ def _print_release(
     print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
 
 
-def _parse_settings(settings: list[str]) -> dict[str, Any]:
+def parse_settings(settings: list[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` options as settings of a mechanism; values are YAML.
+
+    Raises:
+        SettingError: for an option that is not written so.
+    """
     parsed = {}
     for setting in settings:
         name, mark, value = setting.partition("=")
