@@ -39,6 +39,9 @@ def synthesize(
     delta: Annotated[float | None, typer.Option(help="Together with epsilon, e.g. 1e-9; 0 is pure DP.")] = None,
     rho: Annotated[float | None, typer.Option(help="Budget in zCDP, instead of epsilon.")] = None,
     mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "auto",
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Run the mechanism as published; --set still changes a setting.")
+    ] = False,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A mechanism's setting; repeatable.")
     ] = None,
@@ -98,6 +101,7 @@ def synthesize(
             delta=delta,
             rho=rho,
             mechanism=mechanism,
+            paper=paper,
             rows=rows,
             progress=progress,
             output=output,
@@ -109,7 +113,7 @@ def synthesize(
             query=None if query is None else read_query(query),
             temp_dir=temp_dir,
             ledger=ledger,
-            **_parse_settings(setting or []) | _collect_settings(keep or [], workload=workload, generator=generator),
+            **parse_settings(setting or []) | _collect_settings(keep or [], workload=workload, generator=generator),
         )
     _print_release(release, output, dataset or dataset_name(data), ledger, quiet=quiet, as_json=as_json)
 
@@ -277,7 +281,12 @@ def _print_release(
     print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
 
 
-def _parse_settings(settings: list[str]) -> dict[str, Any]:
+def parse_settings(settings: list[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` options as settings of a mechanism; values are YAML.
+
+    Raises:
+        SettingError: for an option that is not written so.
+    """
     parsed = {}
     for setting in settings:
         name, mark, value = setting.partition("=")

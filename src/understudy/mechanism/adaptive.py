@@ -70,6 +70,7 @@ class Adaptive(Mechanism):
     """
 
     name = "adaptive"
+    when = "The default: below the error of AIM in a few rounds, in seconds instead of minutes."
 
     workload: str | None = None
     max_mib: Positive = 80.0
@@ -136,7 +137,8 @@ class Adaptive(Mechanism):
                 cliques = {column: domain.cells(column) ** (1 / 3) for column in columns}
             spent = share if cliques else batch.spent  # what was not measured with is left to the later rounds
             found = table.measure(cliques, rho=share - batch.spent, weights=cliques)
-            log.add_round(batch.record, before=model, share=doubts[number], measured=len(found))
+            expected = model.project_many([m.clique for m in found])
+            log.add_round(batch.record, before=model, share=doubts[number], expected=expected)
             left = 0.0 if spent == left else left - spent
             if found:
                 measurements += found

@@ -61,19 +61,25 @@ def setting_names(chosen: type[Mechanism] | None) -> list[str]:
     return [] if chosen is None else [field.name for field in fields(chosen)]  # type: ignore[arg-type]
 
 
-def make_mechanism(mechanism: str | Mechanism, **settings: Any) -> Mechanism:
+def make_mechanism(mechanism: str | Mechanism, *, paper: bool = False, **settings: Any) -> Mechanism:
     """A mechanism from its name and settings, or the given one.
+
+    Args:
+        mechanism: a name, or a mechanism.
+        paper: whether it runs as published; settings are used beside or instead of the paper's.
+        settings: the mechanism's settings.
 
     Raises:
         SettingError: for an unknown name or setting, listing the known ones; for what is no mechanism.
     """
     if isinstance(mechanism, Mechanism):
-        if settings:
-            raise SettingError(f"settings {', '.join(settings)}: a mechanism object already has its settings")
+        if settings or paper:
+            given = ", ".join([*settings, *["paper"] * paper])
+            raise SettingError(f"settings {given}: a mechanism object already has its settings")
         return mechanism
     if not isinstance(mechanism, str):
         raise SettingError('mechanism: give a name such as "mst" (`understudy mechanisms` lists them), or a mechanism')
     known = MECHANISMS if mechanism in MECHANISMS else mechanism_classes()  # asking installed packages takes time
     if mechanism not in known:
         raise SettingError(f"mechanism {mechanism!r} is unknown; the choices are {', '.join(sorted(known))}")
-    return known[mechanism](**settings)
+    return known[mechanism].as_published(**settings) if paper else known[mechanism](**settings)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from understudy.arguments import holds_password
+from understudy.arguments import as_flag, holds_password
 from understudy.errors import SettingError
 from understudy.yaml_json import LOADER, is_yaml_or_json, read_json, read_yaml
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from understudy.run.road import RunSpec
 
 KEYS = (
-    "data", "query", "schema", "dataset", "budget", "mechanism", "workload", "keep", "public", "rows", "noise",
+    "data", "query", "schema", "dataset", "budget", "mechanism", "paper", "workload", "keep", "public", "rows", "noise",
     "quality", "outputs",
 )  # fmt: skip
 _MOST_VALUES = 100_000  # in a file of a dozen keys
@@ -153,6 +153,7 @@ class RunFile:
             data=self.data(),
             schema=schema,
             mechanism=name,
+            paper=as_flag(f"{self.path}: `paper`", content.get("paper", False)),
             settings=self._settings(name, {} if isinstance(mechanism, str) else dict(mechanism)),
             public=None if content.get("public") is None else self.near(content["public"]),
             dataset=self.dataset,

@@ -21,7 +21,7 @@ from typing import Any
 from understudy.accounting import Budget, Charge, Neighbours, Receipt
 from understudy.accounting.calibrate import can_plan, certified_plan
 from understudy.accounting.exact import float_below
-from understudy.arguments import as_path, as_progress, as_whole, holds_password
+from understudy.arguments import as_flag, as_path, as_progress, as_whole, holds_password
 from understudy.discovery.discover import Discovery, NoRows, discovery_budget, narrowest_schema
 from understudy.domain import Clique
 from understudy.errors import (
@@ -82,6 +82,7 @@ class RunSpec:
         settings: the mechanism's settings.
         public: a table that the custodian declares public: a frame, a path or a source; None where it is gone.
         public_name: what the receipt calls the public table, where its rows are weighted; `resolve` sets it.
+        paper: whether the mechanism runs as published; the settings are used beside or instead of the paper's.
         dataset: the dataset's name in the ledger.
         query: a SELECT statement to read instead of a table.
         temp_dir: where engines may put files while they work.
@@ -105,6 +106,7 @@ class RunSpec:
     settings: Mapping[str, Any] = field(default_factory=dict)
     public: Any = None
     public_name: str | None = None
+    paper: bool = False
     dataset: str | None = None
     query: str | None = None
     temp_dir: str | PathLike[str] | None = None
@@ -151,6 +153,7 @@ def synthesize(
     delta: float | None = None,
     rho: float | None = None,
     mechanism: str | Mechanism = AUTO,
+    paper: bool = False,
     rows: int | None = None,
     progress: Progress | None = None,
     output: str | PathLike[str] | None = None,
@@ -176,6 +179,7 @@ def synthesize(
         rho: the budget in zCDP, instead of epsilon.
         mechanism: a mechanism's name or the mechanism itself; "auto" chooses one by the schema, the budget and the
             declared number of rows. `release.mechanism` names it.
+        paper: whether the mechanism runs as published, without our changes; settings that are given win.
         rows: how many rows `release.sample()` makes by default; else the declared or the noisy number. It is part of
             the release: the table's exact number of rows does not belong here unless it is public.
         progress: called with each `Step`.
@@ -220,6 +224,7 @@ def synthesize(
         mechanism=mechanism,
         settings=settings,
         public=public,
+        paper=as_flag("paper", paper),
         dataset=dataset,
         query=query,
         temp_dir=temp_dir,
@@ -353,8 +358,10 @@ def resolve(spec: RunSpec) -> Run:
     check_noise(spec.noise)
     find_compiler_cache()
     if spec.mechanism == AUTO:
+        if spec.paper:
+            raise SettingError("paper: name the mechanism that is to run as published")
         spec = _choose(spec, budget)
-    mechanism = make_mechanism(spec.mechanism, **spec.settings)
+    mechanism = make_mechanism(spec.mechanism, paper=spec.paper, **spec.settings)
     if spec.public is not None and "public" in setting_names(type(mechanism)):
         mechanism = replace(mechanism, public=spec.public)  # type: ignore[type-var]
         spec = replace(spec, public=None)
