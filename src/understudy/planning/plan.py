@@ -11,7 +11,7 @@ from typing import Any
 from understudy.discovery.discover import discovery_budget
 from understudy.errors import SettingError
 from understudy.mechanism import make_mechanism
-from understudy.mechanism.auto import AUTO, CHOICES
+from understudy.mechanism.registry import AUTO, CHOICES
 from understudy.planning.made_up import DISCOVERY_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
 from understudy.planning.predict import Expected, PlannedRelease, Prediction, needs_public, predict

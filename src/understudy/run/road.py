@@ -38,14 +38,14 @@ from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, make_mechanism
-from understudy.mechanism.auto import AUTO, choose_mechanism
-from understudy.mechanism.registry import setting_names
+from understudy.mechanism.registry import AUTO, setting_names
 from understudy.model.dependencies import learn_dependencies
 from understudy.progress import Progress, Step
 from understudy.quality import Quality, parse_share
 from understudy.release import Release
 from understudy.release.frames import Frame
 from understudy.release.release import summarize
+from understudy.run.auto import choose_mechanism
 from understudy.run.checks import (
     check_memory,
     check_noise,
