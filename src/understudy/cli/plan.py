@@ -30,7 +30,7 @@ def plan(
     delta: Annotated[
         float | None, typer.Option(help="Default: a power of ten of at most 1 / (10 people), at most 1e-6; 0 is pure.")
     ] = None,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="Which to compare.")] = "independent,mst,batch",
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="Which to compare.")] = "independent,mst,adaptive",
     accuracy: Annotated[
         str | None,
         typer.Option(help="Required accuracy, e.g. 200:10% (people:error): shows the epsilon each mechanism needs."),

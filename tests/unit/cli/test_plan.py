@@ -50,7 +50,7 @@ def test_json(plan):
 
 
 def test_every_mechanism_is_predicted(plan):
-    names = "aim,batch,gaussian,independent,mst,mwem,nist-mst,privbayes,privsyn"
+    names = "adaptive,aim,gaussian,independent,mst,mwem,nist-mst,privbayes,privsyn"
     code, out, _ = plan("--people", "20,000", "--epsilon", "1", "-m", names)
     assert code == 0
     assert "Assumed: nist-mst: " in out
