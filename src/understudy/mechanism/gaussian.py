@@ -47,10 +47,7 @@ class Gaussian(Mechanism):
 
     def plan(self, domain: Domain) -> dict[Clique, float]:
         """The cliques of the workload, with weights (c n)^(1/3); columns it does not name are measured alone."""
-        weights = Workload.parse(self.workload, domain).weights
-        found = {r: c for r, c in weights.items() if c > 0 and domain.cells(r) <= self.max_cells}
-        named = {column for clique in found for column in clique}
-        found |= {(column,): 1.0 for column in domain if column not in named}
+        found = list_tables(domain, self.workload, self.max_cells)
         return {r: math.cbrt(c * domain.cells(r)) for r, c in found.items()}
 
     def make_generator(self) -> Generator:
@@ -62,3 +59,11 @@ class Gaussian(Mechanism):
         cells = sum(map(domain.cells, self.plan(domain)))
         tree = int(self.max_mib * (1 << 20))
         return Footprint(memory_bytes=4 * tree + 100 * cells, disk_bytes=16 * cells + 512 * len(domain) ** 2)
+
+
+def list_tables(domain: Domain, workload: str, max_cells: int) -> dict[Clique, float]:
+    """The cliques of a workload with their weights, without those of too many cells; other columns are added alone."""
+    weights = Workload.parse(workload, domain).weights
+    found = {r: c for r, c in weights.items() if c > 0 and domain.cells(r) <= max_cells}
+    named = {column for clique in found for column in clique}
+    return found | {(column,): 1.0 for column in domain if column not in named}

@@ -11,6 +11,7 @@ from understudy.mechanism.aim import AIM
 from understudy.mechanism.base import Mechanism
 from understudy.mechanism.batch import Batch
 from understudy.mechanism.gaussian import Gaussian
+from understudy.mechanism.hdmm import HDMM
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.mst import MST
 from understudy.mechanism.mwem import MWEM
@@ -22,6 +23,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "aim": AIM,
     "batch": Batch,
     "gaussian": Gaussian,
+    "hdmm": HDMM,
     "independent": Independent,
     "mst": MST,
     "mwem": MWEM,
