@@ -65,7 +65,9 @@ def made(mechanism, schema, *, epsilon=2, **settings):
 
 
 @pytest.mark.parametrize(
-    "mechanism", ["mst", "aim", "batch", "privbayes", "privsyn", "independent", "gaussian", "mwem", "hdmm"]
+    "mechanism",
+    ["mst", "aim", "batch", "privbayes", "privsyn", "independent", "gaussian", "mwem"]
+    + ["hdmm", "dpsyn", "dpfieldgroups"],
 )
 def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
     settings = {"aim": {"rounds": 2}, "mwem": {"workload": "all-2way"}, "gaussian": {"max_cells": 1000}}
