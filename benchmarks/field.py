@@ -37,13 +37,13 @@ RESULTS = Path(__file__).with_name("field.csv")
 FIELDS = ("mechanism", "mode", "table", "epsilon", "run", "error", "cpu_seconds", "peak_mib")
 TABLES, EPSILONS, PARTS = ("titanic", "nltcs", "adult", "salary"), (0.1, 1.0, 10.0), (0.01, 0.1, 0.5)
 LEFT_OUT = {"nist-mst"}  # chooses its marginals from a public table, and these four have none
-SLOW = ("batch", "mwem", "aim")  # run last
+SLOW = ("adaptive", "mwem", "aim")  # run last
 KNOWN = {  # figures of others: reference AIM and MST, dpmm's PrivBayes
     **{("aim", *case): aim for case, (aim, _) in REFERENCE.items()},
     **{("mst", *case): mst for case, (_, mst) in REFERENCE.items()},
     ("privbayes", "nltcs", 1.0): 0.249,
 }
-WORKLOADS = ("aim", "mwem", "gaussian", "batch", "gem", "rap")
+WORKLOADS = ("aim", "mwem", "gaussian", "adaptive", "gem", "rap")
 """Mechanisms that are told the workload on which they are scored."""
 
 

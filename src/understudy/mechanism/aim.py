@@ -7,9 +7,9 @@ older choices that the paper compares with.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, combinations
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -34,6 +34,7 @@ _ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and
 _PRECISE, _SMALL_MIB = (1e-3, 1e-4), 1.0  # at the end; more precisely where that takes no time
 _FEW = 8  # columns of fewer codes have little to merge: their second look gains less, and pairs will measure them too
 _ROOM = 1 << 25  # cells of candidates that merging may let in, where the declared ones have fewer: a gigabyte
+_FRESH = 8  # pairs of which the record keeps what the model expected of them before they were measured
 _WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
 
 
@@ -138,7 +139,9 @@ class AIM(Mechanism):
             )
             chosen = selection.clique
             measurements += table.measure([chosen], rho=self.measured * share)  # line 15
-            log.add_round(Choice(selection, offsets), before=model, share=share / rho)
+            log.add_round(
+                Choice(selection, offsets), before=model, share=share / rho, expected={chosen: before[chosen]}
+            )
             rough = _ROUGH[model.size_mib < _MEDIUM_MIB]
             model = fit_model(domain, measurements, total=total, warm_start=model, tolerance=rough)  # line 16
             progress(Step("measure", 1 - left / rho, _describe_round(log.rounds, chosen, model)))
@@ -286,23 +289,35 @@ class RoundLog:
         self._keep = keep
         self._entries: list[dict[str, Any]] = [{"measured": count, "share": share} for count, share in stages]
         self._last: dict[int, int] = {}
+        self._met: set[Clique] = set()
 
     @property
     def rounds(self) -> int:
         """How many selections were made."""
         return sum("chosen" in entry for entry in self._entries)
 
-    def add_round(self, choice: Choice | None, *, before: GraphicalModel, share: float, measured: int = 1) -> None:
+    def add_round(
+        self,
+        choice: Choice | None,
+        *,
+        before: GraphicalModel,
+        share: float,
+        expected: Mapping[Clique, NDArray[np.float64]],
+    ) -> None:
         """Add a round: a choice, and the measurements after it, the last of them of the chosen clique.
+
+        What the model expected of pairs that are measured for the first time shows how wrong it may be about others.
 
         Args:
             choice: the choice, or the last of several; None where there was none. Nothing needs to be measured after
                 the choice of the empty clique.
             before: the model that the choice was compared with.
             share: the part of the budget for all of it.
-            measured: how many measurements there were.
+            expected: by measured clique, in the order of the measurements, its counts by that model.
         """
-        entry: dict[str, Any] = {"measured": measured, "share": share}
+        entry: dict[str, Any] = {"measured": len(expected), "share": share}
+        if fresh := list(self._meet_pairs(expected)):
+            entry["fresh"] = fresh
         if choice is not None:
             places = np.array([self._places[clique] for clique in choice.offsets], np.int32)
             entry |= {
@@ -319,8 +334,21 @@ class RoundLog:
         self._entries.append(entry)
         self._forget()
 
+    def _meet_pairs(self, expected: Mapping[Clique, NDArray[np.float64]]) -> Iterator[dict[str, Any]]:
+        """The pairs that these cliques are the first to contain, with their expected counts."""
+        for clique, table in expected.items():
+            for axes in combinations(range(len(clique)), 2):
+                pair = (clique[axes[0]], clique[axes[1]])
+                if pair not in self._met:
+                    self._met |= {pair, pair[::-1]}
+                    counts = table.sum(axis=tuple(axis for axis in range(len(clique)) if axis not in axes))
+                    yield {"pair": list(pair), "expected": counts.astype(np.float32)}
+
     def entries(self, measured: Sequence[Clique]) -> list[dict[str, Any]]:
-        """The record, without models that no unmeasured clique needs."""
+        """The record, without models that no unmeasured clique needs, and with the last new pairs only."""
+        fresh = [(entry, pair) for entry in self._entries for pair in entry.pop("fresh", ())]
+        for entry, pair in fresh[-_FRESH:]:
+            entry.setdefault("fresh", []).append(pair)
         sets = [set(clique) for clique in measured]
         for clique, place in self._places.items():
             if any(set(clique) <= mine for mine in sets):

@@ -9,8 +9,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import combinations
-from os import PathLike
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -29,6 +27,7 @@ from understudy.model.junction_tree import JunctionTree
 from understudy.progress import Progress, Step, silent
 from understudy.schema import PrivacyUnit, Recoding, Schema
 from understudy.source import Source, open_source
+from understudy.source.place import public_name
 from understudy.tabulate import Counts, SparseCounts
 
 _KEPT = 100.0  # added to the weight of pairs to keep, in nats: more than any mutual information
@@ -153,8 +152,7 @@ class NistMST(Mechanism):
         return tree_footprint(domain, sizes, kept)
 
     def _name_public(self) -> str:
-        named = isinstance(self.public, str | PathLike)
-        return self.public_name or (Path(self.public).name if named else "a frame")
+        return self.public_name or public_name(self.public)
 
     def _choose(self, source: Source) -> Kept:
         cliques = choose_cliques(source, keep=list(self._kept()), error=self.error)

@@ -97,7 +97,7 @@ class PrivSyn(Mechanism):
         progress(Step("select", None, "dependence of all pairs"))
         candidates = self._candidates(view.domain)
         asked = self.dependence_share * rho if candidates else 0.0
-        scores = self._scores(view, candidates, asked)
+        scores, record = self._scores(view, candidates, asked)
         left = rho - self.one_way_share * rho - asked
         pairs = self._choose(view, scores, left)
         named = {column for pair in pairs for column in pair}  # merged codes are of no use to the others
@@ -105,7 +105,7 @@ class PrivSyn(Mechanism):
         cliques, weights = self._cliques(view, pairs, left)
         progress(Step("measure", 0.5, f"{len(cliques)} marginals"))
         tables = view.measure(cliques, rho=left, weights=weights) if cliques else []
-        return self.conclude(view, [*ones, *tables], progress=progress)
+        return self.conclude(view, [*ones, *tables], rounds=record, progress=progress)
 
     def make_generator(self) -> Generator:
         """Gradual updates, or a graphical model where it is small enough."""
@@ -123,13 +123,20 @@ class PrivSyn(Mechanism):
         wide = [column for column, size in domain.items() if size > 1]
         return [pair for pair in combinations(wide, 2) if domain.cells(pair) <= self.pair_cells]
 
-    def _scores(self, view: PrivateTable, candidates: Sequence[Clique], rho: float) -> dict[Clique, float]:
-        """Noisy dependence of the candidates, shrunk by what is public about its noise."""
+    def _scores(
+        self, view: PrivateTable, candidates: Sequence[Clique], rho: float
+    ) -> tuple[dict[Clique, float], list[dict[str, Any]]]:
+        """Noisy dependence of the candidates, shrunk by what is public about its noise, and the record of it.
+
+        The record shows how dependent the pairs are that are not measured.
+        """
         if not candidates:
-            return {}
+            return {}, []
         sigma = view.dependence_noise(len(candidates), rho)  # before it is spent: less than this share may be left
         scores = view.dependence(candidates, rho=rho)
-        return shrink_scores(scores, sigma) if self.shrink else dict(scores)
+        values = np.array(list(scores.values()), np.int64)
+        record = {"scored": [list(pair) for pair in scores], "scores": values, "scores_sigma": sigma}
+        return shrink_scores(scores, sigma) if self.shrink else dict(scores), [record]
 
     def _choose(self, view: PrivateTable, scores: Mapping[Clique, float], rho: float) -> list[Clique]:
         domain = view.domain

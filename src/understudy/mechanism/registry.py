@@ -7,9 +7,9 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from understudy.errors import SettingError
+from understudy.mechanism.adaptive import Adaptive
 from understudy.mechanism.aim import AIM
 from understudy.mechanism.base import Mechanism
-from understudy.mechanism.batch import Batch
 from understudy.mechanism.dpfieldgroups import DPFieldGroups
 from understudy.mechanism.dpsyn import DPSyn
 from understudy.mechanism.gaussian import Gaussian
@@ -24,8 +24,8 @@ from understudy.mechanism.privbayes import PrivBayes
 from understudy.mechanism.privsyn import PrivSyn
 
 MECHANISMS: dict[str, type[Mechanism]] = {
+    "adaptive": Adaptive,
     "aim": AIM,
-    "batch": Batch,
     "dpfieldgroups": DPFieldGroups,
     "dpsyn": DPSyn,
     "gaussian": Gaussian,

@@ -369,6 +369,7 @@ class _Receipt(_Part):
     noise: str
     insecure: bool
     rehearsal: bool = False
+    mechanism: str = ""
     charges: list[_Charge]
 
 
