@@ -3,9 +3,9 @@
     python benchmarks/inference.py run DATA RECORD --tables adult,fire --mechanisms mst --epsilons 0.5,1,4 --runs 100
     python benchmarks/inference.py show RECORD [RECORD ...]
 
-`run` makes releases and asks each for some statistics, chosen at random: shares of values and of cells, means of groups,
-differences, correlations, linear and logistic regressions. Every interval becomes a line of RECORD; runs that RECORD
-has are not repeated. There are four kinds of runs (`--kinds`):
+`run` makes releases and asks each for some statistics, chosen at random: shares of values and of cells, means of
+groups, differences, correlations, linear and logistic regressions. Every interval becomes a line of RECORD; runs that
+RECORD has are not repeated. There are four kinds of runs (`--kinds`):
 
     plain       the target is the table; what was measured is up to the mechanism
     keep        the columns of three analyses are measured together (`keep`, mst only); the target is the table
@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import os
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 import argparse
 import csv
@@ -103,9 +104,6 @@ class Table:
             found[column.name] = values[codes]
         return pd.DataFrame(found)
 
-    def value_text(self, column: str, value: Any) -> str:
-        return f'"{value:g}"' if isinstance(value, float) else f'"{value}"'
-
 
 def _plain(name: str) -> str:
     """A name that needs no quotes in a formula."""
@@ -124,7 +122,7 @@ def ask_shares(table: Table, columns: tuple[str, ...], rng: np.random.Generator,
         values = shares.index[cell] if len(columns) > 1 else (shares.index[cell],)
         if any('"' in str(v) for v in values):
             continue
-        query = ", ".join(f"{c}={table.value_text(c, v)}" for c, v in zip(columns, values, strict=True))
+        query = ", ".join(f'{c}="{_level(v)}"' for c, v in zip(columns, values, strict=True))
         yield ("values" if len(columns) == 1 else "cells"), f"share({query})", columns
 
 
@@ -315,7 +313,10 @@ def run(given: argparse.Namespace) -> None:
                         with given.record.open("a", newline="") as file:
                             csv.DictWriter(file, FIELDS).writerows(lines)
                         spent = time.process_time() - started
-                        print(f"{name} {mechanism} {epsilon} {kind} {number}: {len(lines)} lines, {spent:.1f} s", flush=True)
+                        print(
+                            f"{name} {mechanism} {epsilon} {kind} {number}: {len(lines)} lines, {spent:.1f} s",
+                            flush=True,
+                        )
 
 
 # Results
@@ -331,14 +332,15 @@ def show(given: argparse.Namespace) -> None:
     known["half"] = (known.high - known.low) / 2
     print("| table | mechanism | epsilon | runs | statistic | measured | intervals | coverage | error / se |")
     print("|---|---|---|---|---|---|---|---|---|")
-    by = ["table", "mechanism", "epsilon", "kind", "measured", "statistic"]
-    for key, part in known.groupby(by[: 3] + ["kind", "statistic", "measured"]):
+    for key, part in known.groupby(["table", "mechanism", "epsilon", "kind", "statistic", "measured"]):
         name, mechanism, epsilon, kind, statistic, measured = key
         runs = part.run.nunique()
         cells = (name, mechanism, f"{epsilon:g}", f"{kind}, {runs}", statistic, "yes" if measured else "no", len(part))
         error = float(np.sqrt(part.squared.mean()))
         print("| " + " | ".join(map(str, cells)) + f" | {100 * part.covered.mean():.1f} % | {error:.2f} |")
-    print("\n| table | mechanism | epsilon | test | measured | tests | rejected at 5 % |\n|---|---|---|---|---|---|---|")
+    print(
+        "\n| table | mechanism | epsilon | test | measured | tests | rejected at 5 % |\n|---|---|---|---|---|---|---|"
+    )
     for key, part in null[null.p.notna()].groupby(["table", "mechanism", "epsilon", "statistic", "measured"]):
         cells = (*key[:2], f"{key[2]:g}", key[3], "yes" if key[4] else "no", len(part))
         print("| " + " | ".join(map(str, cells)) + f" | {100 * (part.p < 0.05).mean():.1f} % |")
@@ -346,7 +348,9 @@ def show(given: argparse.Namespace) -> None:
     counts: dict[str, int] = defaultdict(int)
     for text in refused.term:
         counts[text.split("(")[0][:60]] += 1
-    print(f"\nRefused: {len(refused)} of {len(refused) + record.drop_duplicates([*FIELDS[:6], 'asked']).shape[0]} asked.")
+    print(
+        f"\nRefused: {len(refused)} of {len(refused) + record.drop_duplicates([*FIELDS[:6], 'asked']).shape[0]} asked."
+    )
     for text, count in sorted(counts.items(), key=lambda item: -item[1]):
         print(f"- {count}: {text}")
 

@@ -26,6 +26,7 @@ if _typing.TYPE_CHECKING:
     from understudy.mechanism import MECHANISMS, Fit, Mechanism
     from understudy.progress import Step
     from understudy.release import Release
+    from understudy.release.inference import combine
     from understudy.run.road import resume, synthesize
     from understudy.schema import Schema
     from understudy.sink.spark import write_spark
@@ -41,6 +42,7 @@ _HOMES = {
     "ledger": ("Ledger",),
     "progress": ("Step",),
     "release": ("Release",),
+    "release.inference": ("combine",),
     "schema": ("Schema",),
     "sink.spark": ("write_spark",),
     "source": ("Source",),
@@ -65,6 +67,7 @@ __all__ = [
     "Schema",
     "Source",
     "Step",
+    "combine",
     "errors",
     "evaluate",
     "resume",
