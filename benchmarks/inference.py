@@ -69,6 +69,7 @@ class Table:
     """A table, its schema, and its rows as analysts would see them."""
 
     def __init__(self, data: Path, name: str) -> None:
+        self.name = name
         if name in CODED:
             sizes = json.loads((data / f"{CODED[name]}-domain.json").read_text())
             frame = pd.read_csv(data / f"{CODED[name]}.csv.gz")
@@ -80,6 +81,7 @@ class Table:
             self.frame = load_text(data, name)
             self.schema = drafted(self.frame, wide=False)
         self.rows = self.view(self.frame)
+        self.listed = [c.name for c in self.schema.coded if not isinstance(c, AxisColumn) or _has_no_bins(c)]
         self.numbers = [c for c in self.rows if self.rows[c].dtype == float and self.rows[c].nunique() > 8]
         self.groups = [c for c in self.rows if 2 <= self.rows[c].nunique() <= 8 and self._is_even(c)]
         self.binary = [c for c in self.groups if self.rows[c].nunique() == 2 and self.rows[c].dtype == float]
@@ -105,6 +107,12 @@ class Table:
         return pd.DataFrame(found)
 
 
+def _has_no_bins(column: AxisColumn) -> bool:
+    """Whether every code is a single value."""
+    axis = column.axis
+    return bool(axis.grain and (axis.spike | (axis.upper - axis.lower <= axis.grain)).all())
+
+
 def _plain(name: str) -> str:
     """A name that needs no quotes in a formula."""
     text = "".join(c if c.isalnum() else "_" for c in name)
@@ -115,7 +123,9 @@ def _plain(name: str) -> str:
 
 
 def ask_shares(table: Table, columns: tuple[str, ...], rng: np.random.Generator, count: int) -> Iterator[Any]:
-    """Shares of cells of at least 1 % of the rows."""
+    """Shares of cells of at least 1 % of the rows, of columns whose codes are single values."""
+    if not set(columns) <= set(table.listed):
+        return
     shares = table.rows.groupby(list(columns)).size() / len(table.rows)
     shares = shares[shares >= COMMON]
     for cell in rng.permutation(len(shares))[:count]:
@@ -160,10 +170,10 @@ def choose_triples(table: Table, rng: np.random.Generator, count: int) -> list[t
     return found
 
 
-def truth(rows: pd.DataFrame, asked: str) -> dict[str, float]:
+def truth(rows: pd.DataFrame, asked: str, *, logistic: bool) -> dict[str, float]:
     """The value of each term in given rows."""
     if "~" in asked:
-        return _fit(rows, asked)
+        return _fit(rows, asked, logistic)
     function, _, rest = asked.partition("(")
     inner, _, group = rest.rpartition(")")
     group = group.strip(" |")
@@ -187,7 +197,7 @@ def _level(value: Any) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def _fit(rows: pd.DataFrame, asked: str) -> dict[str, float]:
+def _fit(rows: pd.DataFrame, asked: str, logistic: bool) -> dict[str, float]:
     response, _, right = asked.partition(" ~ ")
     terms, names = [np.ones(len(rows))], ["Intercept"]
     used = [response, *(t[2:-1] if t.startswith("C(") else t for t in right.split(" + "))]
@@ -203,7 +213,7 @@ def _fit(rows: pd.DataFrame, asked: str) -> dict[str, float]:
             terms.append(rows[term].to_numpy(float))
             names.append(term)
     design, answer = np.column_stack(terms), rows[response].to_numpy(float)
-    if rows[response].nunique() > 2:
+    if not logistic:
         return dict(zip(names, np.linalg.lstsq(design, answer, rcond=None)[0].tolist(), strict=True))
     values, answer = np.zeros(len(names)), (answer == answer.max()).astype(float)
     for _ in range(30):
@@ -270,11 +280,12 @@ def run_once(
             measured = all(any(set(pair) <= clique for clique in cliques) for pair in combinations(columns, 2))
         line = fixed | {"statistic": statistic, "measured": int(measured), "asked": asked}
         try:
-            found = release.infer(asked, target=target)
+            family = {"linear": "gaussian", "differences": "gaussian"}.get(statistic)
+            found = release.infer(asked, target=target, family=family)
         except SettingError as error:
             yield line | {"term": f"refused: {error}"[:90]}
             continue
-        true = truth(table.rows, asked) if kind != "shuffled" else {}
+        true = truth(table.rows, asked, logistic=statistic == "logistic") if kind != "shuffled" else {}
         missed = next((w.split("missed correlation of ")[1].split(" ")[0] for w in found.warnings if "missed" in w), "")
         for part in found.lines:
             if part.estimate is None or part.term == "Intercept":
@@ -298,10 +309,9 @@ def run(given: argparse.Namespace) -> None:
             done = {tuple(line[f] for f in FIELDS[:5]) for line in csv.DictReader(file)}
     else:
         given.record.write_text(",".join(FIELDS) + "\n")
-    for name in given.tables.split(","):
-        table = Table(given.data, name)
-        table.name = name
-        for number in range(given.runs):
+    tables = {name: Table(given.data, name) for name in given.tables.split(",")}
+    for number in range(given.runs):
+        for name, table in tables.items():
             for mechanism in given.mechanisms.split(","):
                 for epsilon in map(float, given.epsilons.split(",")):
                     for kind in given.kinds.split(","):

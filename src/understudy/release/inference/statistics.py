@@ -235,6 +235,7 @@ def _check_information(rows: Rows, names: Sequence[str], squares: Functions) -> 
     sizes = rows.mean(squares)
     noise = rows.tables.uncertainty(add(squares, {(): -sizes})).noise.diagonal()
     hidden = ~(sizes >= _CLEAR * np.sqrt(np.maximum(noise, 0.0)))
+    hidden &= np.array([name != "Intercept" for name in names])  # it may be far from all rows
     if hidden.any():
         raise _too_few(names[int(np.flatnonzero(hidden)[0])])
 
