@@ -48,7 +48,7 @@ def sample(
     ] = None,
     rare: Annotated[
         str | None,
-        typer.Option(help="How values that were merged as rare are written: spread, other or hierarchy."),
+        typer.Option(help="How values that were merged as rare are written: spread, other, hierarchy, even or counts."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     quiet: Quiet = False,

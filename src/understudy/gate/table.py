@@ -406,7 +406,7 @@ class PrivateTable:
         """
         if not isinstance(recoding, Recoding):
             raise SettingError("recoding: give a `Recoding`")
-        view = object.__new__(PrivateTable)
+        view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view.__recoding = recoding
         view.__distances = Distances()

@@ -30,6 +30,8 @@ class Gaussian(Mechanism):
     """
 
     name = "gaussian"
+    paper = "McKenna, Mullins, Sheldon and Miklau 2022, AIM (the baseline Gaussian)"
+    when = "A small workload that must be answered whole, with known noise."
 
     workload: str = "all-2way"
     max_mib: Positive = 80.0

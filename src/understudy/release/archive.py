@@ -364,6 +364,7 @@ class _Receipt(_Part):
     noise: str
     insecure: bool
     rehearsal: bool = False
+    mechanism: str = ""
     charges: list[_Charge]
 
 
@@ -432,6 +433,8 @@ class _Quality(_Part):
 class _Generator(_Part):
     name: Literal["pgm", "tree", "gum", "product"]
     limit_mib: _Positive | None = None
+    as_printed: bool = False
+    updates: Literal["tree", "privsyn", "dpsyn"] = "tree"
 
 
 class _Page(_Part):

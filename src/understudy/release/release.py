@@ -141,8 +141,9 @@ class Release:
             seed: the same release and seed give the same rows; without it they are fresh each time.
             as_: "arrow", "pandas", "polars" or "spark" (in the session that is running).
             rare: how values that were merged as too rare (`merged`) are written: "spread" (in proportion to what was
-                measured), "other", "hierarchy" (by groups of the column's first level); one rule for all columns or one
-                per column. By default "other" where the column has such a value, else "spread".
+                measured), "other", "hierarchy" (by groups of the column's first level), "even", "counts" (by noisy
+                counts above 0); one rule for all columns or one per column. By default the mechanism's setting `rare`;
+                without one "other" where the column has such a value, else "spread".
             where: conditions that every row satisfies, written as in `answer`. Rows are drawn from the model given
                 the conditions; none are rejected. The default number of rows is then the expected number that
                 satisfies them.

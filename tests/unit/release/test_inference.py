@@ -303,7 +303,7 @@ def test_laplace_noise_has_longer_tails():
 
 
 @pytest.mark.parametrize(
-    "mechanism", ["mst", "aim", "batch", "privsyn", "privbayes", "independent", "mwem", "gaussian"]
+    "mechanism", ["mst", "aim", "adaptive", "privsyn", "privbayes", "independent", "mwem", "gaussian"]
 )
 def test_every_mechanism_answers_or_says_why_not(mechanism, people, tmp_path):
     schema = Schema.from_domain({"region": 3, "age": 30, "sex": 2, "hours": 16, "rich": 2})
