@@ -183,9 +183,9 @@ _MOST_ENTRY = 1 << 20
 
 def _largest_column(matrix: NDArray[np.int64], power: int) -> int:
     """The largest column sum of absolute entries to a power, exact also where 64 bits would overflow."""
-    fits = int(np.abs(matrix).max()) ** power * len(matrix) < 1 << 63
-    entries: NDArray[Any] = np.abs(matrix) if fits else np.abs(matrix).astype(object)
-    return int((entries**power).sum(axis=0).max())
+    step = ((1 << 63) - 1) // int(np.abs(matrix).max()) ** power  # so many rows have a sum of 64 bits
+    parts = [(np.abs(matrix[i : i + step]) ** power).sum(axis=0) for i in range(0, len(matrix), step)]
+    return max(map(sum, zip(*(part.tolist() for part in parts), strict=True)))
 
 
 @dataclass(frozen=True, eq=False)
