@@ -104,28 +104,37 @@ def _find_shrink_factor(have: Any, target: Any, wanted: float) -> float:
 
 @compiled()
 def plan_changes(
-    have: Any, target: Any, alpha: float, share: float, state: Any, removed: Any, copied: Any, written: Any
+    have: Any,
+    target: Any,
+    alpha: float,
+    share: float,
+    nearest: bool,
+    state: Any,
+    removed: Any,
+    copied: Any,
+    written: Any,
 ) -> None:
     """Compute how many rows each cell gives up, gets as copies of its rows, and gets by writing its values.
 
     Cells with too few rows grow by at most a factor 1 + alpha, an empty one by alpha times its target; a `share` of
     the growth is copied. Amounts are rounded up or down at random without bias, so that cells that want a fraction of a
-    row get it over the rounds.
+    row get it over the rounds; or to the `nearest` number.
     """
     wanted = 0.0
     for c in range(have.size):
         removed[c] = copied[c] = written[c] = 0
         if have[c] < target[c]:
             grow = alpha * target[c] if have[c] == 0 else min(target[c] - have[c], alpha * have[c])
-            rows = int(grow + uniform(state))
+            rows = int(grow + (0.5 if nearest else uniform(state)))
             if have[c] > 0:
-                copied[c] = min(int(share * rows + uniform(state)), have[c], rows)
+                copied[c] = min(int(share * rows + (0.5 if nearest else uniform(state))), have[c], rows)
             written[c] = rows - copied[c]
             wanted += rows
     beta = _find_shrink_factor(have, target, wanted)
     for c in range(have.size):
         if have[c] > target[c]:
-            removed[c] = min(int(min(have[c] - target[c], beta * have[c]) + uniform(state)), have[c])
+            excess = min(have[c] - target[c], beta * have[c])
+            removed[c] = min(int(excess + (0.5 if nearest else uniform(state))), have[c])
 
 
 @compiled()
