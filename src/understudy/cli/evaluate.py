@@ -215,17 +215,12 @@ def report(
     from understudy.schema.custodian import mark_path
     from understudy.source.read import collect_table
 
-<<<<<<< HEAD
-    if real is None and (weight is not None or setting or full):
-        raise SettingError("--weight, --set and --full need the real table; add --real TABLE")
-    if real is not None:
-        refuse_password(real)
-=======
-    if real is None and (weight is not None or setting or attacks):
-        raise SettingError("--weight, --set and --attacks need the real table; add --real TABLE")
+    if real is None and (weight is not None or setting or attacks or full):
+        raise SettingError("--weight, --set, --attacks and --full need the real table; add --real TABLE")
     if not attacks and (holdout is not None or secret):
         raise SettingError("--holdout and --secret belong to --attacks; add it")
->>>>>>> main
+    if real is not None:
+        refuse_password(real)
     path = mark_path(output) if real is not None else _check_public_path(output)
     _check_report_path(path, force=force)
     loaded = Release.load(release)
@@ -235,10 +230,6 @@ def report(
         else:
             table = collect_table(real, loaded.schema)
             given = parse_settings(setting or [])
-<<<<<<< HEAD
-            page = custodian_report(
-                loaded, table, weight=weight, settings=given, full=full, seed=seed, progress=progress
-=======
             played = None
             if attacks:
                 from understudy.attacks import attack as play
@@ -247,8 +238,7 @@ def report(
                     loaded, table, holdout=holdout, secrets=secret or (), minutes=minutes, seed=seed, progress=progress
                 )
             page = custodian_report(
-                loaded, table, weight=weight, settings=given, attacks=played, seed=seed, progress=progress
->>>>>>> main
+                loaded, table, weight=weight, settings=given, attacks=played, full=full, seed=seed, progress=progress
             )
     write_text(page, path, private=real is not None)
     words = f"Report: {path}" + ("" if real is None else f"\n{WARNING}")

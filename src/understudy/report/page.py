@@ -56,11 +56,8 @@ def custodian_report(
     *,
     weight: str | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
-<<<<<<< HEAD
     full: bool = False,
-=======
     attacks: Any = None,
->>>>>>> main
     seed: int = 0,
     progress: Progress = silent,
 ) -> str:
@@ -71,11 +68,8 @@ def custodian_report(
         real: a frame of the real rows.
         weight: a numeric column; weighted totals and shares are compared as well.
         settings: settings by metric.
-<<<<<<< HEAD
         full: whether scores use more of the rows, values and tables; it takes minutes.
-=======
         attacks: the result of `attack` on the release, or None.
->>>>>>> main
         seed: for all random draws.
         progress: called at each step.
 
