@@ -16,6 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
+from understudy.arguments import html_table
 from understudy.bounds import Evidence, Stage, count_interval
 from understudy.domain import Clique
 from understudy.errors import SettingError
@@ -66,6 +67,14 @@ class Answer:
     rows_value: float | None = None
     rows_bound: float | None = None
     left_out: str | None = None
+
+    def _repr_html_(self) -> str:
+        number = "{:,.0f}" if self.value >= 1 or self.value == 0 else "{:.4g}"
+        ends = "not known" if self.high is None else f"{number.format(self.low)} to {number.format(self.high)}"
+        lines = [("by the model", number.format(self.value)), ("in the true table", ends)]
+        lines += [("confidence", f"{self.confidence:g}"), ("from", self.source)]
+        lines += [] if self.left_out is None else [("without", self.left_out)]
+        return html_table("Answer", (), lines)
 
 
 def check_confidence(confidence: Any) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy import svg
 from understudy.domain import Clique
 from understudy.metric.base import Counted, Metric, Score
 from understudy.metric.registry import choose_metrics, get_metric, measure
@@ -19,7 +20,6 @@ from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
-from understudy.report import svg
 from understudy.report.public import (
     CAUTION,
     MeasuredTable,

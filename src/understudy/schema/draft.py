@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from understudy.arguments import html_table, parse_unit
 from understudy.errors import InputError, SettingError
 from understudy.schema.axis import DEFAULT_BINS, EXACT_UP_TO, AxisColumn
 from understudy.schema.file import parse_field
 from understudy.schema.frames import to_arrow_columns
+from understudy.schema.schema import Schema
 from understudy.schema.sniff import guess_quote, read_beginning
 from understudy.schema.temporal import parse_dates, parse_datetimes
 from understudy.schema.text import EXACT, Dialect, is_text_type, parse_numbers, to_text
@@ -194,6 +196,34 @@ class Draft:
     content: dict[str, Any]
     notes: dict[str, str]
     questions: tuple[str, ...]
+
+    def accept(self, unit: str | None = None) -> Schema:
+        """Return the schema with every proposal marked as reviewed: for a person who has read all of them.
+
+        Args:
+            unit: who is protected, `row` or COLUMN:K, where the draft was made without one.
+
+        Raises:
+            SettingError: while nobody has said who is protected.
+        """
+        ours = dict(self.content["understudy"])
+        if unit is not None:
+            ours["privacy_unit"] = parse_unit(unit, [field["name"] for field in self.content["fields"]])
+        if "privacy_unit" not in ours:
+            raise SettingError('who is protected? give accept("row") if nobody has two rows, else accept("COLUMN:K")')
+        fields = [
+            field | {"understudy": {key: value for key, value in field["understudy"].items() if key != "status"}}
+            for field in self.content["fields"]
+        ]
+        return Schema.from_dict(self.content | {"fields": fields, "understudy": ours})
+
+    def _repr_html_(self) -> str:
+        kinds = {
+            field["name"]: field.get("understudy", {}).get("kind") or field.get("type", "")
+            for field in self.content["fields"]
+        }
+        lines = [(name, kind, self.notes.get(name, "")) for name, kind in kinds.items()]
+        return html_table("A draft, for the custodian only", ("column", "kind", "why"), lines, notes=self.questions)
 
 
 def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> Draft:

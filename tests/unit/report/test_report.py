@@ -16,9 +16,9 @@ from understudy.cli import app
 from understudy.report import custodian_report, public_report
 from understudy.report.page import cramers_v
 from understudy.report.public import CAUTION, measured_tables, weak_values
-from understudy.report.svg import Bar, distribution, graph, heatmap, shade
 from understudy.schema.categorical import Categorical
 from understudy.schema.numeric import Numeric
+from understudy.svg import Bar, distribution, graph, heatmap, shade
 
 QUICK = {
     "workload": {"ways": [1]},

@@ -8,12 +8,46 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 
 from markupsafe import Markup, escape
 
 WIDTH = 340
+_STYLE = (
+    "text{font:11px system-ui,sans-serif;fill:#3a424b}.value{fill:#59636e}.standin{fill:#5fa8d3}"
+    ".noise{stroke:#1b3c53;stroke-width:1}.axis{stroke:#8b95a1;stroke-width:1}"
+)
 _BAR, _GAP = 15, 5
 _LABEL_ROOM = 128.0
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing that stands alone: notebooks show it, and `save` writes it as an .svg file.
+
+    Attributes:
+        svg: the drawing.
+    """
+
+    svg: str
+
+    @classmethod
+    def alone(cls, drawn: Markup) -> Chart:
+        """Add to a chart of a page the styles that the page would have."""
+        head, mark, rest = str(drawn).partition(">")
+        head = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+        return cls(f"{head}{mark}<style>{_STYLE}</style>{rest}")
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the drawing to a file."""
+        Path(path).write_text(self.svg + "\n", encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return "<Chart>"
+
+    def _repr_html_(self) -> str:
+        return self.svg
 
 
 @dataclass(frozen=True)
