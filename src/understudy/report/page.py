@@ -35,6 +35,7 @@ from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded
 from understudy.schema.numeric import Numeric
+from understudy.schema.temporal import Temporal
 from understudy.tabulate import SparseCounts
 
 _SAMPLE = 100_000
@@ -361,7 +362,7 @@ def _format_value(column: AxisColumn, name: str, value: float | None) -> str:
         return f"{100 * value:.1f} %"
     if isinstance(column, Numeric):
         return _format_figures(value / 10 ** (column.decimals or 0))
-    if name == "spread" or (column.kind == "duration" and column.pattern is None):
+    if name == "spread" or (column.kind == "duration" and not _is_clock(column)):
         return _format_length(column, value)
     return column.format_unit(round(value))[:16]
 
@@ -377,10 +378,15 @@ def _format_change(column: AxisColumn, name: str, before: float | None, after: f
     return _format_length(column, gap, sign=True, figures=2)
 
 
+def _is_clock(column: AxisColumn) -> bool:
+    """Whether a column holds times of day."""
+    return isinstance(column, Temporal) and column.kind == "duration" and column.pattern is not None
+
+
 def _format_length(column: AxisColumn, length: float, *, sign: bool = False, figures: int = 4) -> str:
     """Format a length of time in days; of times of day in minutes."""
     unit, word = (1, "days") if column.kind == "date" else (_DAY, "days")
-    if column.kind == "duration" and column.pattern is not None:
+    if _is_clock(column):
         unit, word = _DAY // 1440, "min"
     return f"{_format_figures(length / unit, sign=sign, figures=figures)} {word}"
 
