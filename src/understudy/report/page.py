@@ -40,6 +40,7 @@ from understudy.tabulate import SparseCounts
 
 _SAMPLE = 100_000
 _SHOWN = 24
+_FAR = 0.05  # of the rows: a column that differs by more is called bad
 
 
 def public_report(release: Release) -> str:
@@ -94,6 +95,7 @@ def custodian_report(
     marginals = [(part.name, part.value) for part in found.parts if part.kind == "marginal"]
     extra: dict[str, Any] = {"custodian": True, "seed": seed, "scores": [_describe_score(item) for item in placed]}
     half = (len(marginals) + 1) // 2  # no table is listed twice
+    extra["verdict"] = _judge(facts["columns"], marginals, placed)
     extra["attacks"] = None if attacks is None else attacks.to_dict() | {"chart": _draw_attacks(attacks)}
     extra |= {"worst": marginals[: min(half, 8)], "best": marginals[half:][::-1][:8], "weighted": None}
     if weight is not None:
@@ -106,6 +108,34 @@ def custodian_report(
             "columns": [(part.name, part.value) for part in score.parts if part.kind == "marginal"],
         }
     return f"{template.render(facts | extra)}\n"
+
+
+def _judge(columns: list[dict[str, Any]], pairs: list[tuple[str, float]], scores: list[ScaledScore]) -> list[str]:
+    """Say in three sentences what is good and what is bad: single columns, pairs, and scores."""
+    ranked = sorted(columns, key=lambda column: column["distance"] or 0.0)
+    far = [column for column in ranked if (column["distance"] or 0.0) > _FAR]
+    worst = ranked[-1]
+    said = [
+        f"Single columns: {len(ranked) - len(far)} of {len(ranked)} agree with the real table up to "
+        f"{svg.percent(_FAR)} of the rows; the worst is {worst['name']} ({svg.percent(worst['distance'] or 0.0)})."
+    ]
+    if pairs:
+        good = sum(value <= 2 * _FAR for _, value in pairs)
+        said.append(
+            f"Pairs of columns: {good} of {len(pairs)} agree up to {svg.percent(2 * _FAR)} of the rows; the worst is "
+            f"{pairs[0][0]} ({svg.percent(pairs[0][1])})."
+        )
+    kept = [item.metric.title for item in scores if _is_nearer(item)]
+    lost = [item.metric.title for item in scores if not _is_nearer(item)]
+    words = f"Scores: {len(kept)} of {len(scores)} are nearer to those of real rows than to those of shuffled columns"
+    said.append(words + (f"; not {', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''}." if lost else "."))
+    return said
+
+
+def _is_nearer(item: ScaledScore) -> bool:
+    """Whether a score is nearer to that of half the real table than to that of shuffled columns."""
+    value, halves, shuffled = (score.value for score in (item.score, item.halves, item.independent))
+    return abs(value - halves) <= abs(value - shuffled)
 
 
 def _sample_standin(release: Release) -> Rows:
