@@ -253,7 +253,7 @@ def from_sdnist(parsed: Any) -> Imported:
 def _from_sdnist(about: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     values = about.get("values", {})
     labels = {str(value): str(label) for value, label in values.items()} if isinstance(values, Mapping) else {}
-    limits = {key: (values if labels else about).get(key) for key in ("min", "max")}
+    limits: dict[str, Any] = {key: (values if labels else about).get(key) for key in ("min", "max")}
     title = {"title": str(about["description"])} if about.get("description") else {}
     null = {str(about["null_value"]): "missing"} if about.get("has_null") and "null_value" in about else {}
     if None in limits.values():
