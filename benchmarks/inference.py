@@ -61,7 +61,7 @@ FIELDS = (
 )
 SAMPLE = 10_000
 COMMON = 0.01
-SETTINGS: dict[str, dict[str, Any]] = {"aim": {"max_mib": 4.0, "workload": "all-2way"}, "batch": {"max_mib": 4.0}}
+SETTINGS: dict[str, dict[str, Any]] = {"aim": {"max_mib": 4.0, "workload": "all-2way"}, "adaptive": {"max_mib": 4.0}}
 
 
 class Table:
