@@ -40,7 +40,7 @@ from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, make_mechanism
 from understudy.mechanism.registry import AUTO, setting_names
 from understudy.model.dependencies import learn_dependencies
-from understudy.progress import Progress, Step
+from understudy.progress import Progress, Step, report_compiling
 from understudy.quality import Quality, parse_share
 from understudy.release import Release
 from understudy.release.frames import Frame
@@ -448,7 +448,8 @@ def execute(
             elif chosen.counts:
                 handle = _reserve(chosen, ledger, name)
             recorder = Recorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
-            release = _make(data, chosen, recorder, handle, ledger, progress)
+            with report_compiling(progress):
+                release = _make(data, chosen, recorder, handle, ledger, progress)
             _write(release, output, ledger, handle, progress)
             return release
     except BaseException as error:
