@@ -106,7 +106,7 @@ def test_a_published_run_of_mst_spreads_rare_values_evenly_and_is_recorded(tmp_p
         }
     )
     with insecure(3):
-        release = us.synthesize(frame, schema, rho=0.02, paper=True, output=tmp_path / "r")
+        release = us.synthesize(frame, schema, rho=0.02, mechanism="mst", paper=True, output=tmp_path / "r")
     assert release.settings["rare"] == "even"
     assert release.settings["split"] == pytest.approx((1 / 3,) * 3)
     loaded = us.Release.load(tmp_path / "r")
