@@ -51,6 +51,7 @@ def release_of(
         recoding=recoding or Recoding.identity(),
         rounds=[],
         mechanism="mst",
+        receipt=SimpleNamespace(budget=SimpleNamespace(capacity=1), charges=()),
         **more,
     )
     found.corrected = CorrectedTables(found)
