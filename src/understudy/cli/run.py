@@ -231,12 +231,17 @@ def runs(
 
 
 def mechanisms(as_json: Json = False) -> None:
-    """List the mechanisms and their settings. `auto`, the default, chooses between adaptive, mst and independent."""
+    """List the mechanisms: what each does, when to use it, where it was published, and its settings.
+
+    `auto`, the default, chooses between adaptive, mst and independent.
+    """
     from understudy.mechanism.registry import mechanism_classes
 
     rows = {name: _describe_mechanism(chosen) for name, chosen in sorted(mechanism_classes().items())}
     lines = [
         f"{name}: {row['summary']}\n"
+        + (f"    when: {row['when']}\n" if row["when"] else "")
+        + f"    paper: {row['paper'] or 'none'}\n"
         f"    pure DP: {'yes' if row['pure'] else 'no'}; settings: {', '.join(row['settings']) or 'none'}"
         for name, row in rows.items()
     ]
@@ -319,4 +324,10 @@ def _describe_mechanism(chosen: Any) -> dict[str, Any]:
     from understudy.mechanism.registry import setting_names
 
     summary = (chosen.__doc__ or "").strip().splitlines()[0]
-    return {"summary": summary, "pure": chosen.pure, "settings": setting_names(chosen)}
+    return {
+        "summary": summary,
+        "when": chosen.when,
+        "paper": chosen.paper,
+        "pure": chosen.pure,
+        "settings": setting_names(chosen),
+    }

@@ -10,26 +10,42 @@ from understudy.errors import SettingError
 from understudy.mechanism.adaptive import Adaptive
 from understudy.mechanism.aim import AIM
 from understudy.mechanism.base import Mechanism
+from understudy.mechanism.dpfieldgroups import DPFieldGroups
+from understudy.mechanism.dpsyn import DPSyn
 from understudy.mechanism.gaussian import Gaussian
+from understudy.mechanism.hdmm import HDMM
 from understudy.mechanism.independent import Independent
+from understudy.mechanism.laplace import Laplace
 from understudy.mechanism.mst import MST
 from understudy.mechanism.mwem import MWEM
 from understudy.mechanism.nist_mst import NistMST
+from understudy.mechanism.pfr import PFR
 from understudy.mechanism.privbayes import PrivBayes
 from understudy.mechanism.privsyn import PrivSyn
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "adaptive": Adaptive,
     "aim": AIM,
+    "dpfieldgroups": DPFieldGroups,
+    "dpsyn": DPSyn,
     "gaussian": Gaussian,
+    "hdmm": HDMM,
     "independent": Independent,
+    "laplace": Laplace,
     "mst": MST,
     "mwem": MWEM,
     "nist-mst": NistMST,
+    "pfr": PFR,
     "privbayes": PrivBayes,
     "privsyn": PrivSyn,
 }
 """Our own mechanisms, by name."""
+
+AUTO = "auto"
+"""The name that leaves the choice to the run."""
+
+CHOICES = ("adaptive", "mst", "independent")
+"""What `auto` stands for, the most accurate first."""
 
 GROUP = "understudy.mechanisms"
 """The entry-point group under which other packages offer theirs."""

@@ -29,7 +29,7 @@ from understudy.bounds import Evidence
 from understudy.domain import Clique, Domain
 from understudy.errors import OutputError, ReleaseError
 from understudy.files import describe_os_error, write_atomically
-from understudy.measurement import Measurement, Query, Scaling, SparseQuery
+from understudy.measurement import KroneckerQuery, Measurement, Query, Scaling, SparseQuery
 from understudy.model.elimination import plan_elimination
 from understudy.model.graphical import GraphicalModel
 from understudy.model.protocol import Model
@@ -288,6 +288,8 @@ def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
 def _query_to_dict(query: Query) -> dict[str, Any]:
     if isinstance(query, Scaling):
         return {"factors": query.factors}
+    if isinstance(query, KroneckerQuery):
+        return {"kronecker": list(query.factors)}
     entries = query if isinstance(query, SparseQuery) else SparseQuery.of(query)
     return {"shape": list(entries.shape), "rows": entries.rows, "columns": entries.columns, "values": entries.values}
 
@@ -295,6 +297,8 @@ def _query_to_dict(query: Query) -> dict[str, Any]:
 def _query_from_dict(data: Mapping[str, Any]) -> Query:
     if data.get("factors") is not None:
         return Scaling(_check_numbers(data["factors"]))
+    if data.get("kronecker") is not None:
+        return KroneckerQuery(tuple(data["kronecker"]))
     rows, columns, values = data["rows"], data["columns"], _check_numbers(data["values"])
     shape = tuple(data["shape"])
     for places, most in zip((rows, columns), shape, strict=True):
@@ -354,6 +358,7 @@ class _Charge(_Part):
     delta: _Fraction
     threshold: int | None = None
     candidates: Annotated[list[int | str], Field(min_length=2, max_length=2)] | None = None
+    query: str | None = None
 
 
 class _Receipt(_Part):
@@ -370,6 +375,7 @@ class _Receipt(_Part):
 
 class _Query(_Part):
     factors: Array | None = None
+    kronecker: list[Array] | None = None
     shape: Annotated[list[_Whole], Field(min_length=2, max_length=2)] | None = None
     rows: Array | None = None
     columns: Array | None = None

@@ -64,9 +64,13 @@ def made(mechanism, schema, *, epsilon=2, **settings):
         return us.synthesize(people(), schema, epsilon=epsilon, delta=1e-6, mechanism=mechanism, **settings)
 
 
-@pytest.mark.parametrize(
-    "mechanism", ["mst", "aim", "adaptive", "privbayes", "privsyn", "independent", "gaussian", "mwem"]
-)
+EVERY = [
+    "mst", "aim", "adaptive", "privbayes", "privsyn", "independent", "gaussian", "mwem",
+    "hdmm", "dpsyn", "dpfieldgroups",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", EVERY)
 def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
     settings = {"aim": {"rounds": 2}, "mwem": {"workload": "all-2way"}, "gaussian": {"max_cells": 1000}}
     release = made(mechanism, plain, **settings.get(mechanism, {}))
