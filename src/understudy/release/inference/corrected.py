@@ -85,7 +85,10 @@ class CorrectedTables:
     **Privacy.** Post-processing: reads the model, the measurements and the schema of a release.
 
     Args:
-        release: the release.
+        release: the release. Measurements of linear queries are not used: their columns count as not measured.
+
+    Raises:
+        SettingError: for a release without a measured marginal.
 
     Attributes:
         rows: the number of rows: the public one, else the unbiased estimate by all measurements.
@@ -104,9 +107,14 @@ class CorrectedTables:
             self._chances[column][members.codes] = members.chances
         known = release.schema.rows_used
         tables = [m for m in release.measurements if m.query is None]
+        if not tables:
+            raise SettingError(
+                f"{release.mechanism} measured linear queries and no marginals, which inference cannot use; "
+                "use a release of another mechanism, such as mst"
+            )
         self.rows = float(known) if known is not None else noisy_total(tables)
         precision = math.fsum(1 / (m.sigma**2 * len(m.values)) for m in tables)
-        self._total_variance = 0.0 if known is not None or not tables else 1 / precision / self.rows**2
+        self._total_variance = 0.0 if known is not None else 1 / precision / self.rows**2
         self._before = {c: [m for m in tables if m.clique == (c,) and self._is_before(m)] for c in self._merged}
         self._measured = [m for m in tables if len(m.values) == self.model.domain.cells(m.clique)]
         self.laplace = any(m.noise == "laplace" for m in tables)
