@@ -153,13 +153,16 @@ class CorrectedTables:
             self._shares[clique] = shares
         return shares
 
-    def spread(self, clique: Clique, table: Array) -> Array:
-        """A table of merged codes as one of declared codes, by the chances of each code within its merged code."""
+    def spread(self, clique: Clique, table: Array, given: str | None = None) -> Array:
+        """A table of merged codes as one of declared codes, by the chances of each code within its merged code.
+
+        The codes of the column `given` all keep the share of their merged code.
+        """
         if not self._merged & set(clique):
             return table
         spread: Array = table[np.ix_(*(self._place[column] for column in clique))]
         for axis, column in enumerate(clique):
-            if column in self._merged:
+            if column in self._merged and column != given:
                 spread = spread * _along(self._chances[column], axis, len(clique))
         return spread
 
@@ -241,10 +244,7 @@ class CorrectedTables:
         margin = base.sum(axis=others, keepdims=True)
         alone = np.expand_dims(base.sum(axis=axis), axis)
         given = np.divide(base, margin, out=np.broadcast_to(alone, base.shape).copy(), where=margin > 0)
-        spread = self.spread(clique, given)
-        column = clique[axis]
-        chance = _along(self._chances[column], axis, len(clique))
-        return np.divide(spread, chance, out=np.zeros_like(spread), where=chance > 0)
+        return self.spread(clique, given, clique[axis])
 
     def weights(self, clique: Clique) -> Array:
         """The model's shares, mixed with independent ones: noise decides which cells a model gives no rows."""
