@@ -208,7 +208,7 @@ def _expect(fit: Fit, codes: Mapping[str, int]) -> float:
     return float(np.asarray(table).reshape(shape)[tuple(codes.values())])
 
 
-def choose_pair(setup: Setup, made: Mechanism | None = None, *, runs: int = 10) -> tuple[Bench, float]:
+def choose_pair(setup: Setup, made: Mechanism | None = None, *, runs: int = 6) -> tuple[Bench, float]:
     """The pair on which the mechanism's answers differ most, by trial runs that are not used again.
 
     Of pairs that are about as good, the one on which it asks most kinds of questions: one on which nothing is chosen
