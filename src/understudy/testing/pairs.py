@@ -261,6 +261,9 @@ class Workers:
         for process in self._processes:
             process.kill()
             process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
 
     def batches(self, pairs: int, size: int) -> Iterator[NDArray[np.float64]]:
         """The statistics of so many pairs, in batches as they are ready.

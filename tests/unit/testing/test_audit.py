@@ -157,7 +157,7 @@ def test_one_run_with_canaries_is_consistent_and_finds_missing_noise(monkeypatch
     monkeypatch.setattr(PrivateTable, "_draw", lambda table, charge, size: np.zeros(size, np.int64))
     broken = audit_once("independent", canaries=400, rho=0.1)
     assert (broken.right, broken.verdict) == (broken.guesses, "unexplained")
-    assert audit_once("independent", canaries=400, epsilon=1.0, delta=1e-7).verdict == "broken"
+    assert audit_once("independent", canaries=400, epsilon=1.0, delta=1e-12).verdict == "broken"
 
 
 def test_the_command_prints_writes_and_tells_a_broken_mechanism_by_its_exit_code(call, tmp_path, monkeypatch):
