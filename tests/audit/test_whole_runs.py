@@ -14,7 +14,7 @@ import pytest
 from understudy.accounting.neighbours import Neighbours
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
-from understudy.mechanism import aim, batch
+from understudy.mechanism import adaptive, aim
 from understudy.mechanism.registry import MECHANISMS
 from understudy.model.graphical import GraphicalModel
 from understudy.testing.audit import judge
@@ -27,7 +27,7 @@ ERROR = 0.1
 
 @pytest.fixture(autouse=True)
 def constant_model(monkeypatch):
-    for module in (aim, batch):
+    for module in (adaptive, aim):
         monkeypatch.setattr(module, "estimate", lambda domain, measured, **_: GraphicalModel(domain, {}, total=200.0))
 
 

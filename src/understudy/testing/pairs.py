@@ -176,8 +176,7 @@ class Bench:
         """Every measured cell, each table's own mean where it was measured several times; 0 where it was not."""
         measured: dict[tuple[Clique, int], list[Any]] = {}
         for one in fit.measurements:
-            if one.query is None:
-                measured.setdefault((one.clique, len(one.values)), []).append(one)
+            measured.setdefault((one.clique, len(one.values)), []).append(one)
         for clique, cells in self.setup.features:
             several = measured.get((tuple(clique), cells))
             yield 0.0 if several is None else 1.0
@@ -188,8 +187,7 @@ class Bench:
         seen: dict[tuple[Clique, int], None] = {}
         for i in range(runs):
             for one in self.run(bool(i % 2))[1].measurements:
-                if one.query is None:
-                    seen.setdefault((one.clique, len(one.values)))
+                seen.setdefault((one.clique, len(one.values)))
         return list(seen)
 
     def pairs(self, count: int) -> NDArray[np.float64]:
