@@ -63,7 +63,8 @@ class Finding:
         mu: the same as the distance of two normal distributions, in standard deviations.
         mu_error: the standard error of `mu`.
         mu_low: a lower bound of mu, from the number of wins, exact.
-        epsilon_low_gaussian: a lower bound of epsilon, if the trade-off is that of a Gaussian mechanism.
+        epsilon_low_gaussian: a lower bound of epsilon, if the trade-off is that of a Gaussian mechanism; 0 where delta
+            is 0, for which there is none.
         epsilon_low: a lower bound of epsilon without that assumption, from one event chosen on a fifth of the pairs.
     """
 
@@ -104,7 +105,7 @@ def judge_statistic(
         mu=mu,
         mu_error=math.sqrt(2) * spread / density,
         mu_low=low,
-        epsilon_low_gaussian=epsilon_of_mu(low, delta),
+        epsilon_low_gaussian=epsilon_of_mu(low, delta) if delta else 0.0,
         epsilon_low=_bound_epsilon(out, inside, delta, error),
     )
 
@@ -180,8 +181,8 @@ class Audit:
     Attributes:
         setup: the mechanism, its settings, the budget, the neighbour relation and the pair of tables.
         findings: what each statistic found.
-        theory_mu: the mu that the budget's noise should have.
-        pair_mu: the mu that this pair of tables could show, from the trial runs; None for pure DP.
+        theory_mu: the mu that the budget's noise should have; for pure DP, the mu of the claim's own area.
+        pair_mu: the mu that this pair of tables could show, from the trial runs.
         claim: the most that the claim allows an attacker.
         claim_epsilon: the claimed epsilon at `delta`.
         delta: the delta of all epsilons here.
@@ -455,7 +456,8 @@ def judge(
     named = list(zip(STATISTICS, columns, strict=True))
     findings = [judge_statistic(name, *values, delta, 1 - confidence) for name, values in named]
     events = [_bound_epsilon(*values, delta, error / _count_tests(named)) for _, values in named]
-    claim, theory = Ceiling.of(receipt), math.sqrt(2 * float(budget.rho))
+    claim = Ceiling.of(receipt)
+    theory = mu_of_auc(claim.auc) if budget.pure else math.sqrt(2 * float(budget.rho))
     verdict, reasons = decide(findings, claim, claim_epsilon, None if budget.pure else theory, events, error)
     return Audit(
         setup=bench.setup,
