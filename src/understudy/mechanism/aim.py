@@ -60,7 +60,8 @@ class AIM(Mechanism):
         growing: whether the size limit grows with what was spent; else all of it may be used from the start.
         max_cells: cliques of more cells are no candidates.
         bounds: whether the release keeps what bounds for marginals that were not measured need.
-        generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
+        generator: what makes the rows in the end: "pgm", the rounds' graphical model; "gum", gradual updates;
+            or "rap", relaxed projection.
     """
 
     name = "aim"
@@ -349,6 +350,7 @@ def ablations() -> dict[str, dict[str, Any]]:
         "old score": paper | {"score": "cells"},
         "fixed rounds": paper | {"anneal": False, "rounds": 1.0, "first": 0.1},
         "no closure": paper | {"closure": False},
+        "relaxed projection": paper | {"generator": "rap"},
     }
 
 

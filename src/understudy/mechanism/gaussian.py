@@ -26,7 +26,8 @@ class Gaussian(Mechanism):
         workload: which marginals to measure: `all-2way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
         max_mib: the largest junction tree.
         max_cells: cliques of more cells are left out.
-        generator: "pgm" for a graphical model where it is small enough; or "gum", gradual updates in any case.
+        generator: "pgm" for a graphical model where it is small enough; "gum", gradual updates, or "rap",
+            relaxed projection, in any case.
     """
 
     name = "gaussian"

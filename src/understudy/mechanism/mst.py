@@ -55,7 +55,8 @@ class MST(Mechanism):
         penalty: how much of the noise that a pair's table would get is taken off its score; 0 takes nothing.
         size_power: a table of n cells is measured with weight n^size_power; 1/3 minimises the summed noise.
         max_cells: pairs of more cells are not chosen.
-        generator: "pgm", a graphical model; or "gum", consistent tables and gradual updates of rows.
+        generator: "pgm", a graphical model; "gum", consistent tables and gradual updates of rows; or "rap", relaxed
+            projection.
 
     **Privacy.** Three kinds of calls to the gate; everything else reads their answers (Theorem 3 and the appendix).
     """

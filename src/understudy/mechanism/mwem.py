@@ -30,7 +30,8 @@ class MWEM(Mechanism):
         max_mib: the largest junction tree.
         max_cells: cliques of more cells are no candidates.
         bounds: whether the release keeps what bounds for marginals that were not measured need.
-        generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
+        generator: what makes the rows in the end: "pgm", the rounds' graphical model; "gum", gradual updates;
+            or "rap", relaxed projection.
     """
 
     name = "mwem"

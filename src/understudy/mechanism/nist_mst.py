@@ -51,7 +51,8 @@ class NistMST(Mechanism):
         max_cells: larger tables are not measured.
         calibration: "tight" (the exact curve of all measurements, or the tightest conversion from zCDP, Remark 3) or
             "paper" (equation 5.1, more noise).
-        generator: "pgm", a graphical model; or "gum", consistent tables and gradual updates of rows.
+        generator: "pgm", a graphical model; "gum", consistent tables and gradual updates of rows; or "rap", relaxed
+            projection.
 
     **Privacy.** Two groups of measurements; each gets half of the budget (Theorem 2). All of them are fixed in advance,
     only codes are merged in between. The public table is the custodian's declaration, and is never charged.

@@ -37,7 +37,8 @@ class PrivSyn(Mechanism):
         most_cells: all chosen pairs together have at most this many cells.
         least_gain: stop choosing when the expected error falls by less than this many rows; 0 is the paper's rule.
         shrink: whether to take the noise out of the differences between scores before choosing.
-        generator: "gum", or "pgm" for a graphical model; pairs that would make its tree too large are then not chosen.
+        generator: "gum"; "pgm" for a graphical model, where pairs that would make its tree too large are not chosen;
+            or "rap" for relaxed projection.
         limit_mib: the largest junction tree for "pgm".
 
     **Privacy.** Three questions to the gate: one-ways, all dependence scores in one charge, the chosen cliques. Choice,

@@ -17,6 +17,7 @@ from understudy.mechanism.mwem import MWEM
 from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.privbayes import PrivBayes
 from understudy.mechanism.privsyn import PrivSyn
+from understudy.mechanism.rap import RAP
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "aim": AIM,
@@ -28,6 +29,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "nist-mst": NistMST,
     "privbayes": PrivBayes,
     "privsyn": PrivSyn,
+    "rap": RAP,
 }
 """Our own mechanisms, by name."""
 

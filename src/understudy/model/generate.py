@@ -17,6 +17,7 @@ from understudy.model.junction_tree import JunctionTree
 from understudy.model.ordered import ordered_counts
 from understudy.model.product import product_of
 from understudy.model.protocol import Model
+from understudy.model.relaxed import relaxed_of
 from understudy.model.tree import tree_fit
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
@@ -68,6 +69,9 @@ def _generate_model(
     if generator.name == "product" and all(table.query is None for table in tables):
         progress(Step("estimate", 1.0, "product of one-way marginals"))
         return product_of(merged, tables, total=total)
+    if generator.name == "rap":
+        progress(Step("estimate", None, "relaxed rows"))
+        return relaxed_of(merged, tables, total=total)
     if generator.name != "gum":
         cliques = [table.clique for table in tables]
         if limit is None or JunctionTree.of(merged, cliques).size_mib <= limit:

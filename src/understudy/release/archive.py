@@ -419,7 +419,7 @@ class _Quality(_Part):
 
 
 class _Generator(_Part):
-    name: Literal["pgm", "tree", "gum", "product"]
+    name: Literal["pgm", "tree", "gum", "rap", "product"]
     limit_mib: _Positive | None = None
 
 
