@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from understudy.accounting import Budget, Receipt
 from understudy.accounting.neighbours import Neighbours
 from understudy.gate import PrivateTable
-from understudy.mechanism import rap
+from understudy.mechanism import gem, rap
+from understudy.mechanism.gem import GEM
 from understudy.mechanism.rap import RAP
 from understudy.testing.contract import check_share, check_spending, check_twin
 from understudy.testing.spy import Spy, check_spent
@@ -21,13 +23,14 @@ QUICK = {"rounds": 2, "batch": 2}
 
 
 def rows_fitted_to_exact_counts(patch):
-    truth, original = _watch(patch), rap.relaxed_of
+    truth, originals = _watch(patch), (rap.relaxed_of, gem.network_of)
 
-    def fitted(domain, measurements, **given):
+    def fitted(original, domain, measurements, **given):
         exact = [replace(one, values=truth["count"](one.clique)) for one in measurements if one.query is None]
         return original(domain, exact, **given)
 
-    patch.setattr(rap, "relaxed_of", fitted)
+    patch.setattr(rap, "relaxed_of", partial(fitted, originals[0]))
+    patch.setattr(gem, "network_of", partial(fitted, originals[1]))
 
 
 def every_choice_with_the_budget_of_a_round(patch):
@@ -61,7 +64,7 @@ def spied(mechanism):
     check_spent(spy, Receipt(Budget.of(rho=1.0), table.account.charges, table.neighbours))
 
 
-@pytest.mark.parametrize("mechanism", [RAP(**QUICK)], ids=lambda one: one.name)
+@pytest.mark.parametrize("mechanism", [RAP(**QUICK), GEM(**QUICK)], ids=lambda one: one.name)
 @pytest.mark.parametrize(
     ("mutant", "check"),
     [

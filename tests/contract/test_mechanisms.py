@@ -17,7 +17,6 @@ from understudy.errors import SettingError
 from understudy.mechanism import Fit, Footprint
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.nist_mst import NistMST
-from understudy.mechanism.rap import RAP
 from understudy.mechanism.registry import MECHANISMS, make_mechanism, mechanism_classes
 from understudy.model.product import ProductModel, product_of
 from understudy.schema import Recoding
@@ -31,8 +30,8 @@ def instance(name, check):
     """A mechanism with settings under which it can run on the contract's tables."""
     if name == "nist-mst":  # its marginals come from a public table, or are given
         return NistMST(cliques=() if check == "check_extremes" else (("a", "b"), ("b", "c")))
-    if name == "rap":
-        return RAP(rounds=2, batch=2)
+    if name in ("gem", "rap"):
+        return MECHANISMS[name](rounds=1)
     return MECHANISMS[name]()
 
 

@@ -11,6 +11,7 @@ from understudy.mechanism.aim import AIM
 from understudy.mechanism.base import Mechanism
 from understudy.mechanism.batch import Batch
 from understudy.mechanism.gaussian import Gaussian
+from understudy.mechanism.gem import GEM
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.mst import MST
 from understudy.mechanism.mwem import MWEM
@@ -23,6 +24,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "aim": AIM,
     "batch": Batch,
     "gaussian": Gaussian,
+    "gem": GEM,
     "independent": Independent,
     "mst": MST,
     "mwem": MWEM,

@@ -14,7 +14,7 @@ from understudy.schema import Recoding
 GeneratorName: TypeAlias = Literal["pgm", "gum", "rap"]
 """The generators that users choose between: a graphical model, gradual updates of rows, or relaxed projection."""
 
-_NAMES = (*get_args(GeneratorName), "tree", "product")
+_NAMES = (*get_args(GeneratorName), "tree", "product", "gem")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Generator:
     Attributes:
         name: "pgm", a graphical model (Private-PGM); "tree", the same model found faster where the measured cliques are
             little more than a tree; "gum", consistent tables and gradual updates of rows; "rap", rows of relaxed
-            one-hot codes (relaxed projection); "product", independent columns.
+            one-hot codes (relaxed projection); "gem", such rows made by a network; "product", independent columns.
         limit_mib: "gum" is used if the junction tree of a graphical model would be larger. None for no limit.
 
     Raises:

@@ -14,6 +14,7 @@ from understudy.model.estimate import estimate
 from understudy.model.fit import Fit, Generator
 from understudy.model.gum import gum_of
 from understudy.model.junction_tree import JunctionTree
+from understudy.model.network import network_of
 from understudy.model.ordered import ordered_counts
 from understudy.model.product import product_of
 from understudy.model.protocol import Model
@@ -69,9 +70,9 @@ def _generate_model(
     if generator.name == "product" and all(table.query is None for table in tables):
         progress(Step("estimate", 1.0, "product of one-way marginals"))
         return product_of(merged, tables, total=total)
-    if generator.name == "rap":
+    if generator.name in ("rap", "gem"):
         progress(Step("estimate", None, "relaxed rows"))
-        return relaxed_of(merged, tables, total=total)
+        return (relaxed_of if generator.name == "rap" else network_of)(merged, tables, total=total)
     if generator.name != "gum":
         cliques = [table.clique for table in tables]
         if limit is None or JunctionTree.of(merged, cliques).size_mib <= limit:

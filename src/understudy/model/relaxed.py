@@ -63,7 +63,11 @@ class RelaxedModel:
         clique = self.domain.check(clique)
         left, right = _halves(self.domain, clique)
         one, other = (_product(self.shares, [self._places[c] for c in part]) for part in (left, right))
-        table = ((one.T * self.weights) @ other.astype(np.float64)).reshape(self.domain.shape((*left, *right)))
+        table = (
+            ((one.T * self.weights.astype(np.float32)) @ other)
+            .astype(np.float64)
+            .reshape(self.domain.shape((*left, *right)))
+        )
         table = table.transpose([(*left, *right).index(column) for column in clique])
         mask = forbidden_mask(clique, table.shape, self._forbidden)
         if mask is not None:
@@ -321,7 +325,7 @@ def relaxed_of(
         logits = np.log(start.shares + np.float32(1e-9))
     optimiser = Adam([logits], _RATE)
     best, before = softmax(domain, logits), math.inf
-    for step in range(_STEPS if targets.tables else 0):
+    for step in range(_STEPS):
         shares = softmax(domain, logits)
         loss, gradient = targets.loss(shares)
         if step % _CHECK == 0:
@@ -343,7 +347,8 @@ class Targets:
     Attributes:
         total: the number of rows.
         ones: by column its shares.
-        tables: by clique its shares of the rows and the weight of each cell; the most precise table weighs 1.
+        tables: by clique its shares of the rows and the weight of each cell; the most precise table weighs 1, and so
+            do columns that were not measured, which are uniform, and tables that rules ask for.
         noise: the loss that rows without any error have: that of the noise.
         loss: the loss of relaxed rows, with its derivative.
     """
@@ -365,6 +370,9 @@ class Targets:
             self.tables[table.clique] = np.clip(counted / self.total, 0.0, 1.0), best / table.variance
         self.noise = sum(table.counts.size for table in noisy) * best / self.total**2
         shares = {(column,): share * self.total for column, share in self.ones.items()} | counts
+        for column in domain:
+            if not any(column in clique for clique in counts):
+                self.tables[column,] = self.ones[column], np.ones(())
         for clique, raked in rule_tables(domain, shares).items():
             self.tables[clique] = raked / raked.sum(), np.ones(())
         self.loss = TableLoss(domain, self.tables)

@@ -419,7 +419,7 @@ class _Quality(_Part):
 
 
 class _Generator(_Part):
-    name: Literal["pgm", "tree", "gum", "rap", "product"]
+    name: Literal["pgm", "tree", "gum", "rap", "gem", "product"]
     limit_mib: _Positive | None = None
 
 
