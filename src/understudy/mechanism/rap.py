@@ -20,6 +20,7 @@ from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, 
 from understudy.mechanism.batch import ModelMarginals
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
+from understudy.model.protocol import Model
 from understudy.model.relaxed import RelaxedModel, count_rows, relaxed_of
 from understudy.progress import Progress, Step, silent
 from understudy.workload import Workload
@@ -117,26 +118,44 @@ class RAP(Mechanism):
         chosen: Sequence[Clique],
         share: float,
     ) -> list[Clique]:
-        """Choose the marginals of a round one after the other, all by their distance from the same model.
-
-        The score is that of AIM: the distance less the noise that measuring it would bring.
-        """
+        """Choose the marginals of a round by AIM's score, the distance less the noise that measuring would bring."""
         noise, domain = table.expected_noise(self.measured * share / self.batch), table.domain
         useful = {r: w for r, w in weights.items() if len(r) == 1 or noise * domain.cells(r) <= 2 * model.total}
-        open_ = {r: w for r, w in useful.items() if r not in chosen} or useful
-        against = ModelMarginals(model, open_)
-        batch: list[Clique] = []
-        while open_ and len(batch) < self.batch:
-            offsets = {r: noise * domain.cells(r) for r in open_}
-            rho = (1 - self.measured) * share / self.batch
-            batch.append(table.select(open_, against=against, weights=open_, offsets=offsets, rho=rho).clique)
-            del open_[batch[-1]]
-        return batch
+        unused = {r: w for r, w in useful.items() if r not in chosen} or useful
+        rho = (1 - self.measured) * share
+        return choose_worst(table, model, unused, count=self.batch, rho=rho, noise=noise)
 
     def _cliques(self, domain: Domain) -> dict[Clique, float]:
         """The workload's cliques and their parts, with weights; columns, and what has at most `max_cells` cells."""
         closure = Workload.parse(self.workload, domain).closure()
         return {r: w for r, w in closure.items() if len(r) == 1 or domain.cells(r) <= self.max_cells}
+
+
+def choose_worst(
+    table: PrivateTable, model: Model, weights: Mapping[Clique, float], *, count: int, rho: float, noise: float = 0.0
+) -> list[Clique]:
+    """Choose the candidates that a model answers worst, one after the other; all, for nothing, where there are few.
+
+    **Privacy.** At most `count` selections of rho / count each, all against the same model.
+
+    Args:
+        table: the rows behind the gate.
+        model: what is known so far.
+        weights: the candidates.
+        count: how many to choose.
+        rho: the budget for choosing.
+        noise: what is taken from the score for each cell, in rows.
+    """
+    open_, chosen = dict(weights), list[Clique]()
+    if len(open_) <= count:
+        return list(open_)
+    against = ModelMarginals(model, open_)
+    while len(chosen) < count:
+        offsets = {r: noise * table.domain.cells(r) for r in open_}
+        picked = table.select(open_, against=against, weights=open_, offsets=offsets, rho=rho / count)
+        chosen.append(picked.clique)
+        del open_[picked.clique]
+    return chosen
 
 
 def paper_settings() -> dict[str, Any]:

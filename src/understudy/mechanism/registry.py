@@ -17,6 +17,7 @@ from understudy.mechanism.mst import MST
 from understudy.mechanism.mwem import MWEM
 from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.privbayes import PrivBayes
+from understudy.mechanism.privmrf import PrivMRF
 from understudy.mechanism.privsyn import PrivSyn
 from understudy.mechanism.rap import RAP
 
@@ -30,6 +31,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "mwem": MWEM,
     "nist-mst": NistMST,
     "privbayes": PrivBayes,
+    "privmrf": PrivMRF,
     "privsyn": PrivSyn,
     "rap": RAP,
 }

@@ -65,7 +65,7 @@ def made(mechanism, schema, *, epsilon=2, **settings):
 
 
 @pytest.mark.parametrize(
-    "mechanism", ["mst", "aim", "batch", "privbayes", "privsyn", "independent", "gaussian", "mwem", "rap"]
+    "mechanism", ["mst", "aim", "batch", "privbayes", "privsyn", "independent", "gaussian", "mwem", "privmrf", "rap"]
 )
 def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
     settings = {
