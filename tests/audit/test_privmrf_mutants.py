@@ -9,7 +9,7 @@ from understudy.accounting import Budget
 from understudy.accounting.neighbours import Neighbours
 from understudy.gate import PrivateTable
 from understudy.mechanism import privmrf
-from understudy.mechanism.privmrf import PrivMRF, paper_settings
+from understudy.mechanism.privmrf import PrivMRF
 from understudy.testing.contract import check_share, check_spending
 from understudy.testing.tables import CodedSource
 from understudy.testing.twin import record_answers, replay_answers
@@ -79,9 +79,9 @@ def seen(mechanism, rows):
 def test_mutant_is_killed(mutant, check, monkeypatch):
     mutant(monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
-        check(PrivMRF(**paper_settings()))
+        check(PrivMRF(**PrivMRF.paper_settings()))
 
 
 def test_paper_settings_pass_the_checks():
     for check in (only_answers_tell_the_tables_apart, check_spending, check_share):
-        check(PrivMRF(**paper_settings()))
+        check(PrivMRF(**PrivMRF.paper_settings()))

@@ -1,7 +1,7 @@
 """`gem`: a generator network trained on marginals that are chosen one by one (Liu et al. 2021, "Iterative Methods").
 
 The variant that the AIM paper compares with: a query is a whole marginal. Where it differs from the paper, and why, is
-in docs/decisions/gem.md; `paper_settings` undoes what is a setting.
+in docs/decisions/gem.md; paper mode undoes what is a setting.
 """
 
 from __future__ import annotations
@@ -40,10 +40,17 @@ class GEM(RAP):
     """
 
     name = "gem"
+    paper = "Liu, Vietri and Wu 2021, Iterative Methods for Private Synthetic Data"
+    when = "To compare with: a generator network."
     generator = "gem"
 
     rounds: Count = 30
     batch: Count = 1
+
+    @classmethod
+    def paper_settings(cls) -> dict[str, Any]:
+        """Nothing is measured before the first round, half of each round chooses (a = 0.5)."""
+        return {"first": 0.0, "look": 0.0, "threshold": 0.0, "measured": 0.5}
 
     def project(
         self, domain: Domain, measurements: Sequence[Measurement], total: float | None, before: RelaxedModel | None
@@ -51,8 +58,3 @@ class GEM(RAP):
         """Train the network on all measurements so far, going on from the round before."""
         start = before if isinstance(before, NetworkModel) else None
         return network_of(domain, measurements, total=total, start=start)
-
-
-def paper_settings() -> dict[str, Any]:
-    """The settings of the paper: nothing is measured before the first round, half of each round chooses (a = 0.5)."""
-    return {"first": 0.0, "look": 0.0, "threshold": 0.0, "measured": 0.5}

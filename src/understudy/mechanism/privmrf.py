@@ -1,6 +1,6 @@
 """`privmrf`: a Markov random field whose graph is chosen by noisy dependence (Cai et al. 2021, "PrivMRF").
 
-Where it differs from the paper, and why, is in docs/decisions/privmrf.md; `paper_settings` undoes what is a setting.
+Where it differs from the paper, and why, is in docs/decisions/privmrf.md; paper mode undoes what is a setting.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ class PrivMRF(Mechanism):
     """
 
     name = "privmrf"
+    paper = "Cai, Lei, Wei and Xiao 2021, Data Synthesis via Differentially Private Markov Random Fields"
+    when = "Columns of few values that depend on several others together, without a workload in mind."
 
     graph: Share = 0.1
     choosing: Share = 0.1
@@ -72,6 +74,11 @@ class PrivMRF(Mechanism):
     precise: Positive = 0.03
     threshold: NotNegative = 2.0
     generator: GeneratorName = "pgm"
+
+    @classmethod
+    def paper_settings(cls) -> dict[str, Any]:
+        """Columns are not looked at first, no codes are merged."""
+        return {"first": 0.0, "look": 0.0, "threshold": 0.0}
 
     def __post_init__(self) -> None:
         if not self.graph + self.choosing <= 0.9:
@@ -140,11 +147,6 @@ class PrivMRF(Mechanism):
         tree = int(self.max_mib * (1 << 20))
         cells = max(map(domain.cells, combinations(domain, 2)), default=1) + 1_000_000
         return Footprint(memory_bytes=4 * tree + 64 * cells + (64 << 20), disk_bytes=tree + 16 * cells + (1 << 20))
-
-
-def paper_settings() -> dict[str, Any]:
-    """The settings of the paper: columns are not looked at first, no codes are merged."""
-    return {"first": 0.0, "look": 0.0, "threshold": 0.0}
 
 
 # The graph and its marginals: pure functions of the domain and of noisy scores

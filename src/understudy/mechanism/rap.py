@@ -1,6 +1,6 @@
 """`rap`: relaxed adaptive projection (Aydore et al. 2021), with whole marginals as queries.
 
-Where it differs from the paper, and why, is in docs/decisions/rap.md; `paper_settings` undoes what is a setting.
+Where it differs from the paper, and why, is in docs/decisions/rap.md; paper mode undoes what is a setting.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from understudy.domain import Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
+from understudy.mechanism.adaptive import ModelMarginals
 from understudy.mechanism.aim import fit_into, look_at_columns
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
-from understudy.mechanism.batch import ModelMarginals
 from understudy.model.fit import Fit
 from understudy.model.generate import re_express_all
 from understudy.model.protocol import Model
@@ -50,6 +50,11 @@ class RAP(Mechanism):
     """
 
     name = "rap"
+    paper = (
+        "Aydore, Brown, Kearns, Kenthapadi, Melis, Roth and Siva 2021, Differentially Private Query "
+        "Release Through Adaptive Projection"
+    )
+    when = "Many overlapping marginals of interest, whose junction tree would be too large."
     generator = "rap"
 
     workload: str = "all-3way"
@@ -61,6 +66,11 @@ class RAP(Mechanism):
     precise: Positive = 0.03
     threshold: NotNegative = 2.0
     max_cells: Count = 1_000_000
+
+    @classmethod
+    def paper_settings(cls) -> dict[str, Any]:
+        """Nothing is measured before the first round, and half of each round chooses."""
+        return {"first": 0.0, "look": 0.0, "threshold": 0.0, "measured": 0.5}
 
     def __post_init__(self) -> None:
         if not self.first + self.look <= 0.9 or (self.look and not self.first):
@@ -156,8 +166,3 @@ def choose_worst(
         chosen.append(picked.clique)
         del open_[picked.clique]
     return chosen
-
-
-def paper_settings() -> dict[str, Any]:
-    """The settings of the paper: nothing is measured before the first round, and half of each round chooses."""
-    return {"first": 0.0, "look": 0.0, "threshold": 0.0, "measured": 0.5}

@@ -55,9 +55,11 @@ def ordered_counts(
 def _combine_margins(
     domain: Domain, column: str, own: Sequence[Measurement], measurements: Sequence[Measurement], recoding: Recoding
 ) -> tuple[Array, float]:
-    """The unbiased mean of a column's counts and the root of its mean variance, by its own and by all other tables.
+    """The mean of a column's counts by its own and by all other tables, and the sigma of its own.
 
-    Other tables know merged codes only: what they add to a merged code is divided evenly among its codes.
+    Other tables know merged codes only: what they add to a merged code is divided evenly among its codes. They make a
+    sum over all of them precise, but hardly one over the end of an axis: the noise of an end is that of the column's
+    own counts.
     """
     counts, sigma = combine(own)
     place = recoding.maps.get(column, np.arange(len(counts)))
@@ -73,8 +75,8 @@ def _combine_margins(
                 margin = np.asarray(measurement.values, np.float64).reshape(shape).sum(axis=away)
                 summed = math.prod(shape) // len(members)
                 estimates.append((margin, np.full(len(members), 1 / (measurement.sigma**2 * summed))))
-    mean, precision = weighted_mean(estimates)
-    return counts + ((mean - sums) / members)[place], float(math.sqrt((1 / precision).sum() / len(counts)))
+    mean, _ = weighted_mean(estimates)
+    return counts + ((mean - sums) / members)[place], sigma
 
 
 def _fit_column(counts: Array, sigma: float, places: int, total: float) -> Array:
@@ -93,7 +95,8 @@ def nearest_distribution(counts: Array, sigma: float, total: float) -> Array:
     Cumulative counts that rise are isotonic regression, which keeps the mean of the cumulative counts and hence that of
     the column, as far as 0 and the total allow. Rises at both ends that noise explains are moved inwards, so that
     bounds which were declared too wide stay empty: an end of m of n codes needs sqrt(1 + log(n / m)) standard
-    deviations of its noise, because the shorter an end, the more such ends there are. The rule was chosen on two tables
+    deviations of its noise, because the shorter an end, the more such ends there are. The rows of an empty end go to
+    the next codes inwards, up to 2 sigma to each, which noise hides. The rule was chosen on two tables
     (docs/decisions/numeric-columns.md): with less, more rows are beyond the true extremes; with more, means of long
     tails are too low by more than half a standard deviation.
 
@@ -111,11 +114,22 @@ def nearest_distribution(counts: Array, sigma: float, total: float) -> Array:
     levels = np.clip(levels, 0.0, total)
     last = np.cumsum(sizes)
     first = last - sizes + 1
-    below = levels < sigma * _needed_deviations(first, last, len(counts))
     above = total - levels < sigma * _needed_deviations(len(counts) - last, len(counts) - first, len(counts))
-    levels[np.cumprod(above[::-1])[::-1].astype(bool)] = total
-    levels[np.cumprod(below & (levels < total)).astype(bool)] = 0.0
-    return np.diff(np.repeat(levels, sizes), prepend=0.0, append=total)
+    above = np.logical_and.accumulate(above[::-1])[::-1]
+    below = levels < sigma * _needed_deviations(first, last, len(counts))
+    below = np.logical_and.accumulate(below & ~above)
+    found = np.diff(np.repeat(levels, sizes), prepend=0.0, append=total)
+    start, stop = int(sizes[below].sum()), len(counts) - int(sizes[above].sum())
+    _move_inwards(found[start:], float(found[:start].sum()), 2 * sigma)
+    _move_inwards(found[:stop][::-1], float(found[stop:].sum()), 2 * sigma)
+    found[:start] = found[stop:] = 0.0
+    return found
+
+
+def _move_inwards(counts: Array, rows: float, most: float) -> None:
+    """Add rows to the first counts, in equal parts of at most `most` where there are enough counts."""
+    parts = min(max(math.ceil(rows / most), 1), len(counts))
+    counts[:parts] += rows / parts
 
 
 def _needed_deviations(fewest: NDArray[np.int64], most: NDArray[np.int64], codes: int) -> Array:

@@ -7,7 +7,7 @@ from understudy.accounting import Budget
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism import make_mechanism
-from understudy.mechanism.gem import GEM, paper_settings
+from understudy.mechanism.gem import GEM
 from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 3, "b": 3, "c": 2}
@@ -24,7 +24,7 @@ def test_the_budget_of_a_round_is_divided_as_in_the_paper():
     a, rounds = 0.67, 3
     table = PrivateTable(CodedSource(SIZES, rows()), Budget.of(rho=1.0))
     measured = (1 - a) ** 2 / (a**2 + (1 - a) ** 2)
-    GEM(**paper_settings() | {"measured": measured}, rounds=rounds).fit(table, rho=1.0)
+    GEM(**GEM.paper_settings() | {"measured": measured}, rounds=rounds).fit(table, rho=1.0)
     squared = 2 / (rounds * (a**2 + (1 - a) ** 2))
     assert squared == pytest.approx(1.195172, abs=1e-6)
     costs = [(charge.what, float(charge.rho)) for charge in table.account.charges]

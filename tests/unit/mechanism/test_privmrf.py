@@ -14,7 +14,6 @@ from understudy.mechanism.privmrf import (
     cfs_score,
     first_marginals,
     graph_cliques,
-    paper_settings,
     useful_marginals,
 )
 from understudy.testing.tables import CodedSource
@@ -73,7 +72,7 @@ def test_candidates_are_useful_parts_of_cliques_by_weight():
 def test_the_budget_has_three_parts():
     """A tenth for the graph, a tenth for choices, the rest for marginals of equal noise."""
     table = PrivateTable(CodedSource(SIZES, rows(), rows_public=2000), Budget.of(rho=1.0))
-    PrivMRF(**paper_settings()).fit(table, rho=1.0)
+    PrivMRF(**PrivMRF.paper_settings()).fit(table, rho=1.0)
     costs = [(charge.what, float(charge.rho)) for charge in table.account.charges]
     assert costs[0] == ("dependence", pytest.approx(0.1, rel=1e-6))
     assert sum(cost for what, cost in costs if what == "select") == pytest.approx(0.1, rel=1e-6)

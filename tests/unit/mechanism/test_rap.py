@@ -7,7 +7,7 @@ from understudy.accounting import Budget
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.mechanism import make_mechanism
-from understudy.mechanism.rap import RAP, paper_settings
+from understudy.mechanism.rap import RAP
 from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 3, "b": 3, "c": 2, "d": 2}
@@ -22,7 +22,7 @@ def rows(count=600):
 def test_half_of_each_round_chooses_and_every_query_costs_the_same():
     """rho_0 = rho / (2 T K) for each choice and each measurement: 1/12 for two rounds of three."""
     table = PrivateTable(CodedSource(SIZES, rows()), Budget.of(rho=1.0))
-    fit = RAP(**paper_settings(), rounds=2, batch=3).fit(table, rho=1.0)
+    fit = RAP(**RAP.paper_settings(), rounds=2, batch=3).fit(table, rho=1.0)
     costs = [(charge.what, float(charge.rho)) for charge in table.account.charges]
     assert [what for what, _ in costs] == (["select"] * 3 + ["measure"] * 3) * 2
     assert [cost for _, cost in costs] == pytest.approx([1 / 12] * 12, rel=1e-6)
