@@ -322,9 +322,7 @@ class Release:
         """
         from understudy.release.inference import infer
 
-        return infer(
-            self, statistic, family=family, target=target, confidence=confidence, where=where, assume=assume
-        )
+        return infer(self, statistic, family=family, target=target, confidence=confidence, where=where, assume=assume)
 
     def replicates(self, count: int = 20, *, rows: int | None = None, seed: int | None = None) -> list[Any]:
         """Make synthetic tables for standard errors: each from rows of the model, measured again with new noise.

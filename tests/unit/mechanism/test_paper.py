@@ -11,7 +11,7 @@ import understudy as us
 from understudy.accounting import Budget
 from understudy.cli.commands import app
 from understudy.domain import CodeGroups, Domain
-from understudy.errors import SettingError
+from understudy.errors import SchemaError, SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism import MECHANISMS, make_mechanism
@@ -139,6 +139,11 @@ def test_nist_mst_weighs_the_income_score_by_epsilon(epsilon, weight):
     assert second / sigma["city", "income"] == pytest.approx(2)
     assert {len(m.clique) for m in fit.measurements} == {1, 2, 3}
     assert chosen.plan(source.domain) == {}
+
+
+def test_an_income_that_is_no_column_is_refused_before_anything_is_spent():
+    with pytest.raises(SchemaError, match="pay"):
+        NistMST(cliques=[("a", "b")], income=("pay",)).prepare(Schema.from_domain({"a": 2, "b": 2}))
 
 
 # -- PrivSyn -----------------------------------------------------------------------------------------------------------

@@ -313,9 +313,7 @@ class CorrectedTables:
         found.merged[clique] = ((left - spread) ** 2 * weights).sum(axis=tuple(range(1, tables.ndim)))
         return averages
 
-    def _backfit(
-        self, clique: Clique, tables: Array, measured: Sequence[Clique]
-    ) -> tuple[dict[Clique, Array], Array]:
+    def _backfit(self, clique: Clique, tables: Array, measured: Sequence[Clique]) -> tuple[dict[Clique, Array], Array]:
         """Approximate functions by sums of functions of the measured parts; return these and what remains."""
         weights = self.weights(clique)
         rest, found = tables.copy(), {}
@@ -362,7 +360,9 @@ class CorrectedTables:
             weights = self.spread(columns, self.shares(columns))
             found = np.empty(count)
             for number in range(count):
-                values = sum((expand(t[number : number + 1], c, columns)[0] for c, t in functions.items()), np.zeros(()))
+                values = sum(
+                    (expand(t[number : number + 1], c, columns)[0] for c, t in functions.items()), np.zeros(())
+                )
                 mean = float((values * weights).sum())
                 found[number] = float(((values - mean) ** 2 * weights).sum())
             return found / self.rows

@@ -175,9 +175,7 @@ def infer(
     return Inference(statistic, method, target, confidence, tables.rows, tuple(lines), tuple(warnings))
 
 
-def _check_arguments(
-    release: Release, statistic: Any, family: Any, target: Any, confidence: Any, assume: Any
-) -> None:
+def _check_arguments(release: Release, statistic: Any, family: Any, target: Any, confidence: Any, assume: Any) -> None:
     check_confidence(confidence)
     if not isinstance(statistic, str):
         raise SettingError("give a statistic as text, such as 'income ~ age + C(sex)' or 'mean(age) | sex'")
@@ -283,7 +281,9 @@ def _test_independence(
             f"relation but what the model assumes; {_remedy([names])}"
         )
     found = check_independence(Rows(tables, conditions, pair), *pair)
-    line = Line(text, found.statistic, df=found.df, p=found.p, privacy=found.privacy, sampling=1 - found.privacy, model=0.0)
+    line = Line(
+        text, found.statistic, df=found.df, p=found.p, privacy=found.privacy, sampling=1 - found.privacy, model=0.0
+    )
     note = "a test of independence is about the population that the rows were drawn from"
     return Inference(text, "chi-square test of independence", "population", confidence, tables.rows, (line,), (note,))
 
@@ -325,9 +325,7 @@ def _combine(
     total = noise + gap + sampling
     lines = [
         _make_line(name, float(value), float(v), float(n), float(s), float(g), estimates, confidence, tables.laplace)
-        for name, value, v, n, s, g in zip(
-            estimates.names, estimates.values, total, noise, sampling, gap, strict=True
-        )
+        for name, value, v, n, s, g in zip(estimates.names, estimates.values, total, noise, sampling, gap, strict=True)
     ]
     return lines, [*estimates.notes, *_warn(tables, unmeasured, lines, assumed, assume)]
 

@@ -61,9 +61,7 @@ class Rows:
         variables: the columns of the statistic; rows without a value in one of them are left out.
     """
 
-    def __init__(
-        self, tables: CorrectedTables, conditions: Iterable[Condition], variables: Iterable[Variable]
-    ) -> None:
+    def __init__(self, tables: CorrectedTables, conditions: Iterable[Condition], variables: Iterable[Variable]) -> None:
         self.tables = tables
         parts = {condition.column: condition.part for condition in conditions}
         for variable in variables:
@@ -195,9 +193,7 @@ def estimate_linear(rows: Rows, design: Design) -> Estimates:
         for other in design.blocks:
             theirs = [place[name] for name in other.names]
             for i, table in zip(mine, block.tables, strict=True):
-                both = rows.restrict(
-                    multiply(rows.tables, {other.clique: other.tables}, {block.clique: table[None]})
-                )
+                both = rows.restrict(multiply(rows.tables, {other.clique: other.tables}, {block.clique: table[None]}))
                 gram[i, theirs] = rows.mean(both)
                 model[i, theirs] = _mean_by_model(rows.tables, both)
         right[mine] = rows.mean(rows.restrict(_times(rows, block, design.response)))
