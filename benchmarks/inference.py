@@ -3,9 +3,9 @@
     python benchmarks/inference.py run DATA RECORD --tables adult,fire --mechanisms mst --epsilons 0.5,1,4 --runs 100
     python benchmarks/inference.py show RECORD [RECORD ...]
 
-`run` makes releases and asks each for some statistics, chosen at random: shares of values and of cells, means of groups,
-differences, correlations, linear and logistic regressions. Every interval becomes a line of RECORD; runs that RECORD
-has are not repeated. There are four kinds of runs (`--kinds`):
+`run` makes releases and asks each for some statistics, chosen at random: shares of values and of cells, means of
+groups, differences, correlations, linear and logistic regressions. Every interval becomes a line of RECORD; runs that
+RECORD has are not repeated. There are four kinds of runs (`--kinds`):
 
     plain       the target is the table; what was measured is up to the mechanism
     keep        the columns of three analyses are measured together (`keep`, mst only); the target is the table
@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import os
 
-for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
 
 import argparse
 import csv
@@ -61,13 +62,14 @@ FIELDS = (
 )
 SAMPLE = 10_000
 COMMON = 0.01
-SETTINGS: dict[str, dict[str, Any]] = {"aim": {"max_mib": 4.0, "workload": "all-2way"}, "batch": {"max_mib": 4.0}}
+SETTINGS: dict[str, dict[str, Any]] = {"aim": {"max_mib": 4.0, "workload": "all-2way"}, "adaptive": {"max_mib": 4.0}}
 
 
 class Table:
     """A table, its schema, and its rows as analysts would see them."""
 
     def __init__(self, data: Path, name: str) -> None:
+        self.name = name
         if name in CODED:
             sizes = json.loads((data / f"{CODED[name]}-domain.json").read_text())
             frame = pd.read_csv(data / f"{CODED[name]}.csv.gz")
@@ -79,6 +81,7 @@ class Table:
             self.frame = load_text(data, name)
             self.schema = drafted(self.frame, wide=False)
         self.rows = self.view(self.frame)
+        self.listed = [c.name for c in self.schema.coded if not isinstance(c, AxisColumn) or _has_no_bins(c)]
         self.numbers = [c for c in self.rows if self.rows[c].dtype == float and self.rows[c].nunique() > 8]
         self.groups = [c for c in self.rows if 2 <= self.rows[c].nunique() <= 8 and self._is_even(c)]
         self.binary = [c for c in self.groups if self.rows[c].nunique() == 2 and self.rows[c].dtype == float]
@@ -103,8 +106,11 @@ class Table:
             found[column.name] = values[codes]
         return pd.DataFrame(found)
 
-    def value_text(self, column: str, value: Any) -> str:
-        return f'"{value:g}"' if isinstance(value, float) else f'"{value}"'
+
+def _has_no_bins(column: AxisColumn) -> bool:
+    """Whether every code is a single value."""
+    axis = column.axis
+    return bool(axis.grain and (axis.spike | (axis.upper - axis.lower <= axis.grain)).all())
 
 
 def _plain(name: str) -> str:
@@ -117,14 +123,16 @@ def _plain(name: str) -> str:
 
 
 def ask_shares(table: Table, columns: tuple[str, ...], rng: np.random.Generator, count: int) -> Iterator[Any]:
-    """Shares of cells of at least 1 % of the rows."""
+    """Shares of cells of at least 1 % of the rows, of columns whose codes are single values."""
+    if not set(columns) <= set(table.listed):
+        return
     shares = table.rows.groupby(list(columns)).size() / len(table.rows)
     shares = shares[shares >= COMMON]
     for cell in rng.permutation(len(shares))[:count]:
         values = shares.index[cell] if len(columns) > 1 else (shares.index[cell],)
         if any('"' in str(v) for v in values):
             continue
-        query = ", ".join(f"{c}={table.value_text(c, v)}" for c, v in zip(columns, values, strict=True))
+        query = ", ".join(f'{c}="{_level(v)}"' for c, v in zip(columns, values, strict=True))
         yield ("values" if len(columns) == 1 else "cells"), f"share({query})", columns
 
 
@@ -162,10 +170,10 @@ def choose_triples(table: Table, rng: np.random.Generator, count: int) -> list[t
     return found
 
 
-def truth(rows: pd.DataFrame, asked: str) -> dict[str, float]:
+def truth(rows: pd.DataFrame, asked: str, *, logistic: bool) -> dict[str, float]:
     """The value of each term in given rows."""
     if "~" in asked:
-        return _fit(rows, asked)
+        return _fit(rows, asked, logistic)
     function, _, rest = asked.partition("(")
     inner, _, group = rest.rpartition(")")
     group = group.strip(" |")
@@ -189,7 +197,7 @@ def _level(value: Any) -> str:
     return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
-def _fit(rows: pd.DataFrame, asked: str) -> dict[str, float]:
+def _fit(rows: pd.DataFrame, asked: str, logistic: bool) -> dict[str, float]:
     response, _, right = asked.partition(" ~ ")
     terms, names = [np.ones(len(rows))], ["Intercept"]
     used = [response, *(t[2:-1] if t.startswith("C(") else t for t in right.split(" + "))]
@@ -205,7 +213,7 @@ def _fit(rows: pd.DataFrame, asked: str) -> dict[str, float]:
             terms.append(rows[term].to_numpy(float))
             names.append(term)
     design, answer = np.column_stack(terms), rows[response].to_numpy(float)
-    if rows[response].nunique() > 2:
+    if not logistic:
         return dict(zip(names, np.linalg.lstsq(design, answer, rcond=None)[0].tolist(), strict=True))
     values, answer = np.zeros(len(names)), (answer == answer.max()).astype(float)
     for _ in range(30):
@@ -272,11 +280,12 @@ def run_once(
             measured = all(any(set(pair) <= clique for clique in cliques) for pair in combinations(columns, 2))
         line = fixed | {"statistic": statistic, "measured": int(measured), "asked": asked}
         try:
-            found = release.infer(asked, target=target)
+            family = {"linear": "gaussian", "differences": "gaussian"}.get(statistic)
+            found = release.infer(asked, target=target, family=family)
         except SettingError as error:
             yield line | {"term": f"refused: {error}"[:90]}
             continue
-        true = truth(table.rows, asked) if kind != "shuffled" else {}
+        true = truth(table.rows, asked, logistic=statistic == "logistic") if kind != "shuffled" else {}
         missed = next((w.split("missed correlation of ")[1].split(" ")[0] for w in found.warnings if "missed" in w), "")
         for part in found.lines:
             if part.estimate is None or part.term == "Intercept":
@@ -300,10 +309,9 @@ def run(given: argparse.Namespace) -> None:
             done = {tuple(line[f] for f in FIELDS[:5]) for line in csv.DictReader(file)}
     else:
         given.record.write_text(",".join(FIELDS) + "\n")
-    for name in given.tables.split(","):
-        table = Table(given.data, name)
-        table.name = name
-        for number in range(given.runs):
+    tables = {name: Table(given.data, name) for name in given.tables.split(",")}
+    for number in range(given.runs):
+        for name, table in tables.items():
             for mechanism in given.mechanisms.split(","):
                 for epsilon in map(float, given.epsilons.split(",")):
                     for kind in given.kinds.split(","):
@@ -315,7 +323,10 @@ def run(given: argparse.Namespace) -> None:
                         with given.record.open("a", newline="") as file:
                             csv.DictWriter(file, FIELDS).writerows(lines)
                         spent = time.process_time() - started
-                        print(f"{name} {mechanism} {epsilon} {kind} {number}: {len(lines)} lines, {spent:.1f} s", flush=True)
+                        print(
+                            f"{name} {mechanism} {epsilon} {kind} {number}: {len(lines)} lines, {spent:.1f} s",
+                            flush=True,
+                        )
 
 
 # Results
@@ -331,14 +342,15 @@ def show(given: argparse.Namespace) -> None:
     known["half"] = (known.high - known.low) / 2
     print("| table | mechanism | epsilon | runs | statistic | measured | intervals | coverage | error / se |")
     print("|---|---|---|---|---|---|---|---|---|")
-    by = ["table", "mechanism", "epsilon", "kind", "measured", "statistic"]
-    for key, part in known.groupby(by[: 3] + ["kind", "statistic", "measured"]):
+    for key, part in known.groupby(["table", "mechanism", "epsilon", "kind", "statistic", "measured"]):
         name, mechanism, epsilon, kind, statistic, measured = key
         runs = part.run.nunique()
         cells = (name, mechanism, f"{epsilon:g}", f"{kind}, {runs}", statistic, "yes" if measured else "no", len(part))
         error = float(np.sqrt(part.squared.mean()))
         print("| " + " | ".join(map(str, cells)) + f" | {100 * part.covered.mean():.1f} % | {error:.2f} |")
-    print("\n| table | mechanism | epsilon | test | measured | tests | rejected at 5 % |\n|---|---|---|---|---|---|---|")
+    print(
+        "\n| table | mechanism | epsilon | test | measured | tests | rejected at 5 % |\n|---|---|---|---|---|---|---|"
+    )
     for key, part in null[null.p.notna()].groupby(["table", "mechanism", "epsilon", "statistic", "measured"]):
         cells = (*key[:2], f"{key[2]:g}", key[3], "yes" if key[4] else "no", len(part))
         print("| " + " | ".join(map(str, cells)) + f" | {100 * (part.p < 0.05).mean():.1f} % |")
@@ -346,7 +358,9 @@ def show(given: argparse.Namespace) -> None:
     counts: dict[str, int] = defaultdict(int)
     for text in refused.term:
         counts[text.split("(")[0][:60]] += 1
-    print(f"\nRefused: {len(refused)} of {len(refused) + record.drop_duplicates([*FIELDS[:6], 'asked']).shape[0]} asked.")
+    print(
+        f"\nRefused: {len(refused)} of {len(refused) + record.drop_duplicates([*FIELDS[:6], 'asked']).shape[0]} asked."
+    )
     for text, count in sorted(counts.items(), key=lambda item: -item[1]):
         print(f"- {count}: {text}")
 

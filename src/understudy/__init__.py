@@ -27,6 +27,7 @@ if _typing.TYPE_CHECKING:
     from understudy.mechanism import MECHANISMS, Fit, Mechanism
     from understudy.progress import Step
     from understudy.release import Release
+    from understudy.release.inference import combine
     from understudy.run.road import resume, synthesize
     from understudy.schema import Schema
     from understudy.sink.spark import write_spark
@@ -44,6 +45,7 @@ _HOMES = {
     "ledger": ("Ledger",),
     "progress": ("Step",),
     "release": ("Release",),
+    "release.inference": ("combine",),
     "schema": ("Schema",),
     "sink.spark": ("write_spark",),
     "source": ("Source",),
@@ -71,6 +73,7 @@ __all__ = [
     "Step",
     "attack",
     "audit",
+    "combine",
     "errors",
     "evaluate",
     "resume",

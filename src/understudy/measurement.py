@@ -181,6 +181,13 @@ class Scaling:
 _MOST_ENTRY = 1 << 20
 
 
+def _largest_column(matrix: NDArray[np.int64], power: int) -> int:
+    """The largest column sum of absolute entries to a power, exact also where 64 bits would overflow."""
+    step = ((1 << 63) - 1) // int(np.abs(matrix).max()) ** power  # so many rows have a sum of 64 bits
+    parts = [(np.abs(matrix[i : i + step]) ** power).sum(axis=0) for i in range(0, len(matrix), step)]
+    return max(map(sum, zip(*(part.tolist() for part in parts), strict=True)))
+
+
 @dataclass(frozen=True, eq=False)
 class KroneckerQuery:
     """The Kronecker product of whole-number matrices, in the order of a clique's columns; its sensitivity is exact.
@@ -227,12 +234,12 @@ class KroneckerQuery:
     @property
     def column_squared(self) -> int:
         """The largest sum of squares of a column."""
-        return math.prod(int(np.square(factor).sum(axis=0).max()) for factor in self.factors)
+        return math.prod(_largest_column(factor, 2) for factor in self.factors)
 
     @property
     def column_sum(self) -> int:
         """The largest absolute sum of a column."""
-        return math.prod(int(np.abs(factor).sum(axis=0).max()) for factor in self.factors)
+        return math.prod(_largest_column(factor, 1) for factor in self.factors)
 
     @property
     def negative(self) -> bool:

@@ -20,7 +20,7 @@ from understudy.report.page import load_template
 from understudy.report.public import CAUTION, count_by_model, measured_tables, spread_on_axis
 from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
-from understudy.schema.column import Coded, Column, Constant, Identifier
+from understudy.schema.column import Coded, Column, Constant, Difference, Identifier
 
 ORIGINS = {
     "public": "from public documents",
@@ -81,7 +81,7 @@ def describe_columns(release: Release) -> list[DescribedColumn]:
         if isinstance(column, Coded)
         else _describe_made(column)
         for column in release.schema.columns
-        if column.name in coded or isinstance(column, Identifier | Constant)
+        if column.name in coded or isinstance(column, Identifier | Constant | Difference)
     ]
 
 
@@ -142,6 +142,7 @@ def _describe_coded(release: Release, column: Coded, noise: float | None) -> Des
 
 def _describe_made(column: Column) -> DescribedColumn:
     words = "fresh keys, one for each row; they mean nothing" if isinstance(column, Identifier) else "a constant"
+    words = f"days: {' minus '.join(column.of)}" if isinstance(column, Difference) else words
     return DescribedColumn(
         column.name, column.title or column.description or "", column.kind, ORIGINS[column.origin], None, (words,), ()
     )

@@ -58,9 +58,10 @@ def write_csv(table: Any, path: Path) -> dict[str, list[str]]:
 
 
 def write_parquet(table: Any, path: Path, release: Release) -> None:
-    """Write a table as Parquet, with titles and value labels in the columns' metadata."""
+    """Write a table as Parquet, with titles and value labels in the columns' metadata; missing codes are null."""
     import pyarrow.parquet as pq
 
+    table = _hide_missing_codes(table, release)
     pq.write_table(table.cast(_add_metadata(table.schema, release)), path, compression="zstd")
 
 
@@ -146,6 +147,7 @@ def guard_table(table: Any) -> tuple[Any, dict[str, list[str]]]:
 
 _LONGEST = {".dta": 32, ".sav": 64}
 _LABEL = {".dta": 80, ".sav": 250}
+_SPSS_MISSING = 3  # SPSS marks at most so many codes of a column as missing
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
@@ -173,6 +175,8 @@ def write_office(table: Any, path: Path, release: Release) -> None:
     import pyreadstat
 
     names = safe_names(table.column_names, _LONGEST[path.suffix])
+    marked = {name: codes for name, codes in _list_missing_codes(release).items() if len(codes) <= _SPSS_MISSING}
+    table = _hide_missing_codes(table, release, marked if path.suffix == ".sav" else {})
     frame, flags = _to_pandas(table)
     frame.columns = [names[name] for name in table.column_names]
     titles, values = list_titles(release), list_value_labels(release)
@@ -190,7 +194,7 @@ def write_office(table: Any, path: Path, release: Release) -> None:
         if path.suffix == ".dta":
             pyreadstat.write_dta(frame, path, file_label=title, column_labels=labels, variable_value_labels=shown)
         else:
-            missing = {names[name]: found for name, found in _list_missing_codes(release).items() if name in names}
+            missing = {names[name]: found for name, found in marked.items() if name in names}
             pyreadstat.write_sav(
                 frame,
                 path,
@@ -264,15 +268,35 @@ def _make_label(name: str, title: str, safe: str, longest: int) -> str:
 
 
 def _list_missing_codes(release: Release) -> Mapping[str, list[Any]]:
-    """List the numbers that mean "missing", as SPSS supports them: at most three per column."""
+    """List the numbers that mean "missing", by column."""
     found: dict[str, list[Any]] = {}
     for column in release.schema.columns:
         if not isinstance(column, Coded) or (isinstance(column, Categorical) and column.type == "string"):
             continue
         numbers = [number for token in column.missing if (number := _parse_number(token)) is not None]
-        if 0 < len(numbers) <= 3 and column.kind not in ("boolean", "date", "datetime", "duration"):
+        if numbers and column.kind not in ("boolean", "date", "datetime", "duration"):
             found[column.name] = numbers
     return found
+
+
+def _hide_missing_codes(table: Any, release: Release, marked: Mapping[str, Any] | None = None) -> Any:
+    """Replace numbers that mean "missing" by nulls, except where the format marks them: -9 enters no mean."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name, numbers in _list_missing_codes(release).items():
+        if name in table.column_names and name not in (marked or {}) and _is_numeric(table[name].type):
+            codes = pa.array(numbers, pa.float64())
+            hidden = pc.is_in(table[name].cast(pa.float64()), value_set=codes)
+            empty = pa.scalar(None, table[name].type)
+            table = table.set_column(table.column_names.index(name), name, pc.if_else(hidden, empty, table[name]))
+    return table
+
+
+def _is_numeric(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _parse_number(token: str) -> float | None:

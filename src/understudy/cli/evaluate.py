@@ -161,7 +161,7 @@ def _format_attacks(data: dict[str, Any]) -> str:
     if (found := data["attributes"]) is not None:
         mean, low, high = found["advantage"]
         lines.append(
-            f"attributes: {found['inside']:.3f} of guesses are right with the row and {found['outside']:.3f} without it; "
+            f"attributes: {found['inside']:.3f} of guesses are right with the row, {found['outside']:.3f} without it; "
             f"difference {mean:.3f} ({low:.3f}, {high:.3f}); the guarantee allows {found['ceiling']:.3f}"
         )
     return "\n".join([*lines, *data["notes"]])
@@ -219,8 +219,9 @@ def report(
             if attacks:
                 from understudy.attacks import attack as play
 
-                options = {"holdout": holdout, "secrets": secret or (), "minutes": minutes, "seed": seed}
-                played = play(loaded, table, progress=progress, **options)
+                played = play(
+                    loaded, table, holdout=holdout, secrets=secret or (), minutes=minutes, seed=seed, progress=progress
+                )
             page = custodian_report(
                 loaded, table, weight=weight, settings=given, attacks=played, seed=seed, progress=progress
             )

@@ -118,15 +118,18 @@ def _draft_from_names(
 ) -> None:
     """Draft from names and types alone; nothing in it is private, so it is not marked."""
     from understudy.schema import Dialect, Schema
-    from understudy.schema.draft import draft_open_schema, read_header, schema_type
+    from understudy.schema.draft import declared_decimals, draft_open_schema, read_header, schema_type
     from understudy.source.open import read_column_types
     from understudy.source.place import PARQUET, source_kind
 
     refuse_password(data)
     refuse_existing(output)
     notes: list[str] = []
+    decimals: dict[str, int | None] = {}
     if source_kind(data) != "file" or data.lower().endswith(PARQUET):
-        dialect, names = Dialect(), {name: schema_type(kind) for name, kind in read_column_types(data).items()}
+        found = read_column_types(data)
+        dialect, names = Dialect(), {name: schema_type(kind) for name, kind in found.items()}
+        decimals = {name: declared_decimals(kind) for name, kind in found.items()}
     else:
         dialect, listed = read_header(Path(data))
         names = dict.fromkeys(listed, "discover")
@@ -142,7 +145,7 @@ def _draft_from_names(
         raise SettingError(
             "--unit is missing: give --unit row if nobody has two rows, else --unit COLUMN:K, as in patient_id:3"
         )
-    content = draft_open_schema(names, dialect, parse_unit(unit, list(names)))
+    content = draft_open_schema(names, dialect, parse_unit(unit, list(names)), decimals)
     opened = Schema.from_dict(content).open
     write_text(format_page(content, output.suffix), output)
     lines = [f"Schema of {len(names)} columns: {output}", f"To be discovered: {len(opened)} of them. No row was read."]

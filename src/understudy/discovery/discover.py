@@ -25,7 +25,7 @@ from understudy.measurement import Measurement
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Column, Dialect, Schema
 from understudy.schema.file import OURS, FieldError, fill_field, parse_field
-from understudy.schema.open import TYPES, Open, Shape, Words, trial_facts
+from understudy.schema.open import MOST_DECIMALS, TYPES, Open, Shape, Words, trial_facts
 from understudy.schema.text import EXACT, parse_exact_numbers
 from understudy.source.open import Opener
 from understudy.source.protocol import CountsValues
@@ -249,22 +249,28 @@ def _open_for_type(column: Column, answer: Measurement | None) -> Column:
     """Return a column of unknown type after its types were counted: open for what that type needs."""
     if answer is None or not isinstance(column, Open):
         return column
-    kind = _choose_type(answer)
-    needs = {"values": "discover"} if kind == "string" else {"bounds": "discover", "bins": "discover"}
-    return parse_field(fill_field(column.field, type=kind, **needs), 0)
+    return parse_field(fill_field(column.field, **_choose_type(answer)), 0)
 
 
-def _choose_type(answer: Measurement) -> str:
-    """Return the narrowest type of nine tenths of the cells; one tenth may be odd and follows `on_unknown`."""
-    counts = np.maximum(answer.values[: len(TYPES)].astype(np.float64), 0.0)
-    noise = 3 * float(answer.sigma)
-    whole, number, day, moment, _ = counts.tolist()
-    most = 0.9 * counts.sum()
-    if whole + number >= most and whole + number > noise:
-        return "integer" if number <= max(noise, 0.02 * (whole + number)) else "number"
-    if day + moment >= most and day + moment > noise:
-        return "date" if moment <= max(noise, 0.02 * (day + moment)) else "datetime"
-    return "string"
+def _choose_type(answer: Measurement) -> dict[str, Any]:
+    """Return the narrowest type of nine tenths of the cells, as keys of a field; one tenth may be odd.
+
+    Odd cells follow `on_unknown`. Numbers have as many decimals as all but a fiftieth of them need.
+    """
+    counts = np.maximum(answer.values[: len(TYPES) + MOST_DECIMALS].astype(np.float64), 0.0)
+    whole, many, day, moment, _ = counts[: len(TYPES)].tolist()
+    noise, most = 3 * float(answer.sigma), 0.9 * counts.sum()
+    finer = [*np.cumsum(counts[: len(TYPES) - 1 : -1])[::-1] + many, many]  # cells of more than 0, 1, ... decimals
+    numbers, times = whole + float(finer[0]), day + moment
+    needs = {"bounds": "discover", "bins": "discover"}
+    if numbers >= most and numbers > noise:
+        places = next((d for d, cells in enumerate(finer) if cells <= max(noise, 0.02 * numbers)), None)
+        if places == 0:
+            return {"type": "integer"} | needs
+        return {"type": "number"} | needs | ({} if places is None else {"decimals": places})
+    if times >= most and times > noise:
+        return {"type": "date" if moment <= max(noise, 0.02 * times) else "datetime"} | needs
+    return {"type": "string", "values": "discover"}
 
 
 def _words(column: Open) -> Words:

@@ -23,6 +23,7 @@ from understudy.schema.file import OURS, fill_field, parse_field
 from understudy.schema.numeric import Numeric
 from understudy.schema.open import Open, trial_facts
 from understudy.schema.temporal import MICROSECONDS, Temporal, date_to_days
+from understudy.schema.text import EXACT
 
 MOST_BINS = 100
 """A discovered column has at most this many bins."""
@@ -37,6 +38,7 @@ ALIKE = 2.0
 _WAYS = 16
 _MOST_WAYS = 256
 _MOST_PARTS = 4096
+_MOST_DECIMALS = 9
 _LARGEST_REAL = 100  # powers of two: beyond 2^100 values are clipped into the last cell
 _SMALLEST_REAL = -20
 _YEARS = (1, 1000, 1500, 1700, 1800, 1850, *range(1900, 2110, 10), 2200, 2500, 9999)
@@ -141,7 +143,24 @@ class Search:
         starts = [low, *(start for start in starts[1:] if low < start < high)]
         if high > low:
             facts["bins"] = {"edges": [self._format(start) for start in [*starts, high]]}
-        return facts
+        return facts | self._round_edges(facts)
+
+    def _round_edges(self, facts: dict[str, Any]) -> dict[str, Any]:
+        """Return real bounds and edges rounded to a hundredth of the narrowest bin, and the decimals that this takes.
+
+        Digits beyond that would only show how values are drawn: 1.1 would come back as 1.1010093993800965. Nothing
+        where more than nine decimals, or more digits than a float holds, would be needed.
+        """
+        edges = facts.get("bins", {}).get("edges", [])
+        if self._trial.grain or not isinstance(self._trial, Numeric) or len(edges) < 2 or not self._bounds:
+            return {}
+        places = max(2 - math.floor(math.log10(float(np.diff(edges).min()))), 0)
+        while places <= _MOST_DECIMALS and any(round(spike, places) != spike for spike in facts.get("spikes", ())):
+            places += 1
+        if places > _MOST_DECIMALS or max(abs(edges[0]), abs(edges[-1])) * 10.0**places >= EXACT:
+            return {}
+        rounded = [round(edge, places) for edge in edges]
+        return {"minimum": rounded[0], "maximum": rounded[-1], "bins": {"edges": rounded}, "decimals": places}
 
     # -- the partition -------------------------------------------------------------------------------------------
 

@@ -41,6 +41,12 @@ MECHANISMS: dict[str, type[Mechanism]] = {
 }
 """Our own mechanisms, by name."""
 
+AUTO = "auto"
+"""The name that leaves the choice to the run."""
+
+CHOICES = ("adaptive", "mst", "independent")
+"""What `auto` stands for, the most accurate first."""
+
 GROUP = "understudy.mechanisms"
 """The entry-point group under which other packages offer theirs."""
 

@@ -395,8 +395,15 @@ class _Model(_Part):
     arrays: dict[str, Array]
 
 
+class _Fresh(_Part):
+    """A pair that a round was the first to measure, and the counts that the model expected of it."""
+
+    pair: _Names
+    expected: Array
+
+
 class _Round(_Part):
-    """The keys of a round that bounds read; a mechanism may add others."""
+    """The keys of a round that bounds and inference read; a mechanism may add others."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
 
@@ -413,6 +420,10 @@ class _Round(_Part):
     last: Array | None = None
     kind: str | None = None
     model: dict[str, Array] | None = None
+    fresh: list[_Fresh] = []
+    scored: list[_Names] = []
+    scores: Array | None = None
+    scores_sigma: _Positive | None = None
 
 
 class _Quality(_Part):
@@ -515,6 +526,7 @@ def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[
     start = 0
     for entry in rounds:
         start, before = start + int(entry.get("measured", 0)), start
+        _check_pairs(entry, merged)
         if "model" not in entry:
             continue
         stopped = entry.get("chosen") == []  # the empty clique: its score is 0, and nothing needs to be measured
@@ -535,6 +547,22 @@ def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[
         paid = [entry.get(key) or 0.0 for key in ("epsilon", "sensitivity", "share")]
         if min(paid) <= 0 or (weights[chosen] <= 0) != stopped:
             raise ValueError("a choice without its price")
+
+
+def _check_pairs(entry: Mapping[str, Any], merged: Domain) -> None:
+    """Check what inference reads of a round: pairs with the counts that were expected of them, or with their scores."""
+    for fresh in entry.get("fresh", ()):
+        expected = np.asarray(fresh["expected"])
+        if len(merged.check(fresh["pair"])) != 2 or expected.size != merged.cells(fresh["pair"]):
+            raise ValueError("expected counts of other cells")
+        if expected.dtype.kind not in "iuf" or not np.isfinite(expected).all() or not (expected >= 0).all():
+            raise ValueError("expected counts that are none")
+    scores = np.asarray(entry.get("scores", ()))
+    pairs = [merged.check(pair) for pair in entry.get("scored", ())]
+    if scores.shape != (len(pairs),) or any(len(pair) != 2 for pair in pairs):
+        raise ValueError("scores of other pairs")
+    if len(pairs) and (scores.dtype.kind not in "iuf" or not np.isfinite(scores).all() or "scores_sigma" not in entry):
+        raise ValueError("scores that are none")
 
 
 def _read_places(array: NDArray[Any], count: int) -> set[int]:

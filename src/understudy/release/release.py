@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -43,6 +44,7 @@ from understudy.schema import Recoding, Schema
 if TYPE_CHECKING:
     from understudy.release.frames import Frame
     from understudy.release.inference import Inference
+    from understudy.release.inference.corrected import CorrectedTables
     from understudy.release.rows import RowMaker
 
 _MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
@@ -209,6 +211,13 @@ class Release:
                 f"the true table has at most about {most:.0f} rows{without}; more synthetic ones add no evidence, and"
             )
             warnings.warn(f"{words} standard errors computed from them are too small", ManyRows, stacklevel=4)
+
+    @cached_property
+    def corrected(self) -> CorrectedTables:
+        """The model's tables, corrected with the unbiased measurements: what `infer` works with."""
+        from understudy.release.inference.corrected import CorrectedTables
+
+        return CorrectedTables(self)
 
     @property
     def merged(self) -> dict[str, list[Any]]:

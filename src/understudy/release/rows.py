@@ -122,6 +122,7 @@ class RowMaker:
                 "the rules, or use finer bins for the columns that they name"
             )
         whole = table if len(pieces) == 1 else pa.concat_tables(pieces).take(pa.array(place))
+        whole = self._schema.fill_differences(whole)
         return self._number_keys(whole, first, first + count - 1 if last is None else last)
 
     def chunks(self, count: int, seed: int | None) -> Iterator[Any]:

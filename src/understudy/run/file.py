@@ -168,8 +168,7 @@ class RunFile:
 
     def _settings(self, mechanism: str, given: dict[str, Any]) -> dict[str, Any]:
         """The mechanism's settings; those with keys of their own too, paths as the file means them."""
-        from understudy.mechanism.auto import AUTO, CHOICES
-        from understudy.mechanism.registry import mechanism_classes, setting_names
+        from understudy.mechanism.registry import AUTO, CHOICES, mechanism_classes, setting_names
 
         content, found = self.content, {key: value for key, value in given.items() if key != "name"}
         if content.get("keep"):

@@ -38,14 +38,14 @@ from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, make_mechanism
-from understudy.mechanism.auto import AUTO, choose_mechanism
-from understudy.mechanism.registry import setting_names
+from understudy.mechanism.registry import AUTO, setting_names
 from understudy.model.dependencies import learn_dependencies
-from understudy.progress import Progress, Step
+from understudy.progress import Progress, Step, report_compiling
 from understudy.quality import Quality, parse_share
 from understudy.release import Release
 from understudy.release.frames import Frame
 from understudy.release.release import summarize
+from understudy.run.auto import choose_mechanism
 from understudy.run.checks import (
     check_memory,
     check_noise,
@@ -448,7 +448,8 @@ def execute(
             elif chosen.counts:
                 handle = _reserve(chosen, ledger, name)
             recorder = Recorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
-            release = _make(data, chosen, recorder, handle, ledger, progress)
+            with report_compiling(progress):
+                release = _make(data, chosen, recorder, handle, ledger, progress)
             _write(release, output, ledger, handle, progress)
             return release
     except BaseException as error:

@@ -1,7 +1,7 @@
 """Columns: what is declared about them, and how cells become codes and codes become cells.
 
-`Column` is the base of all kinds. `Coded` columns are synthesised; `Dropped`, `Constant` and `Identifier` columns never
-reach a mechanism.
+`Column` is the base of all kinds. `Coded` columns are synthesised; `Dropped`, `Constant`, `Identifier` and `Difference`
+columns never reach a mechanism.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ Codes: TypeAlias = NDArray[np.int32]
 
 Kind = Literal[
     "categorical", "ordinal", "boolean", "integer", "number", "date", "datetime", "duration", "drop", "id", "constant",
-    "open", "words",
+    "difference", "open", "words",
 ]  # fmt: skip
 
 
@@ -154,6 +154,17 @@ class Identifier(Column):
         before, run, after = re.split("(#+)", self.pattern)
         digits = pc.utf8_lpad(numbers.cast(pa.string()), max(len(run), len(str(rows if last is None else last))), "0")
         return pc.binary_join_element_wise(before, digits, after, "")
+
+
+class Difference(Column):
+    """A column of whole days from one date to another, computed from the synthetic rows: `stay` in days.
+
+    Attributes:
+        of: the later and the earlier column, as in ``[discharged, admitted]``.
+    """
+
+    kind: Literal["difference"] = "difference"
+    of: tuple[str, str]
 
 
 # -- Generalisation levels: city < state < country, or age in groups of 1, 5 and 10 years ----------------------------

@@ -6,12 +6,13 @@ For a person to review, never for a release as they are.
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from understudy.errors import InputError, SettingError
-from understudy.schema.axis import DEFAULT_BINS, EXACT_UP_TO
+from understudy.schema.axis import DEFAULT_BINS, EXACT_UP_TO, AxisColumn
+from understudy.schema.file import parse_field
 from understudy.schema.frames import to_arrow_columns
 from understudy.schema.sniff import guess_quote, read_beginning
 from understudy.schema.temporal import parse_dates, parse_datetimes
@@ -155,6 +157,8 @@ _ODD_SHARE = 0.02
 _FEW_NUMBERS = 12
 _MIDDLE_BINS, _FINE_BINS, _ROWS_A_BIN = 10, (200, 500), 30
 _FEW_SPIKES = 50
+_LEAST_CODE, _CODE_SHARE = 100, 0.05
+_ALMOST_ALL, _FEWEST_PAIRS = 0.995, 50
 _MISSING_WORDS = {"?", "na", "n/a", "nan", "null", "none", "n", ".", "-", "--", "missing", "unknown", "#n/a", "nil"}
 _MISSING_NUMBERS = {-1.0, -7.0, -8.0, -9.0, -88.0, -98.0, -99.0, -888.0, -998.0, -999.0, -9999.0}
 _NINES = {97.0, 98.0, 99.0, 997.0, 998.0, 999.0, 9997.0, 9998.0, 9999.0, 99999.0}
@@ -165,7 +169,6 @@ _KEY_NAME = re.compile(
 )
 _CODE_NAME = re.compile(r"(?i:(^|[_\W])(id|code|cd)($|[_\W]))|[a-z](I[dD]|Code)$")  # num may count things
 _UNIT_NAME = re.compile(r"(?i:(patient|person|customer|client|subject|member|household|respondent|employee|student)s?)")
-_WORDS = (("true", "false"), ("yes", "no"), ("y", "n"), ("t", "f"))
 _DATE_FORMATS = (None, "%d/%m/%Y", "%m/%d/%Y", "%d.%m.%Y", "%Y/%m/%d", "%d-%m-%Y", "%Y%m%d")
 _SHORT_FORMATS = ("%d.%m.%y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%y")
 _SHORT_DATE = re.compile(r"\s*\d{1,2}[./-]\d{1,2}[./-]\d{2}\s*")
@@ -203,9 +206,14 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
     """
     cells, rows = to_arrow_columns(frame, names, dialect.decimal)
     fields, notes, named, shaped = [], {}, [], []
+    dates: dict[str, _Days] = {}
     for name in names:
-        seen = profile_column(cells.pop(name), dialect)
+        seen = profile_column(cells[name], dialect)
         field, note = _propose(name, seen)
+        if field.get("type") == "date":
+            dates[name] = _read_days(name, field, cells[name], dialect)
+        if field.get("type") != "integer":
+            del cells[name]  # whole numbers may turn out to be days between dates
         fields.append({"name": name} | field)
         notes[name] = note
         if rows >= 20 and 0.02 * rows < seen.distinct < 0.98 * seen.filled:
@@ -219,9 +227,73 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
         notes[key] = f"{why} the privacy unit, fresh keys in the stand-in"
     written = dialect.model_dump(exclude_defaults=True)
     ours |= {"dialect": written} if written else {}
+    questions = _questions(repeated) if unit is None else ()
+    if orders := _find_orders(dates):
+        ours["rules"] = [{"order": order} for order in orders]
+        questions += tuple(_ORDER_QUESTION.format(order=" <= ".join(order)) for order in orders)
+    for place, field in enumerate(fields):
+        name = field["name"]
+        if field.get("type") == "integer" and (pair := _find_difference(name, cells[name], dates, orders, dialect)):
+            fields[place] = {"name": name, "type": "integer", "understudy": {"kind": "difference", "of": list(pair)}}
+            notes[name] = f"{pair[0]} - {pair[1]} in days in almost every row: computed from them in the stand-in"
     for field in fields:
         field.setdefault("understudy", {}).update({"status": "draft", "origin": "reviewed"})
-    return Draft({"fields": fields, "understudy": ours}, notes, _questions(repeated) if unit is None else ())
+    return Draft({"fields": fields, "understudy": ours}, notes, questions)
+
+
+_Days: TypeAlias = tuple[NDArray[Any], NDArray[np.bool_]]
+"""The days of a column of dates, and which cells are dates."""
+_ORDER_QUESTION = (
+    "Almost every row has {order}, so a rule was proposed. Keep it if it is true by definition; otherwise remove it "
+    "from `rules`."
+)
+
+
+def _read_days(name: str, field: Mapping[str, Any], cells: Any, dialect: Dialect) -> _Days:
+    column = parse_field({"name": name, **field}, 0)
+    assert isinstance(column, AxisColumn)  # noqa: S101 - a date
+    cells = cells.combine_chunks() if hasattr(cells, "combine_chunks") else cells
+    days, valid = column.units(cells, dialect)
+    return days, valid & (column.encode(cells, dialect)[name] < column.ordinary)
+
+
+def _find_orders(dates: Mapping[str, _Days]) -> list[list[str]]:
+    """Find chains of dates that are in order in almost every row, and not only because their years differ."""
+
+    def median(name: str) -> float:
+        days, there = dates[name]
+        return float(np.median(days[there])) if there.any() else 0.0
+
+    chains: list[list[str]] = []
+    for name in sorted(dates, key=median):
+        if chains and _are_in_order(dates[chains[-1][-1]], dates[name]):
+            chains[-1].append(name)
+        else:
+            chains.append([name])
+    return [chain for chain in chains if len(chain) > 1]
+
+
+def _are_in_order(earlier: _Days, later: _Days) -> bool:
+    both = earlier[1] & later[1]
+    if both.sum() < _FEWEST_PAIRS:
+        return False
+    first, last = earlier[0][both], later[0][both]
+    by_chance = np.quantile(first, 0.9) <= np.quantile(last, 0.1)
+    return bool(not by_chance and (first <= last).mean() >= _ALMOST_ALL)
+
+
+def _find_difference(
+    name: str, cells: Any, dates: Mapping[str, _Days], orders: list[list[str]], dialect: Dialect
+) -> tuple[str, str] | None:
+    """Find the later and the earlier date whose difference in days a column of whole numbers is in almost every row."""
+    numbers = parse_numbers(to_text(cells), dialect.decimal, dialect.group) if orders else np.zeros(0)
+    for order in orders:
+        for earlier, later in itertools.combinations(order, 2):
+            there = np.isfinite(numbers) & dates[earlier][1] & dates[later][1]
+            days = dates[later][0] - dates[earlier][0]
+            if there.sum() >= _FEWEST_PAIRS and (numbers[there] == days[there]).mean() >= _ALMOST_ALL:
+                return later, earlier
+    return None
 
 
 def _questions(repeated: list[str]) -> tuple[str, ...]:
@@ -247,7 +319,7 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
         return amounts or (key, "different in almost every row: an identifier or free text")
     if seen.typed in ("date", "datetime", "duration"):
         return _propose_typed_moment(seen)
-    if _CODE_NAME.search(name) and (codes := _propose_codes(seen)) is not None:
+    if (_CODE_NAME.search(name) or _looks_like_codes(seen)) and (codes := _propose_codes(seen)) is not None:
         return codes
     for shape in (_propose_boolean, _propose_number, _propose_moment, _propose_clock, _propose_with_unit):
         proposal = shape(seen)
@@ -272,18 +344,31 @@ def _looks_like_keys(seen: Profile) -> bool:
     return one_length and all(re.search(r"\d", text) and not re.search(r"\s", text) for text in seen.texts)
 
 
+def _looks_like_codes(seen: Profile) -> bool:
+    """Whether whole numbers are names rather than amounts, such as industry codes from 170 to 9920.
+
+    Codes are written with about as many digits, leave out most numbers of their range and repeat. Amounts of which that
+    is true are round.
+    """
+    values, counts = seen.values()
+    if not seen.whole or not _FEW_NUMBERS < len(values) <= MOST_VALUES or values[0] < _LEAST_CODE:
+        return False
+    sparse = len(values) < _CODE_SHARE * (values[-1] - values[0] + 1)
+    digits = len(str(int(values[-1]))) - len(str(int(values[0]))) <= 1
+    common = counts[counts >= _rare_count(seen)].sum() >= 0.5 * counts.sum()
+    return bool(sparse and digits and common and 2 * counts[values % 50 == 0].sum() < counts.sum())
+
+
 def _propose_boolean(seen: Profile) -> tuple[dict[str, Any], str] | None:
     if seen.typed == "boolean":
         return {"type": "boolean"} | _required(seen, {}), "true or false"
-    texts = [text for text in seen.texts if text.strip().lower() not in _MISSING_WORDS - {"n"}]
-    for true, false in _WORDS:
-        yes = [text for text in texts if text.lower() == true]
-        no = [text for text in texts if text.lower() == false]
-        if len(yes) == 1 and len(no) == 1 and len(texts) == 2:
-            missing = _missing_words(seen, set(texts))
-            field: dict[str, Any] = {"type": "boolean", "trueValues": yes, "falseValues": no}
-            return field | _required(seen, missing) | _ours(missing=missing), "two words that mean true and false"
-    return None
+    texts = [text for text in seen.texts if text.strip().lower() not in _MISSING_WORDS]
+    if sorted(text.lower() for text in texts) != ["false", "true"]:  # yes and no are text, and stay text
+        return None
+    false, true = sorted(texts, key=str.lower)
+    missing = _missing_words(seen, set(texts))
+    field: dict[str, Any] = {"type": "boolean", "trueValues": [true], "falseValues": [false]}
+    return field | _required(seen, missing) | _ours(missing=missing), "true or false"
 
 
 def _missing_words(seen: Profile, besides: set[str]) -> dict[str, str | None]:
@@ -314,7 +399,7 @@ def _propose_number(seen: Profile) -> tuple[dict[str, Any], str] | None:
 
 
 def _propose_codes(seen: Profile) -> tuple[dict[str, Any], str] | None:
-    """Propose the common values of whole numbers that a column's name calls codes: no others are made up."""
+    """Propose the common values of whole numbers that are codes: no others are made up."""
     values, counts = seen.values()
     missing, note = _find_missing_codes(seen, ~np.isnan(seen.numbers), "number", several=True)
     if missing is None or not seen.whole or seen.leading_zeros or seen.long or len(values) > MOST_VALUES:
@@ -589,21 +674,28 @@ TYPES = ("integer", "number", "string", "boolean", "date", "datetime", "duration
 """The types that can be given for a column; with `discover` the type is discovered too."""
 
 _LONGEST_HEADER = 1 << 20
+_MOST_DECIMALS = 9
 _VALUE = re.compile(r"[\W\d_]*\d[\W\d_TZeE]*|.*@.*")  # a number, amount, date, time or telephone number; an address
 
 
-def draft_open_schema(names: Mapping[str, str], dialect: Dialect, unit: Any = "row") -> dict[str, Any]:
+def draft_open_schema(
+    names: Mapping[str, str], dialect: Dialect, unit: Any = "row", decimals: Mapping[str, int | None] | None = None
+) -> dict[str, Any]:
     """Return the content of a schema file in which everything except names and given types is left to discovery.
 
     Args:
         names: the columns in order, with their types.
         dialect: how the table's file is written.
         unit: the privacy unit as a schema file writes it.
+        decimals: by column of numbers, the decimals that its type declares.
 
     Raises:
         SettingError: for an unknown type.
     """
     fields = [{"name": name} | _field(name, kind) for name, kind in names.items()]
+    for field in fields:
+        if field.get("type") == "number" and (places := (decimals or {}).get(field["name"])):
+            field["understudy"]["decimals"] = places
     if isinstance(unit, dict):
         fields = [field if field["name"] != unit["column"] else _id_field(field["name"]) for field in fields]
     written = dialect.model_dump(exclude_defaults=True)
@@ -660,6 +752,15 @@ def _read_first_line(path: Path) -> tuple[str, str]:
     raise InputError(f"{path}: the first line is in an unknown encoding; save the file as UTF-8")
 
 
+def declared_decimals(kind: Any) -> int | None:
+    """Return the decimals that an arrow type declares, as a database's numeric(10, 2) does; None if it declares none.
+
+    >>> declared_decimals(pa.decimal128(10, 2)), declared_decimals(pa.float64())
+    (2, None)
+    """
+    return int(kind.scale) if pa.types.is_decimal(kind) and 0 < kind.scale <= _MOST_DECIMALS else None
+
+
 def schema_type(kind: Any) -> str:
     """Return the schema's name for an arrow type; "drop" if no kind of column can hold it."""
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -671,6 +772,8 @@ def schema_type(kind: Any) -> str:
     for name, fits in tests.items():
         if fits(kind):
             return name
+    if pa.types.is_decimal(kind) and kind.scale == 0:
+        return "integer"
     if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         return "number"
     return "string" if is_text_type(kind) else "drop"

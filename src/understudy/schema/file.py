@@ -18,7 +18,7 @@ from understudy.errors import OutputError, SchemaError
 from understudy.files import write_text
 from understudy.schema.axis import AxisColumn
 from understudy.schema.categorical import Boolean, Categorical
-from understudy.schema.column import Coded, Column, Constant, Dropped, Identifier
+from understudy.schema.column import Coded, Column, Constant, Difference, Dropped, Identifier
 from understudy.schema.custodian import find_marked
 from understudy.schema.numeric import Numeric
 from understudy.schema.open import COMMON, Open, find_discoveries, trial_facts
@@ -40,7 +40,8 @@ _PASSIVE = {"example", "rdfType"}
 _CONSTRAINTS = {"required", "minimum", "maximum", "enum"}
 _UNUSED_CONSTRAINTS = {"unique", "pattern", "minLength", "maxLength"}
 _CLASS: dict[str, type[Column]] = {
-    "drop": Dropped, "constant": Constant, "id": Identifier, "categorical": Categorical, "ordinal": Categorical,
+    "drop": Dropped, "constant": Constant, "id": Identifier, "difference": Difference,
+    "categorical": Categorical, "ordinal": Categorical,
     "boolean": Boolean, "integer": Numeric, "number": Numeric,
     "date": Temporal, "datetime": Temporal, "duration": Temporal,
 }  # fmt: skip
@@ -94,10 +95,10 @@ def fill_field(field: Mapping[str, Any], **facts: Any) -> dict[str, Any]:
 
     Args:
         field: a field that asks for discovery.
-        facts: `type`, `minimum`, `maximum`, `bins`, `spikes` or `categories`.
+        facts: `type`, `minimum`, `maximum`, `bins`, `spikes`, `decimals` or `categories`.
     """
     ours = {key: value for key, value in field.get(OURS, {}).items() if value != "discover"} | {"origin": "discovered"}
-    ours |= {key: facts[key] for key in ("bounds", "bins", "values", "spikes") if key in facts}
+    ours |= {key: facts[key] for key in ("bounds", "bins", "values", "spikes", "decimals") if key in facts}
     limits = field.get("constraints", {}) | {key: facts[key] for key in ("minimum", "maximum") if key in facts}
     outer = {key: facts[key] for key in ("type", "categories") if key in facts}
     made = {key: value for key, value in field.items() if key != OURS} | outer | {OURS: ours}
@@ -110,7 +111,7 @@ def format_field(column: Column) -> dict[str, Any]:
         return dict(column.field)
     field: dict[str, Any] = {"name": column.name, "type": _type_of(column)}
     field |= {key: getattr(column, key) for key in ("title", "description") if getattr(column, key) is not None}
-    ours: dict[str, Any] = {"kind": column.kind} if column.kind in ("drop", "id", "constant") else {}
+    ours: dict[str, Any] = {"kind": column.kind} if column.kind in ("drop", "id", "constant", "difference") else {}
     for key in sorted(_KIND_KEYS[type(column)]):
         if getattr(column, key) != type(column).model_fields[key].get_default(call_default_factory=True):
             ours[key] = _to_plain(getattr(column, key))
@@ -261,6 +262,8 @@ def _type_of(column: Column) -> str:
         return column.type
     if isinstance(column, Dropped | Identifier):
         return "any" if isinstance(column, Dropped) else "string" if column.pattern else "integer"
+    if isinstance(column, Difference):
+        return "integer"
     if isinstance(column, Constant):
         kinds = {bool: "boolean", int: "integer", float: "number"}
         return kinds.get(type(column.value), "string")

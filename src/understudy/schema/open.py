@@ -37,6 +37,8 @@ from understudy.schema.text import (
 Discoverable: TypeAlias = Literal["type", "bounds", "bins", "values"]
 TYPES = ("integer", "number", "date", "datetime", "string")
 """The types that a column of unknown type can have, in the order of `Shape`'s codes."""
+MOST_DECIMALS = 4
+"""Numbers of up to so many decimals are counted apart, in codes after those of the types."""
 
 LONGEST = 256
 """A text of more characters than this cannot be discovered: it counts as unknown."""
@@ -108,9 +110,12 @@ class Words(Column):
 
 
 class Shape(Categorical):
-    """The type that a cell looks like, one of `TYPES`: used by the gate only, while a type is discovered."""
+    """The type that a cell looks like: used by the gate only, while a type is discovered.
 
-    values: tuple[str, ...] = TYPES
+    Its codes are `TYPES`, where "number" stands for many decimals, and one for each number of decimals from 1 on.
+    """
+
+    values: tuple[str, ...] = (*TYPES, *(f"{places} decimals" for places in range(1, MOST_DECIMALS + 1)))
 
     def encode_text(self, text: Any, dialect: Dialect) -> dict[str, Codes]:
         """Return the type of distinct texts by what they mean; midnight is a date.
@@ -126,7 +131,7 @@ class Shape(Categorical):
         whole = number & (np.where(number, values, 0.5) == np.rint(np.where(number, values, 0.5)))
         moment &= ~number & ~zeros
         day = moment & (moments % MICROSECONDS["day"] == 0)
-        codes = np.select([whole, number, day, moment], [0, 1, 2, 3], 4).astype(np.int32)
+        codes = np.select([whole, number, day, moment], [0, _code_decimals(values), 2, 3], 4).astype(np.int32)
         empty = np.asarray(pc.fill_null(pc.is_in(text, value_set=_text_array(["", *self.missing])), True))
         said, when = self._missing_values(dialect)
         empty |= np.asarray(pc.is_null(meant)) | np.isin(values, said) | (moment & np.isin(moments, when))
@@ -145,7 +150,8 @@ class Shape(Categorical):
         kinds = pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal
         if any(fits(cells.type) for fits in kinds):
             values = to_floats(cells)
-            codes = np.select([~np.isfinite(values), values == np.rint(values)], [4, 0], 1).astype(np.int32)
+            whole = values == np.rint(values)
+            codes = np.select([~np.isfinite(values), whole], [4, 0], _code_decimals(values)).astype(np.int32)
             codes[np.isin(values, self._missing_values(dialect)[0])] = self.empty_code
         else:
             return self.encode(to_plain_text(to_text(cells, dialect.decimal)), dialect)
@@ -159,6 +165,17 @@ class Shape(Categorical):
             SchemaError: always.
         """
         raise SchemaError(f"column {self.name!r}: `type: discover` is for text files; write the column's type instead")
+
+
+def _code_decimals(values: NDArray[np.float64]) -> NDArray[np.int32]:
+    """The code of `Shape` for each number that is not whole, by its decimals."""
+    codes = np.ones(len(values), np.int32)
+    for places in range(MOST_DECIMALS, 0, -1):
+        with np.errstate(over="ignore", invalid="ignore"):  # a warning would reveal a cell's content
+            scaled = values * 10.0**places
+            exact = np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(np.abs(scaled), 1.0)
+        codes[exact] = len(TYPES) - 1 + places
+    return codes
 
 
 def find_discoveries(field: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[Discoverable, ...]:

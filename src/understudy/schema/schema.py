@@ -17,7 +17,7 @@ from understudy.arguments import as_mapping, as_path
 from understudy.domain import CodeGroups, Domain
 from understudy.errors import SchemaError, SettingError
 from understudy.schema.axis import AxisColumn
-from understudy.schema.column import DROP, Coded, Column, Constant, Dropped, Identifier
+from understudy.schema.column import DROP, Coded, Column, Constant, Difference, Dropped, Identifier
 from understudy.schema.frames import FrameKind, cast_column, columns_by_meaning, read_layout, to_frame
 from understudy.schema.numeric import Numeric
 from understudy.schema.open import Open, Words
@@ -86,6 +86,7 @@ class Schema:
         _check_kinds(self)
         _check_columns(self)
         _check_open(self)
+        _check_differences(self)
         check_rules(self)
 
     # -- what is synthesised -------------------------------------------------------------------------------------
@@ -246,10 +247,27 @@ class Schema:
                 values = column.decode_text(parts, rng, self.dialect) if as_text else column.decode(parts, rng)
             elif isinstance(column, Identifier | Constant):
                 values = column.make(rows).cast(pa.string()) if text else column.make(rows)
+            elif isinstance(column, Difference):
+                values = pa.nulls(rows, pa.string() if text else pa.int64())
             else:
                 continue
             made[column.name] = cast_column(values, column, wanted)
-        return to_frame(pa.table(made), as_)
+        return to_frame(self.fill_differences(pa.table(made)), as_)
+
+    def fill_differences(self, table: pa.Table) -> pa.Table:
+        """Compute the columns that are differences of dates from decoded rows; null where a date is missing."""
+        for place, column in enumerate(map(self.column, table.column_names)):
+            if isinstance(column, Difference):
+                days, there = np.zeros(table.num_rows, np.int64), np.ones(table.num_rows, np.bool_)
+                for name, sign in zip(column.of, (1, -1), strict=True):
+                    dates, cells = self.column(name), table[name].combine_chunks()
+                    assert isinstance(dates, AxisColumn)  # noqa: S101 - checked with the schema
+                    units, valid = dates.units(cells, self.dialect)
+                    there &= valid & (dates.encode(cells, self.dialect)[name] < dates.ordinary)
+                    days += sign * units
+                values = pa.array(days, mask=~there).cast(table.schema.types[place])
+                table = table.set_column(place, column.name, values)
+        return table
 
     def layout(self, frame: Any) -> dict[str, str]:
         """Return the types of a frame's columns that differ from the declared ones, by names that `decode` accepts.
@@ -377,6 +395,17 @@ def _check_columns(schema: Schema) -> None:
     rows = schema.rows
     if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or not 1 <= rows <= 10**12):
         raise SchemaError("`rows` must be a whole number from 1 to 10^12; correct it, or remove it")
+
+
+def _check_differences(schema: Schema) -> None:
+    for column in schema.columns:
+        if isinstance(column, Difference):
+            for name in column.of:
+                if not any(other.name == name and other.kind == "date" for other in schema.coded):
+                    raise SchemaError(
+                        f"column {column.name!r}: `of` names {name!r}, which is no column of dates that is "
+                        "synthesised; name two columns of `type: date`, the later one first"
+                    )
 
 
 def _check_open(schema: Schema) -> None:

@@ -40,9 +40,18 @@ class TestRows:
         typed = pq.read_table(made.folder / "rows.parquet").to_pandas()
         assert len(text) == len(typed) == made.rows == 500
         assert (text["region"].str.removeprefix("'") == typed["region"].fillna("")).all()
-        assert (text["sex"].replace("", "0").astype(int) == typed["sex"].fillna(0)).all()
-        assert (text["age"].replace("", "nan").astype(float).fillna(-1) == typed["age"].fillna(-1)).all()
+        assert (text["sex"].replace(["", "-9"], "0").astype(int) == typed["sex"].fillna(0)).all()
+        assert (text["age"].replace(["", "-8"], "nan").astype(float).fillna(-1) == typed["age"].fillna(-1)).all()
         assert (pd.to_numeric(text["income"]).fillna(-1) == typed["income"].fillna(-1)).all()
+
+    def test_missing_codes_are_missing_in_every_typed_format(self, made):
+        text = pd.read_csv(made.folder / "rows.csv", dtype=str, keep_default_na=False)
+        codes = (text["age"] == "-8").sum()
+        assert codes > 0
+        for found in (pq.read_table(made.folder / "rows.parquet").to_pandas(), pd_read(made.folder / "rows.dta")[0],
+                      pd_read(made.folder / "rows.sav")[0]):  # fmt: skip
+            assert found["age"].isna().sum() >= codes
+            assert found["age"].min() >= 0
 
     def test_the_same_seed_gives_the_same_files(self, survey, tmp_path):
         folders = [make_bundle(survey, tmp_path / name, seed=1, rows=50).folder for name in ("a", "b")]

@@ -307,3 +307,25 @@ def test_the_privacy_unit_is_never_discovered():
     with pytest.raises(SchemaError, match="is the privacy unit"):
         schema(NUMBER, {"name": "who", "type": "discover"}, unit={"column": "who", "max_rows": 2})
     assert schema(NUMBER, unit={"column": "who", "max_rows": 2}).privacy_unit == PrivacyUnit("who", 2)
+
+
+@pytest.mark.parametrize(("places", "declared"), [(1, 1), (2, 2), (7, None)])
+def test_decimals_of_a_column_of_unknown_type_are_those_of_its_cells(places, declared, tmp_path):
+    cells = np.random.default_rng(0).gamma(3.0, 2.0, 4000).round(places)
+    rows = pd.DataFrame({"x": [f"{cell:.{places}f}" for cell in cells]})
+    given = schema({"name": "x", "type": "discover"})
+    release = us.synthesize(rows, given, epsilon=2.0, delta=1e-6, mechanism="independent", ledger=tmp_path / "l.db")
+    column = release.schema.column("x")
+    made = release.sample(200, seed=0, as_="arrow")["x"].to_numpy()
+    assert column.kind == "number"
+    assert column.decimals is not None
+    assert declared is None or column.decimals == declared
+    assert np.allclose(made, made.round(column.decimals), rtol=0, atol=1e-12)
+
+
+def test_drawn_numbers_show_no_more_digits_than_their_bins(tmp_path):
+    rows = pd.DataFrame({"x": np.random.default_rng(0).gamma(3.0, 2.0, 4000).round(1)})
+    given = schema({"name": "x", "type": "number", "understudy": BOTH})
+    release = us.synthesize(rows, given, epsilon=2.0, delta=1e-6, mechanism="independent", ledger=tmp_path / "l.db")
+    made = release.sample(200, seed=0, as_="arrow")["x"].to_pylist()
+    assert max(len(repr(number)) for number in made) <= 7

@@ -212,3 +212,10 @@ def test_estimation_uses_the_queries():
     query = KroneckerQuery((np.array([[1, 0, 0], [0, 1, 1]]),))
     model = estimate(Domain({"a": 3}), [Measurement(("a",), np.array([60, 40]), 1.0, query)])
     assert model.project(("a",)) == pytest.approx([60, 20, 20], abs=0.5)
+
+
+def test_the_sensitivity_of_a_long_matrix_of_large_entries_does_not_overflow():
+    rows = 1 << 23
+    query = KroneckerQuery((np.full((rows, 1), 1 << 20),))
+    assert query.column_squared == rows << 40 > 1 << 62
+    assert query.column_sum == rows << 20

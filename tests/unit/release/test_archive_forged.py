@@ -203,6 +203,8 @@ VERBS: dict[str, Callable[[us.Release, Path], Any]] = {
     "share": lambda release, folder: release.answer({"city": "c0"}, share=True),
     "bounds": lambda release, folder: release.bounds(),
     "pairs": lambda release, folder: release.bounds("all-2way", simultaneous=True),
+    "infer": lambda release, folder: release.infer("share(sex=f) | city", assume=0.1),
+    "regression": lambda release, folder: release.infer("age ~ sex", target="population", assume=0.1),
     "inspect": lambda release, folder: inspected(folder / "forged.release"),
     "save": lambda release, folder: release.save(folder / "again.release", overwrite=True),
 }

@@ -10,7 +10,7 @@ import pytest
 from understudy.errors import InputError
 from understudy.schema import Dialect, Schema
 from understudy.schema.custodian import MARK, OUTPUTS, find_marked, mark_path, unmark_path
-from understudy.schema.draft import draft, widen_bounds
+from understudy.schema.draft import declared_decimals, draft, draft_open_schema, schema_type, widen_bounds
 from understudy.schema.sniff import sniff
 
 ROWS = 1000
@@ -182,7 +182,6 @@ def test_rare_values_are_folded_and_never_named(proposal, fields):
 
 
 def test_missing_words_and_codes_are_found(fields):
-    assert fields["smokes"]["type"] == "boolean"
     assert fields["smokes"]["understudy"]["missing"] == {"?": None}
     assert set(fields["score"]["understudy"]["missing"]) == {"-9", "-8"}
     assert fields["score"]["categories"] == [1, 2, 3, 4, 5]
@@ -291,6 +290,87 @@ def drafted(cells, **dialect):
     proposal = draft(pd.DataFrame({"x": cells, "y": "kept"}), ["x", "y"], Dialect(**dialect))
     Schema.from_dict(proposal.content)
     return proposal.content["fields"][0], proposal.notes["x"]
+
+
+@pytest.mark.parametrize("words", [("yes", "no"), ("Y", "N"), ("T", "F")])
+def test_yes_and_no_stay_text(words):
+    field, _ = drafted([*words] * 40)
+    assert (field["type"], field["categories"]) == ("string", sorted(words))
+    assert drafted(["true", "FALSE"] * 40)[0]["type"] == "boolean"
+
+
+def industries(rng):
+    return rng.choice([170, 180, 190, 770, *range(1070, 9900, 97), 7860, 8191], 6000)
+
+
+@pytest.mark.parametrize(
+    ("make", "codes"),
+    [
+        (industries, True),
+        (lambda rng: rng.choice(np.arange(100, 10_000, 50), 6000), False),  # round amounts
+        (lambda rng: np.r_[0, industries(rng)], False),  # a code is never 0
+        (lambda rng: rng.integers(1000, 9999, 6000), False),  # hardly one repeats
+        (lambda rng: rng.integers(1930, 2010, 6000), False),  # years: every number of the range occurs
+    ],
+)
+def test_numbers_that_leave_out_most_of_their_range_are_codes(make, codes):
+    numbers = make(np.random.default_rng(0))
+    field, note = drafted([str(number) for number in numbers])
+    assert ("categories" in field) == codes
+    if codes:
+        assert set(field["categories"]) == set(numbers.tolist())
+        assert "categoriesOrdered" not in field
+        assert note.startswith("codes: ")
+
+
+def stays(rows=400):
+    rng = np.random.default_rng(1)
+    start, days = rng.integers(0, 600, rows), rng.integers(0, 30, rows)
+    dates = {name: pd.Timestamp("2021-01-01") + pd.to_timedelta(at, unit="D")
+             for name, at in (("discharge", start + days), ("birth", -rng.integers(4000, 20000, rows)),
+                              ("admission", start))}  # fmt: skip
+    frame = pd.DataFrame({name: at.strftime("%Y-%m-%d") for name, at in dates.items()})
+    return frame.assign(stay=days.astype(str), days=rng.permutation(days).astype(str))
+
+
+def test_dates_in_order_and_their_difference_are_proposed():
+    table = stays()
+    proposal = draft(table, list(table), Dialect(), "row")
+    assert proposal.content["understudy"]["rules"] == [{"order": ["admission", "discharge"]}]  # birth is far away
+    assert "admission <= discharge" in proposal.questions[0]
+    fields = {field["name"]: field for field in proposal.content["fields"]}
+    assert fields["stay"]["understudy"]["of"] == ["discharge", "admission"]
+    assert "kind" not in fields["days"]["understudy"]
+    table.loc[:9, "discharge"] = "2021-01-01"  # in 2 % of the rows the order does not hold
+    assert "rules" not in draft(table, list(table), Dialect(), "row").content["understudy"]
+
+
+def test_a_difference_is_that_of_the_dates_in_every_row():
+    table = stays()
+    table.loc[:39, "admission"] = ""
+    content = draft(table, list(table), Dialect(), "row").content
+    for field in content["fields"]:
+        field["understudy"]["status"] = "reviewed"
+    schema = Schema.from_dict(content)
+    assert Schema.from_dict(schema.to_dict()) == schema
+    assert "stay" not in schema.domain
+    codes = schema.encode(table).codes
+    typed = schema.decode(codes, np.random.default_rng(0), as_="pandas")
+    gap = (pd.to_datetime(typed["discharge"]) - pd.to_datetime(typed["admission"])).dt.days
+    assert typed["stay"].isna().sum() == 40
+    assert (typed["stay"].dropna() == gap.dropna()).all()
+    text = schema.decode(codes, np.random.default_rng(0), as_="pandas", text=True)
+    assert (text["stay"].dropna() == typed["stay"].dropna().astype(int).astype(str)).all()
+
+
+def test_the_decimals_of_a_type_are_declared():
+    kinds = {"price": pa.decimal128(10, 2), "rate": pa.float64(), "count": pa.decimal128(8, 0)}
+    decimals = {name: declared_decimals(kind) for name, kind in kinds.items()}
+    content = draft_open_schema({n: schema_type(k) for n, k in kinds.items()}, Dialect(), "row", decimals)
+    price, rate, count = content["fields"]
+    assert price["understudy"]["decimals"] == 2
+    assert "decimals" not in rate["understudy"]
+    assert count["type"] == "integer"
 
 
 def test_a_common_word_among_numbers_is_a_missing_code():

@@ -93,6 +93,7 @@ FIELDS = [
     (word() | {"categories": ["a", 1]}, "must all be of type string; put quotes around text"),
     (word() | {"type": "integer", "categories": [2**63]}, "a number too long for type integer; use `string`"),
     (word() | {"type": "number", "categories": [2**53 + 1]}, "a number too long for type number; use `string`"),
+    ({"name": "x", "understudy": {"kind": "difference", "of": ["ok", "ok"]}}, "name two columns of `type: date`"),
     (word("a", "a"), "`categories` names a value twice; remove the repetition"),
     (word("a", missing={"a": "refused"}), "'a' is both a category and a `missing` token; remove one"),
     (OK | {"trueValues": []}, "each need at least one text; add one"),

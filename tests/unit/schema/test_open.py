@@ -160,7 +160,7 @@ def test_the_shape_of_a_text():
     cells = pa.array(["7", "-3.0", "2.5", "1e400", "007", "0.5", "0", "2024-02-30", "2024-02-29", "2024-01-31T08:30",
                       "word", "", None, "?", "nan", "inf", " 8 "])  # fmt: skip
     assert shapes(cells, missing={"?": None}) == [
-        "integer", "integer", "number", "string", "string", "number", "integer", "string", "date", "datetime",
+        "integer", "integer", "1 decimals", "string", "string", "1 decimals", "integer", "string", "date", "datetime",
         "string", "null", "null", "null", "null", "string", "integer",
     ]  # fmt: skip
 
@@ -169,7 +169,8 @@ def test_the_shape_of_a_text():
     ("cells", "expected"),
     [
         (pa.array([1, None]), ["integer", "null"]),
-        (pa.array([1.0, 2.5, np.nan, np.inf]), ["integer", "number", "null", "string"]),  # as its text
+        (pa.array([1.0, 2.5, np.nan, np.inf]), ["integer", "1 decimals", "null", "string"]),  # as its text
+        (pa.array([0.07, 1234567.1, 1 / 3, -1.2345]), ["2 decimals", "1 decimals", "number", "4 decimals"]),
         (pa.array([0], pa.date32()), ["date"]),
         (pa.array([0, 1], pa.timestamp("s")), ["date", "datetime"]),  # each by itself: midnight is a date
         (pa.array([True]), ["integer"]),

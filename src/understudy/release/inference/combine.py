@@ -17,8 +17,8 @@ Rule = Literal["reiter", "raghunathan", "replicates"]
 CONDITIONS = {
     "reiter": "every table keeps the values of true rows that were not synthesised (partially synthetic data), without "
     "noise; rows of a release are not such data",
-    "raghunathan": "every table is drawn from the posterior of the model given the rows (fully synthetic data), and the "
-    "model holds",
+    "raghunathan": "every table is drawn from the posterior of the model given the rows (fully synthetic data), and "
+    "the model holds",
     "replicates": "the tables are `release.replicates`, the estimate is that of the release, and all relations that "
     "matter were measured; about the population; exploratory: relations that the model lacks are not covered",
 }
@@ -56,9 +56,11 @@ def combine(
 ) -> Combined:
     """Combine the estimates of m synthetic tables by a published rule.
 
-    With q the estimates, b their variance and u the mean of their own variances: "reiter" (Reiter 2003) has the variance
-    u + b/m with (m-1)(1 + mu/b)^2 degrees of freedom, "raghunathan" (Raghunathan, Reiter and Rubin 2003) (1 + 1/m)b - u
-    with (m-1)(1 - u/((1 + 1/m)b))^2, and "replicates" (1 + 1/m)b with m-1 about `centre`, the release's own estimate.
+    With b the variance of the estimates and u the mean of their own variances, the variance is
+
+    * "reiter" (Reiter 2003): u + b/m, with (m-1)(1 + mu/b)^2 degrees of freedom;
+    * "raghunathan" (Raghunathan, Reiter and Rubin 2003): (1 + 1/m)b - u, with (m-1)(1 - u/((1 + 1/m)b))^2;
+    * "replicates": (1 + 1/m)b, with m-1, about `centre`, the release's own estimate.
 
     The rules do not know of the noise that protects the rows: none of them is valid for rows of a release, except
     "replicates" under its conditions. `Release.infer` is, for the statistics that it has.

@@ -38,6 +38,7 @@ MOST_CELLS = 1 << 22
 """The largest table that is worked with."""
 
 _ENTRIES = 1 << 23  # numbers of all functions together that are decomposed at a time
+_KEPT = 1 << 16  # larger tables are made again each time
 _EXACT, _MOST_SWEEPS = 1e-6, 200
 _UNLIKELY, _EVEN = 0.01, 0.1  # weight of nearly independent cells, so that none the model gives no rows is left out
 _DRAWN = 1 << 17  # rows drawn for a sampling variance over more than MOST_CELLS cells
@@ -132,16 +133,16 @@ class CorrectedTables:
 
     def shares(self, clique: Clique) -> Array:
         """The model's shares of the merged cells."""
-        if clique not in self._shares:
-            self._shares[clique] = self._find_shares(clique)
-        return self._shares[clique]
-
-    def _find_shares(self, clique: Clique) -> Array:
-        if self.model.domain.cells(clique) > MOST_CELLS:
+        cells = self.model.domain.cells(clique)
+        if clique in self._shares:
+            return self._shares[clique]
+        if cells > MOST_CELLS:
             names = ", ".join(map(repr, clique))
             raise SettingError(f"the table of {names} has more than {MOST_CELLS} cells; use fewer columns together")
         table = self.model.project(clique)
         shares: Array = table / table.sum()
+        if cells <= _KEPT:
+            self._shares[clique] = shares
         return shares
 
     def spread(self, clique: Clique, table: Array) -> Array:
@@ -185,11 +186,13 @@ class CorrectedTables:
         if not before:
             mean, precision = weighted_mean(found)
             return _Margin(mean, 1 / precision)
-        values, own_precision = weighted_mean((m.values / self.rows, (self.rows / m.sigma) ** 2) for m in before)
+        looks: list[tuple[Array, float]] = [(m.values / self.rows, (self.rows / m.sigma) ** 2) for m in before]
+        values, own_precision = weighted_mean(looks)
         place = self._place[clique[0]]
-        summed = (np.bincount(place, values), own_precision / np.bincount(place))
-        mean, precision = weighted_mean([*found, summed])
-        return _Margin(mean, 1 / precision, values, float(own_precision**-0.5), summed[1] / precision)
+        sums: Array = np.bincount(place, values).astype(np.float64)
+        certain: Array = own_precision / np.bincount(place)
+        mean, precision = weighted_mean([*found, (sums, certain)])
+        return _Margin(mean, 1 / precision, values, float(own_precision**-0.5), certain / precision)
 
     def _measured_parts(self, clique: Clique) -> list[Clique]:
         """The largest parts of a clique that were measured together, in the order of its columns."""
@@ -213,11 +216,8 @@ class CorrectedTables:
         """The corrected shares of the declared cells of a clique."""
         base = self.shares(clique)
         measured = self._measured_parts(clique)
-        if clique in measured:
-            corrected = base + self._difference(clique)
-        else:
-            corrected = base + self._calibrate(clique, measured)
-        table = self.spread(clique, corrected)
+        change = self._difference(clique) if clique in measured else self._calibrate(clique, measured)
+        table = self.spread(clique, base + change)
         for axis, column in enumerate(clique):
             if self._before.get(column):
                 margin = self._margin((column,))
@@ -308,7 +308,8 @@ class CorrectedTables:
                 found.within[column] = within
                 left = left - np.expand_dims(within, others)
         averages = self._merge(clique, left)
-        spread = averages[(slice(None), *np.ix_(*(self._place[column] for column in clique)))]
+        every: tuple[Any, ...] = np.ix_(np.arange(len(tables)), *(self._place[column] for column in clique))
+        spread = averages[every]
         weights = self.spread(clique, base)
         found.merged[clique] = ((left - spread) ** 2 * weights).sum(axis=tuple(range(1, tables.ndim)))
         return averages
@@ -360,19 +361,20 @@ class CorrectedTables:
             weights = self.spread(columns, self.shares(columns))
             found = np.empty(count)
             for number in range(count):
-                values = sum(
-                    (expand(t[number : number + 1], c, columns)[0] for c, t in functions.items()), np.zeros(())
-                )
+                one = {
+                    clique: expand(tables[number : number + 1], clique, columns) for clique, tables in functions.items()
+                }
+                values = sum(one.values(), np.zeros(()))[0]
                 mean = float((values * weights).sum())
                 found[number] = float(((values - mean) ** 2 * weights).sum())
             return found / self.rows
         rng = np.random.default_rng(0)
         drawn = self.model.sample(_DRAWN, rng)
         codes = {c: self.members[c].draw(drawn[c], rng) if c in self._merged else drawn[c] for c in columns}
-        values = sum(
-            (tables[(slice(None), *(codes[c] for c in clique))] for clique, tables in functions.items()),
-            np.zeros((count, _DRAWN)),
-        )
+        values = np.zeros((count, _DRAWN))
+        for clique, tables in functions.items():
+            place: tuple[Any, ...] = (slice(None), *(codes[column] for column in clique))
+            values += tables[place] if clique else tables[:, None]
         variance: Array = np.var(values, axis=1) / self.rows
         return variance
 

@@ -167,6 +167,8 @@ class Variables:
             InputError: if formulaic is not installed.
         """
         formula = _parse(text)
+        if not hasattr(formula, "lhs") or not hasattr(formula, "rhs") or isinstance(formula.rhs, tuple):
+            raise _not_a_formula(text)
         terms = {str(term): [str(factor) for factor in term.factors] for term in formula.rhs}
         used = {term: self._find_columns(factors) for term, factors in terms.items()}
         lhs = [str(factor) for term in formula.lhs for factor in term.factors]
@@ -304,8 +306,8 @@ class Variables:
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value not in levels:
                 shown = ", ".join(sorted(levels)[:12])
                 raise SettingError(
-                    f"formula: in {factor!r}, {node.value!r} is not a value of {', '.join(columns)}, or was merged with "
-                    f"others as too rare; the values are {shown}"
+                    f"formula: in {factor!r}, {node.value!r} is not a value of {', '.join(columns)}, or was merged "
+                    f"with others as too rare; the values are {shown}"
                 )
 
     def _check_levels(self, terms: Mapping[str, Sequence[str]]) -> None:
@@ -313,7 +315,7 @@ class Variables:
         for factors in terms.values():
             for factor in factors:
                 names = self._find_columns([factor])
-                by_level = factor in names and self[factor].numbers is None or factor.startswith("C(")
+                by_level = (factor in names and self[factor].numbers is None) or factor.startswith("C(")
                 if by_level and len(self[names[0]].levels) > MOST_TERMS:
                     raise SettingError(
                         f"formula: column {names[0]!r} has {len(self[names[0]].levels)} levels; a formula may have "
@@ -329,20 +331,17 @@ def _parse(text: str) -> Any:
         from formulaic.errors import FormulaicError
     except ImportError:
         raise InputError("formulas need formulaic: pip install 'understudy[infer]'") from None
-    wrong = SettingError(
-        f"{text!r} is not a formula; write a response, ~ and terms, as in `income ~ age + C(sex)`; put names with spaces "
-        "or other marks between backticks"
-    )
     try:
-        formula = Formula(text)
+        return Formula(text)
     except (FormulaicError, SyntaxError, ValueError, TypeError, RecursionError):
-        raise wrong from None
-    one_sided = text.lstrip().startswith("~")
-    if one_sided:
-        return formula
-    if not hasattr(formula, "lhs") or not hasattr(formula, "rhs") or isinstance(formula.rhs, tuple):
-        raise wrong
-    return formula
+        raise _not_a_formula(text) from None
+
+
+def _not_a_formula(text: str) -> SettingError:
+    return SettingError(
+        f"{text!r} is not a formula; write a response, ~ and terms, as in `income ~ age + C(sex)`; put names with "
+        "spaces or other marks between backticks"
+    )
 
 
 def _parse_factor(factor: str) -> tuple[ast.AST, dict[str, str]]:

@@ -9,7 +9,8 @@ other tables (benchmarks/inference.md).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -71,11 +72,13 @@ class Gaps:
 
     def _lost_distance(self, pair: Clique) -> float:
         """MST: the distance from independence of the last chosen edge between two columns, against which they lost."""
-        order = {edge: number for number, edge in enumerate(self._tree)}
-        path = _find_path(self._tree, *pair)
-        if path:
-            return self._distance(max(path, key=order.__getitem__))
-        return max(map(self._distance, self._tree))
+        order = {frozenset(edge): number for number, edge in enumerate(self._tree)}
+        kept = {frozenset(edge) for clique in self._tables.cliques for edge in combinations(clique, 2)}
+        path = _find_path([*map(frozenset, self._tree), *(kept - order.keys())], *pair)
+        chosen = [order[edge] for edge in path if edge in order]
+        if chosen:
+            return self._distance(self._tree[max(chosen)])
+        return max(map(self._distance, self._tree))  # it was no candidate
 
     def _distance(self, edge: Clique) -> float:
         shares = self._tables.shares(edge)
@@ -99,16 +102,15 @@ def _read_tree(rounds: Sequence[Mapping[str, Any]]) -> list[Clique]:
     return chosen if len(chosen) == len(rounds) and all(len(pair) == 2 for pair in chosen) else []
 
 
-def _find_path(edges: Iterable[Clique], start: str, end: str) -> list[Clique]:
-    """The edges between two columns of a forest; none if they are not connected."""
-    reached: dict[str, list[Clique]] = {start: []}
-    waiting = [start]
-    edges = list(edges)
+def _find_path(edges: Sequence[frozenset[str]], start: str, end: str) -> list[frozenset[str]]:
+    """The edges of a shortest path between two columns; none if they are not connected."""
+    reached: dict[str, list[frozenset[str]]] = {start: []}
+    waiting = deque([start])
     while waiting and end not in reached:
-        here = waiting.pop()
+        here = waiting.popleft()
         for edge in edges:
             if here in edge:
-                there = edge[1] if edge[0] == here else edge[0]
+                (there,) = edge - {here}
                 if there not in reached:
                     reached[there] = [*reached[here], edge]
                     waiting.append(there)

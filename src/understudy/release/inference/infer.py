@@ -15,7 +15,7 @@ import numpy as np
 from understudy.domain import Clique
 from understudy.errors import InputError, SettingError
 from understudy.release.answer import Condition, check_confidence, parse_query, read_conditions
-from understudy.release.inference.corrected import Array, CorrectedTables
+from understudy.release.inference.corrected import Array, CorrectedTables, Functions
 from understudy.release.inference.formula import Variable, Variables
 from understudy.release.inference.gap import EVIDENCE, Gaps
 from understudy.release.inference.statistics import (
@@ -119,7 +119,8 @@ class Inference:
 
     def _format(self) -> Iterator[str]:
         about = "the rows of the true table" if self.target == "table" else "the population of the rows"
-        yield f"{self.statistic}: {self.method}, {self.confidence:.4g} intervals for {about} (about {self.rows:.0f} rows)"
+        sure = f"{100 * self.confidence:.4g} % intervals"
+        yield f"{self.statistic}: {self.method}, {sure} for {about} (about {self.rows:.0f} rows)"
         names = ("term", "estimate", "se", "low", "high", "df", "p", "privacy", "sampling", "model")
         cells = [list(names)]
         for line in self.lines:
@@ -154,7 +155,7 @@ def infer(
 ) -> Inference:
     """Estimate a statistic; see `Release.infer`."""
     _check_arguments(release, statistic, family, target, confidence, assume)
-    tables = CorrectedTables(release)
+    tables = release.corrected
     variables = Variables(release.schema, tables)
     query = parse_query(where) if isinstance(where, str) else where or {}
     conditions = read_conditions(release.schema, query)
@@ -205,7 +206,7 @@ def _estimate_regression(
     tables: CorrectedTables, variables: Variables, conditions: Sequence[Condition], text: str, family: Family | None
 ) -> tuple[str, Estimates]:
     design = variables.read_formula(text)
-    logistic = design.binary and family is None or family == "binomial"
+    logistic = (design.binary and family is None) or family == "binomial"
     if logistic and not design.binary:
         raise SettingError(f"family: the response {design.response.names[0]!r} has other values than 0 and 1")
     rows = Rows(tables, conditions, [variables[column] for column in design.columns])
@@ -240,7 +241,7 @@ def _estimate_call(
     (variable,) = _read_columns(variables, call, 1)
     numbers = _require_numbers(variable, function)
     rows = Rows(tables, conditions, [variable, *groups])
-    values = {(variable.name,): np.where(variable.missing, 0.0, np.nan_to_num(numbers))[None]}
+    values: Functions = {(variable.name,): np.where(variable.missing, 0.0, np.nan_to_num(numbers))[None]}
     return "mean", estimate_means(rows, values, group, name=f"mean({variable.name})", share=False)
 
 
@@ -281,9 +282,8 @@ def _test_independence(
             f"relation but what the model assumes; {_remedy([names])}"
         )
     found = check_independence(Rows(tables, conditions, pair), *pair)
-    line = Line(
-        text, found.statistic, df=found.df, p=found.p, privacy=found.privacy, sampling=1 - found.privacy, model=0.0
-    )
+    shares = {"privacy": found.privacy, "sampling": 1 - found.privacy, "model": 0.0}
+    line = Line(text, found.statistic, df=found.df, p=found.p, **shares)
     note = "a test of independence is about the population that the rows were drawn from"
     return Inference(text, "chi-square test of independence", "population", confidence, tables.rows, (line,), (note,))
 

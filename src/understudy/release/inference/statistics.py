@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
@@ -63,13 +62,15 @@ class Rows:
 
     def __init__(self, tables: CorrectedTables, conditions: Iterable[Condition], variables: Iterable[Variable]) -> None:
         self.tables = tables
-        parts = {condition.column: condition.part for condition in conditions}
+        parts: dict[str, Array] = {condition.column: condition.part for condition in conditions}
         for variable in variables:
             share = float(tables.table((variable.name,))[variable.missing].sum())
             if share > _ABSENT:
-                parts[variable.name] = parts.get(variable.name, 1.0) * ~variable.missing
+                parts[variable.name] = parts.get(variable.name, np.ones(())) * ~variable.missing
         columns = tables.declared.canonical(parts)
-        table = reduce(np.multiply.outer, (parts[column] for column in columns), np.ones(()))
+        table: Array = np.ones(())
+        for column in columns:
+            table = np.multiply.outer(table, parts[column])
         self.inside: Functions = {columns: table[None]}
         self._means: dict[Clique, Array] = {}
 
@@ -234,11 +235,16 @@ def _check_information(rows: Rows, names: Sequence[str], squares: Functions) -> 
     sizes = rows.mean(squares)
     noise = rows.tables.uncertainty(add(squares, {(): -sizes})).noise.diagonal()
     hidden = ~(sizes >= _CLEAR * np.sqrt(np.maximum(noise, 0.0)))
+    hidden &= np.array([name != "Intercept" for name in names])  # it may be far from all rows
     if hidden.any():
-        raise SettingError(
-            f"formula: too few rows differ in {names[int(np.flatnonzero(hidden)[0])]!r} from the others to be seen under "
-            "the noise; leave the term out, or compare larger groups, as in I(region == 'north')"
-        )
+        raise _too_few(names[int(np.flatnonzero(hidden)[0])])
+
+
+def _too_few(name: str) -> SettingError:
+    return SettingError(
+        f"formula: too few rows differ in {name!r} from the others to be seen under the noise; leave the term out, "
+        "compare larger groups, as in I(region == 'north'), or leave the group out (where)"
+    )
 
 
 def _invert(gram: Array, model: Array, names: Sequence[str]) -> Array:
@@ -255,15 +261,16 @@ def _invert(gram: Array, model: Array, names: Sequence[str]) -> Array:
     size = np.sqrt(np.maximum(model.diagonal(), 1e-300))
     scaled = model / np.outer(size, size)
     for i in range(len(names)):
-        if not model[i, i] > 0 or (i and _left_over(scaled[: i + 1, : i + 1]) < _COLLINEAR):
+        if not model[i, i] > 0:
+            raise _too_few(names[i])
+        if i and _left_over(scaled[: i + 1, : i + 1]) < _COLLINEAR:
             raise SettingError(f"formula: the term {names[i]!r} follows from the terms before it; leave it out")
     if not np.linalg.eigvalsh(gram / np.outer(size, size)).min() > _COLLINEAR:
         raise SettingError(
             "formula: the noise hides how the terms differ; leave out terms that nearly follow from others, or ask for "
             "these columns to be measured together"
         )
-    inverse: Array = np.linalg.inv(gram)
-    return inverse
+    return np.asarray(np.linalg.inv(gram), np.float64)
 
 
 def _left_over(scaled: Array) -> float:
@@ -287,23 +294,28 @@ def estimate_logistic(rows: Rows, design: Design) -> Estimates:
             f"formula: the columns together have {cells} cells; logistic regression takes {MOST_CELLS} with few terms. "
             "Use fewer or coarser columns, or family='gaussian'"
         )
+    shape = tables.declared.shape(every)
+
+    def dense(functions: Array, clique: Clique) -> Array:
+        return np.broadcast_to(expand(functions, clique, every), (len(functions), *shape)).reshape(-1, cells)
+
     place = {name: i for i, name in enumerate(names)}
     terms = np.empty((len(names), cells))
-    shape = tables.declared.shape(every)
     for block in design.blocks:
-        for name, table in zip(block.names, block.tables, strict=True):
-            terms[place[name]] = np.broadcast_to(expand(table[None], block.clique, every)[0], shape).reshape(-1)
-    answer = np.broadcast_to(expand(design.response.tables, design.response.clique, every)[0], shape).reshape(-1)
-    weight = np.broadcast_to(expand(rows.inside[inside], inside, every)[0], shape).reshape(-1)
+        terms[[place[name] for name in block.names]] = dense(block.tables, block.clique)
+    answer = dense(design.response.tables, design.response.clique)[0]
+    weight = dense(rows.inside[inside], inside)[0]
     for column in design.columns:  # cells without a value take no part
-        weight = weight * _present(tables, design, column, every).reshape(-1)
-    corrected, model = rows.table(every).reshape(-1) * weight, tables.spread(every, tables.weights(every)).reshape(-1)
-    _invert((terms * (model * weight)) @ terms.T, (terms * (model * weight)) @ terms.T, names)
-    values = _solve(terms, answer, model * weight, np.zeros(len(names)), model * weight)
-    values = _solve(terms, answer, corrected, values, model * weight)
+        weight = weight * dense(design.present[column][None].astype(np.float64), (column,))[0]
+    corrected = rows.table(every).reshape(-1) * weight
+    model = tables.spread(every, tables.weights(every)).reshape(-1) * weight
+    _invert((terms * model) @ terms.T, (terms * model) @ terms.T, names)
+    _check_outcomes(rows, design)
+    values = _solve(terms, answer, model, np.zeros(len(names)), model)
+    values = _solve(terms, answer, corrected, values, model)
     chances = _logistic(values @ terms)
     curvature = (terms * (corrected * chances * (1 - chances))) @ terms.T
-    inverse = _invert(curvature, (terms * (model * weight * chances * (1 - chances))) @ terms.T, names)
+    inverse = _invert(curvature, (terms * (model * chances * (1 - chances))) @ terms.T, names)
     left = inverse @ terms
     squares = left**2 * (chances * (1 - chances) * weight)
     _check_information(rows, names, {every: squares.reshape(len(names), *shape)})
@@ -311,10 +323,29 @@ def estimate_logistic(rows: Rows, design: Design) -> Estimates:
     return Estimates(names, values, {every: influence.reshape(len(names), *shape)})
 
 
-def _present(tables: CorrectedTables, design: Design, column: str, every: Clique) -> Array:
-    present = design.present[column]
-    shape = tables.declared.shape(every)
-    return np.broadcast_to(expand(present[None], (column,), every)[0], shape)
+def _check_outcomes(rows: Rows, design: Design) -> None:
+    """Refuse a group in which the rows with the response, or those without it, cannot be seen under the noise.
+
+    The logarithm of such odds is far from linear in the counts.
+    """
+    ((clique, answer),) = ((design.response.clique, design.response.tables),)
+    for block in design.blocks:
+        if set(np.unique(block.tables)) <= {0.0, 1.0}:
+            codes = block.tables.reshape(len(block.tables), -1).T
+            kinds, place = np.unique(codes, axis=0, return_inverse=True)
+            groups = np.array([place.reshape(-1) == kind for kind in range(len(kinds))], np.float64)
+            shaped: Functions = {block.clique: groups.reshape(-1, *block.tables.shape[1:])}
+            having = multiply(rows.tables, shaped, {clique: answer})
+            for outcome in (having, add(shaped, scale(having, -np.ones(1)))):
+                counted = rows.restrict(outcome)
+                sizes = rows.mean(counted)
+                noise = rows.tables.uncertainty(add(counted, {(): -sizes})).noise.diagonal()
+                if not (sizes >= _CLEAR * np.sqrt(np.maximum(noise, 0.0))).all():
+                    about = f"some group of {', '.join(block.clique)}" if block.clique else "the table"
+                    raise SettingError(
+                        f"formula: in {about} too few rows have, or lack, {design.response.names[0]} to be seen under "
+                        "the noise; compare larger groups, leave these rows out (where), or use family='gaussian'"
+                    )
 
 
 def _solve(terms: Array, answer: Array, weights: Array, start: Array, model: Array) -> Array:
@@ -322,13 +353,15 @@ def _solve(terms: Array, answer: Array, weights: Array, start: Array, model: Arr
 
     Steps are halved until the score falls: weights may be negative, so that the curvature differs from the model's.
     """
-    values, step, before = start, np.zeros_like(start), math.inf
+    values: Array = start
+    step: Array = np.zeros_like(start)
+    before = math.inf
     for _ in range(_STEPS):
         chances = _logistic(values @ terms)
         score = terms @ (weights * (answer - chances))
         curvature = (terms * (model * chances * (1 - chances))) @ terms.T
         try:
-            wanted = np.linalg.solve(curvature, score)
+            wanted = np.asarray(np.linalg.solve(curvature, score), np.float64)
         except np.linalg.LinAlgError:
             break
         size = abs(float(score @ wanted))
@@ -382,16 +415,17 @@ def check_independence(rows: Rows, first: Variable, second: Variable) -> Indepen
 
     tables = rows.tables
     shown = [_clear_levels(rows, variable) for variable in (first, second)]
-    groups: list[Functions] = [{(v.name,): ind} for v, ind in zip((first, second), shown, strict=True)]
     a, b = len(shown[0]), len(shown[1])
-    left = {(first.name,): np.repeat(shown[0], b, axis=0)}
-    right = {(second.name,): np.tile(shown[1], (a, 1))}
+    left: Functions = {(first.name,): np.repeat(shown[0], b, axis=0)}
+    right: Functions = {(second.name,): np.tile(shown[1], (a, 1))}
     cells = rows.restrict(multiply(tables, left, right))
     shares, size = rows.mean(cells), float(rows.mean(cells).sum())
     joint = (shares / size).reshape(a, b)
     p, q = joint.sum(axis=1), joint.sum(axis=0)
     if min(p.min(), q.min()) <= 0:
-        raise SettingError(f"chisq: the noise hides the margins of {groups}; use coarser columns")
+        raise SettingError(
+            f"chisq: the noise hides the margins of {first.name!r} and {second.name!r}; use coarser ones"
+        )
     apart = (joint - np.outer(p, q)).reshape(-1)
     influence = scale(
         add(

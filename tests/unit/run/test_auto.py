@@ -13,8 +13,8 @@ from understudy.accounting import Budget, Neighbours
 from understudy.domain import Domain
 from understudy.errors import InputError, SettingError
 from understudy.ledger import Ledger
-from understudy.mechanism import auto
-from understudy.mechanism.auto import choose_mechanism
+from understudy.run import auto
+from understudy.run.auto import choose_mechanism
 
 DOMAIN = Domain({"a": 3, "b": 4, "c": 5})  # pairs of 12, 15 and 20 cells
 HALF = Budget.of(rho=0.5)

@@ -10,13 +10,7 @@ from statistics import median
 from understudy.accounting import Budget, Neighbours
 from understudy.domain import Domain
 from understudy.errors import SettingError
-from understudy.mechanism.registry import MECHANISMS, setting_names
-
-AUTO = "auto"
-"""The name that leaves the choice to understudy."""
-
-CHOICES = ("adaptive", "mst", "independent")
-"""What `auto` chooses from, the most accurate first."""
+from understudy.mechanism.registry import CHOICES, MECHANISMS, setting_names
 
 _MOST_BYTES = 4 << 30  # of memory, for comparing all pairs of columns
 
