@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from understudy.domain import NO_GROUPS, CodeGroups, Domain
 from understudy.errors import InputError
 from understudy.measurement import Measurement, Scaling
-from understudy.model.estimate import estimate, estimate_as_printed
+from understudy.model.estimate import estimate, weigh_as_printed
 from understudy.model.fit import Fit, Generator
 from understudy.model.gum import gum_of
 from understudy.model.junction_tree import JunctionTree
@@ -78,7 +78,7 @@ def _generate_model(
         cliques = [table.clique for table in tables]
         if limit is None or JunctionTree.of(merged, cliques).size_mib <= limit:
             if generator.as_printed:
-                return estimate_as_printed(merged, tables, total=total, progress=progress)
+                tables, total = weigh_as_printed(merged, tables, total)
             fit_model = tree_fit if generator.name == "tree" else estimate
             return fit_model(merged, tables, total=total, progress=progress)
     progress(Step("estimate", None, "consistent tables"))
