@@ -52,6 +52,68 @@ def ordered_counts(
     return found
 
 
+def order_groups(
+    domain: Domain, tables: Sequence[Measurement], recoding: Recoding, groups: CodeGroups
+) -> list[Measurement]:
+    """Replace each table of a column with an axis and one without by one whose groups were each fitted in order.
+
+    The non-negative cells of a small group would otherwise pull its mean towards the middle of the axis. A group's rows
+    are those of the table and of the other column's own counts, averaged by precision.
+
+    **Privacy.** Post-processing of measurements.
+
+    Args:
+        domain: the declared domain.
+        tables: measurements over merged codes.
+        recoding: the merged codes.
+        groups: which columns have an axis.
+    """
+    ones = {table.clique[0]: table for table in tables if len(table.clique) == 1 and table.query is None}
+    found = []
+    for table in tables:
+        axes = [column for column in table.clique if groups.axis(column)]
+        if len(table.clique) == 2 and len(axes) == 1 and table.query is None:
+            size = len(table.values) // (recoding.recode(domain)[axes[0]])
+            place = recoding.maps.get(axes[0], np.arange(domain[axes[0]]))
+            first = table.clique[0] == axes[0]
+            cells = np.asarray(table.values, np.float64).reshape((-1, size) if first else (size, -1))
+            other = ones.get(table.clique[1 if first else 0])
+            fitted = _fit_groups(
+                cells.T if first else cells, table.sigma, _order_codes(place, groups.axis(axes[0])), other
+            )
+            table = Measurement(table.clique, (fitted.T if first else fitted).ravel(), table.sigma, None, table.noise)
+        found.append(table)
+    return found
+
+
+def _order_codes(place: NDArray[np.int64], places: int) -> NDArray[np.int64]:
+    """The merged codes that have a place on the axis, in order: not those with codes from more than half of it."""
+    code = np.arange(len(place))
+    low, high = np.full(place.max() + 1, len(place)), np.full(place.max() + 1, -1)
+    np.minimum.at(low, place, code)
+    np.maximum.at(high, place, code)
+    on_axis = np.flatnonzero((high < places) & (2 * (high - low) <= places))
+    order: NDArray[np.int64] = on_axis[np.argsort((low + high)[on_axis], kind="stable")]
+    return order
+
+
+def _fit_groups(cells: Array, sigma: float, order: NDArray[np.int64], own: Measurement | None) -> Array:
+    """Fit each row of a table in order; codes without a place on the axis by themselves."""
+    sums = cells.sum(axis=1)
+    estimates = [(sums, np.full(len(sums), 1 / (cells.shape[1] * sigma**2)))]
+    if own is not None:
+        estimates.append((np.asarray(own.values, np.float64), np.full(len(sums), own.sigma**-2)))
+    totals = np.maximum(weighted_mean(estimates)[0], 0.0)
+    fitted: Array = np.maximum(cells + ((totals - sums) / cells.shape[1])[:, None], 0.0)
+    fitted[:, order] = 0.0
+    fitted *= np.minimum(1.0, totals / np.maximum(fitted.sum(axis=1), 1e-9))[:, None]
+    for row, total in enumerate(totals - fitted.sum(axis=1)):
+        counts = cells[row, order]
+        if len(order) and total > 0:
+            fitted[row, order] = nearest_distribution(counts + (total - counts.sum()) / len(order), sigma, total)
+    return fitted
+
+
 def _combine_margins(
     domain: Domain, column: str, own: Sequence[Measurement], measurements: Sequence[Measurement], recoding: Recoding
 ) -> tuple[Array, float]:
