@@ -39,7 +39,7 @@ from understudy.accounting.convert import rho_of
 from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
 from understudy.mechanism.base import one_way
-from understudy.mechanism.mst import MST, paper_settings
+from understudy.mechanism.mst import MST
 from understudy.mechanism.nist_mst import NistMST, equation_5_1, maximum_spanning_tree, pair_information
 from understudy.mechanism.spanning_tree import independent_pairs, spanning_tree
 from understudy.release.rows import undo_merging
@@ -160,7 +160,7 @@ def trees(folder: Path, runs: int) -> None:
         weights = pair_information(table.source)
         best = sum(weights[pair] for pair in maximum_spanning_tree(weights))
         lines.setdefault("best", []).append(f"{best:.3f}")
-        for label, settings in (("the paper", paper_settings()), ("default", {})):
+        for label, settings in (("the paper", MST.paper_settings()), ("default", {})):
             for epsilon in (0.3, 1.0, 8.0):
                 budget = Budget.of(epsilon=epsilon, delta=DELTA)
                 sums = []
@@ -191,7 +191,7 @@ def choices(folder: Path, names: list[str], runs: int) -> None:
             table = load(folder, name)
             for epsilon in EPSILONS:
                 results = [
-                    made(table, MST(**{**paper_settings(), **settings}), epsilon, even=even) for _ in range(runs)
+                    made(table, MST(**{**MST.paper_settings(), **settings}), epsilon, even=even) for _ in range(runs)
                 ]
                 cells.append(f"{np.mean([table.error(codes) for codes, _ in results]):.4f}")
         print(f"| {label} | {' | '.join(cells)} |", flush=True)

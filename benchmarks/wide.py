@@ -1,10 +1,10 @@
-"""Tables of many columns, made up: MST, PrivBayes, AIM with all pairs, AIM with all triples, batch. CPU, memory.
+"""Tables of many columns, made up: MST, PrivBayes, AIM with all pairs, AIM with all triples, adaptive. CPU, memory.
 
 python benchmarks/wide.py mst 110 150 300
 python benchmarks/wide.py privbayes 110 150 300
 python benchmarks/wide.py pairs 110
 python benchmarks/wide.py triples 30 60
-python benchmarks/wide.py batch 110 300
+python benchmarks/wide.py adaptive 110 300
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS = {
     "privbayes": ("privbayes", {}),
     "pairs": ("aim", {"workload": "all-2way"}),
     "triples": ("aim", {"workload": "all-3way"}),
-    "batch": ("batch", {}),
+    "adaptive": ("adaptive", {}),
 }
 
 

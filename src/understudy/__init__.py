@@ -18,6 +18,7 @@ from importlib import import_module as _import_module
 if _typing.TYPE_CHECKING:
     from understudy import errors, testing
     from understudy.accounting import Budget, Receipt
+    from understudy.attacks import attack
     from understudy.domain import Clique, Domain
     from understudy.evaluation import evaluate
     from understudy.gate import PrivateTable
@@ -26,13 +27,16 @@ if _typing.TYPE_CHECKING:
     from understudy.mechanism import MECHANISMS, Fit, Mechanism
     from understudy.progress import Step
     from understudy.release import Release
+    from understudy.release.inference import combine
     from understudy.run.road import resume, synthesize
     from understudy.schema import Schema
     from understudy.sink.spark import write_spark
     from understudy.source import Source
+    from understudy.testing.audit import audit
 
 _HOMES = {
     "domain": ("Clique", "Domain"),
+    "attacks": ("attack",),
     "evaluation": ("evaluate",),
     "measurement": ("Measurement",),
     "mechanism": ("MECHANISMS", "Fit", "Mechanism"),
@@ -41,9 +45,11 @@ _HOMES = {
     "ledger": ("Ledger",),
     "progress": ("Step",),
     "release": ("Release",),
+    "release.inference": ("combine",),
     "schema": ("Schema",),
     "sink.spark": ("write_spark",),
     "source": ("Source",),
+    "testing.audit": ("audit",),
     "run.road": ("resume", "synthesize"),
 }
 """Which module each name comes from; a new name goes here, above, and into `__all__`."""
@@ -65,6 +71,9 @@ __all__ = [
     "Schema",
     "Source",
     "Step",
+    "attack",
+    "audit",
+    "combine",
     "errors",
     "evaluate",
     "resume",

@@ -49,6 +49,17 @@ def as_whole(option: str, value: Any, *, least: int = 0) -> int:
     return int(value)
 
 
+def as_flag(option: str, value: Any) -> bool:
+    """Return true or false.
+
+    Raises:
+        SettingError: for anything else.
+    """
+    if not isinstance(value, bool):
+        raise SettingError(f"{option} must be true or false")
+    return value
+
+
 def as_names(option: str, value: Any) -> list[str]:
     """Return a list of names; a single name becomes a list of one.
 

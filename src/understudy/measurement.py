@@ -6,9 +6,11 @@ averaged. `Query` and its implementations describe measurements that do not answ
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -174,6 +176,94 @@ class Scaling:
     def __matmul__(self, cells: Any, /) -> Any:
         """The answers for a vector of cells."""
         return self.factors * cells
+
+
+_MOST_ENTRY = 1 << 20
+
+
+def _largest_column(matrix: NDArray[np.int64], power: int) -> int:
+    """The largest column sum of absolute entries to a power, exact also where 64 bits would overflow."""
+    step = ((1 << 63) - 1) // int(np.abs(matrix).max()) ** power  # so many rows have a sum of 64 bits
+    parts = [(np.abs(matrix[i : i + step]) ** power).sum(axis=0) for i in range(0, len(matrix), step)]
+    return max(map(sum, zip(*(part.tolist() for part in parts), strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class KroneckerQuery:
+    """The Kronecker product of whole-number matrices, in the order of a clique's columns; its sensitivity is exact.
+
+    Rational matrices become whole numbers by their common denominator: a factor changes answers and noise alike.
+
+    Attributes:
+        factors: the matrices; the product of their numbers of columns is the clique's number of cells.
+
+    Raises:
+        InputError: for a matrix without rows or of other things than whole numbers, or products of entries above 2^20.
+
+    >>> query = KroneckerQuery((np.array([[1, 0], [0, 1], [1, 1]]), np.array([[1, -1]])))
+    >>> (query @ np.array([5, 2, 1, 1])).tolist(), query.shape, query.column_squared, query.column_sum
+    ([3, 0, 3], (3, 4), 2, 2)
+    """
+
+    factors: tuple[NDArray[np.int64], ...]
+
+    def __post_init__(self) -> None:
+        given = [np.asarray(factor) for factor in self.factors]
+        if not given or any(f.ndim != 2 or not f.size or f.dtype.kind not in "iu" for f in given):
+            raise InputError("a query is a product of matrices of whole numbers, each with at least one row and column")
+        largest = math.prod(max(abs(int(f.min())), abs(int(f.max()))) for f in given)
+        if not 0 < largest <= _MOST_ENTRY:
+            raise InputError(
+                f"a query needs an entry other than 0, and none above {_MOST_ENTRY}; scale the matrix down"
+            )
+        factors = tuple(factor.astype(np.int64) for factor in given)
+        for factor in factors:
+            factor.flags.writeable = False
+        object.__setattr__(self, "factors", factors)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of answers and number of cells."""
+        return math.prod(f.shape[0] for f in self.factors), math.prod(f.shape[1] for f in self.factors)
+
+    @property
+    def T(self) -> KroneckerQuery:
+        """The adjoint."""
+        return KroneckerQuery(tuple(factor.T for factor in self.factors))
+
+    @property
+    def column_squared(self) -> int:
+        """The largest sum of squares of a column."""
+        return math.prod(_largest_column(factor, 2) for factor in self.factors)
+
+    @property
+    def column_sum(self) -> int:
+        """The largest absolute sum of a column."""
+        return math.prod(_largest_column(factor, 1) for factor in self.factors)
+
+    @property
+    def negative(self) -> bool:
+        """Whether a factor has negative entries."""
+        return any(bool((factor < 0).any()) for factor in self.factors)
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the matrices."""
+        shapes = repr([factor.shape for factor in self.factors]).encode()
+        return hashlib.sha256(shapes + b"".join(f.astype("<i8").tobytes() for f in self.factors)).hexdigest()
+
+    def __matmul__(self, cells: Any, /) -> Any:
+        """The answers for a vector of cells; whole numbers stay exact."""
+        table = np.asarray(cells)
+        exact = table.dtype.kind in "iu"
+        table = table.astype(np.int64 if exact else np.float64).reshape([f.shape[1] for f in self.factors])
+        for axis, factor in enumerate(self.factors if exact else self._floats):
+            table = np.moveaxis(np.tensordot(factor, table, axes=(1, axis)), 0, axis)
+        return table.reshape(-1)
+
+    @cached_property
+    def _floats(self) -> tuple[NDArray[np.float64], ...]:
+        return tuple(factor.astype(np.float64) for factor in self.factors)
 
 
 @dataclass(frozen=True, eq=False)

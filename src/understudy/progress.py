@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -12,7 +13,8 @@ class Step:
     """A report of how far a running job is.
 
     Attributes:
-        stage: the kind of work: "read", "discover", "measure", "select", "estimate", "sample", "write", "evaluate".
+        stage: the kind of work: "read", "discover", "measure", "select", "compile", "estimate", "sample", "write",
+            "evaluate".
         fraction: how much of the stage is done, 0 to 1, or None if unknown.
         detail: a few words; made of settings and released values only, never of the rows.
     """
@@ -28,3 +30,26 @@ Progress: TypeAlias = Callable[[Step], None]
 
 def silent(step: Step) -> None:
     """Report nothing: the default callback."""
+
+
+@contextmanager
+def report_compiling(progress: Progress) -> Iterator[None]:
+    """Report a step while loops are compiled inside the block, which happens once on a machine."""
+    if progress is silent:
+        yield
+        return
+    from numba.core import event
+
+    class Listener(event.Listener):
+        depth = 0
+
+        def on_start(self, event: Any) -> None:
+            self.depth += 1
+            if self.depth == 1:
+                progress(Step("compile", None, "compiling, once on this machine"))
+
+        def on_end(self, event: Any) -> None:
+            self.depth -= 1
+
+    with event.install_listener("numba:compile", Listener()):
+        yield

@@ -21,7 +21,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded
 from understudy.gate import PrivateTable
 from understudy.mechanism import aim
-from understudy.mechanism.aim import AIM, paper_settings
+from understudy.mechanism.aim import AIM
 from understudy.model.graphical import GraphicalModel
 from understudy.testing.audit import Trial, check_claim
 from understudy.testing.tables import CodedSource
@@ -29,7 +29,7 @@ from understudy.testing.tables import CodedSource
 DELTA = 0.3
 TWO = {"a": 2, "b": 2}
 EVERYONE = [list(cell) for cell in product(range(2), range(2))] * 40
-PAPER = paper_settings() | {"workload": "all-2way", "rounds": 1.0, "first": 0.01}
+PAPER = AIM.paper_settings() | {"workload": "all-2way", "rounds": 1.0, "first": 0.01}
 
 
 def constant_model(patch):

@@ -10,7 +10,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded
 from understudy.gate import PrivateTable
 from understudy.mechanism import aim
-from understudy.mechanism.aim import AIM, paper_settings
+from understudy.mechanism.aim import AIM
 from understudy.testing.contract import SIZES, check_spending, check_twin
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource, SealedSource
@@ -76,7 +76,7 @@ def test_another_round_after_the_last_is_refused():
 
 def test_fewer_rounds_than_columns_cannot_overspend():
     """T < d makes the paper's initialisation cost more than everything; the settings and the gate both refuse it."""
-    forged = AIM(**paper_settings())
+    forged = AIM(**AIM.paper_settings())
     for name, value in (("rounds", 0.5), ("first", forged.measured / 0.5)):
         object.__setattr__(forged, name, value)
     with pytest.raises(BudgetExceeded):

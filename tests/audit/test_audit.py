@@ -20,6 +20,7 @@ from understudy.testing.trials import (
     independent_trial,
     laplace_trial,
     own_value_trial,
+    query_trial,
     selection_trial,
     shared_value_trial,
 )
@@ -27,6 +28,8 @@ from understudy.testing.trials import (
 STAGES = {
     "measure-gaussian": gaussian_trial,
     "measure-laplace": laplace_trial,
+    "measure-queries": partial(query_trial, pure=False),
+    "measure-queries-pure": partial(query_trial, pure=True),
     "select-pure": partial(selection_trial, pure=True),
     "select-zcdp": partial(selection_trial, pure=False),
     "select-dependent": dependent_selection_trial,

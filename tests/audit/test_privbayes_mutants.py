@@ -13,7 +13,7 @@ from understudy.accounting.neighbours import Neighbours
 from understudy.gate import PrivateTable
 from understudy.gate import table as gate
 from understudy.mechanism import privbayes
-from understudy.mechanism.privbayes import PrivBayes, paper_settings
+from understudy.mechanism.privbayes import PrivBayes
 from understudy.testing.audit import check_claim
 from understudy.testing.spy import Spy, check_spent
 from understudy.testing.tables import CodedSource
@@ -133,7 +133,7 @@ def test_mutant_is_killed(mutant, check, monkeypatch):
         check()
 
 
-@pytest.mark.parametrize("settings", [{}, paper_settings()], ids=["default", "paper"])
+@pytest.mark.parametrize("settings", [{}, PrivBayes.paper_settings()], ids=["default", "paper"])
 @pytest.mark.parametrize("pure", [False, True])
 @pytest.mark.parametrize(("max_rows", "rows_public"), [(1, None), (3, None), (1, 2000), (3, 2000)])
 def test_the_spy_agrees_with_the_receipt(pure, max_rows, rows_public, settings):

@@ -20,7 +20,7 @@ GUIDES = ROOT / "docs" / "guide"
 PAGES = sorted(path.name for path in GUIDES.glob("*.md"))
 FOLLOWED = {"first-release.md", "analysts.md", "budget.md", "rules.md", "on-disk.md", "run.md", "bounds.md", "mst.md",
             "privbayes.md", "privsyn.md", "discovery.md", "databases.md", "evaluate.md", "schema.md",
-            "ledger.md"}  # fmt: skip
+            "ledger.md", "public.md"}  # fmt: skip
 """Guides that a test below follows; what `air-gapped.md` says is installed, so only `make clean-machine` can."""
 
 
@@ -135,6 +135,7 @@ def test_bounds(after):
         ("privbayes.md", {"network.release", "fitted.release"}),
         ("privsyn.md", {"privsyn.release", "graphical.release"}),
         ("discovery.md", {"discovered.release"}),
+        ("public.md", {"with-census.release"}),
     ],
 )
 def test_mechanisms(after, name, releases):

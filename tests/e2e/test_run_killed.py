@@ -70,7 +70,7 @@ def asks_other_questions(name):
     Chooser.fit = fit
 
 PLACES = {
-    "looked": lambda name: dies(folder._Folder, "_known"),
+    "looked": lambda name: dies(folder._Folder, "_find_run"),
     "checked": lambda name: dies(folder._Folder, "_check"),
     "resolved": lambda name: dies(road, "resolve"),
     "before reserving": lambda name: dies(Ledger, "reserve", before=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import reduce
 from itertools import combinations_with_replacement
 
 import numpy as np
@@ -14,6 +15,7 @@ from understudy.accounting import Budget
 from understudy.accounting.neighbours import Neighbours
 from understudy.gate import PrivateTable
 from understudy.gate.selection import indif
+from understudy.measurement import KroneckerQuery
 from understudy.testing.tables import CodedSource
 
 SIZES = {"a": 3, "b": 2, "c": 4}
@@ -46,6 +48,31 @@ def test_marginals_move_by_their_sensitivity_at_most(pair):
         change = mine[clique] - theirs[clique]
         assert int(np.abs(change).sum()) <= relation.marginal_l1
         assert int((change**2).sum()) <= relation.marginal_l2_squared
+
+
+@given(neighbours(), st.integers(0, 2**31), st.sampled_from([0, -3]))
+def test_queries_move_by_their_sensitivity_at_most(pair, seed, least):
+    k, replace_one, first, second = pair
+    relation, rng = Neighbours("unit", k, replace_one), np.random.default_rng(seed)
+    mine, theirs = counts(first), counts(second)
+    for clique in CLIQUES[1:]:
+        factors = [rng.integers(least, 4, size=(rng.integers(1, 4), SIZES[column])) for column in clique]
+        if not all(factor.any() for factor in factors):
+            continue
+        query = KroneckerQuery(tuple(factors))
+        change = query @ (mine[clique] - theirs[clique])
+        assert np.array_equal(change, reduce(np.kron, factors) @ (mine[clique] - theirs[clique]))
+        assert int(np.abs(change).sum()) <= relation.query_l1(query.column_sum)
+        assert int((change**2).sum()) <= relation.query_l2_squared(query.column_squared, negative=query.negative)
+
+
+def test_the_sensitivity_of_queries_is_reached():
+    """One row in the column of the largest norm, and one replaced by a row in the opposite column."""
+    query = KroneckerQuery((np.array([[3, -3], [4, -4]]),))
+    added, replaced = query @ np.array([1, 0]), query @ np.array([1, -1])
+    assert (added**2).sum() == Neighbours().query_l2_squared(query.column_squared, negative=True) == 25
+    assert (replaced**2).sum() == Neighbours(replace_one=True).query_l2_squared(query.column_squared, negative=True)
+    assert np.abs(replaced).sum() == Neighbours(replace_one=True).query_l1(query.column_sum)
 
 
 @given(neighbours())

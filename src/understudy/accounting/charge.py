@@ -43,6 +43,7 @@ class Charge:
         threshold: for values: the smallest noisy count with which a value is published.
         candidates: of a selection: how many there were, and the SHA-256 of their list. A spanning tree of 300 columns
             chooses 299 times among up to 44,850 pairs; their names would be most of the release.
+        query: the SHA-256 of the query matrix that was answered; None where the cells themselves were counted.
     """
 
     what: What
@@ -55,6 +56,7 @@ class Charge:
     delta: Exact = Fraction(0)
     threshold: int | None = None
     candidates: tuple[int, str] | None = None
+    query: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, fractions as text, so that it survives JSON exactly."""

@@ -10,6 +10,8 @@ column, at most k of which the source keeps):
 |---|---|---|
 | one marginal, L2 | k | sqrt(2) k |
 | one marginal, L1 | k | 2 k |
+| whole-number queries on a marginal, L2 | k c | sqrt(2) k c; 2 k c with negative entries |
+| whole-number queries on a marginal, L1 | k a | 2 k a |
 | weighted L1-distance score | k max w | 2 k max w |
 | InDif score of one table | 4 k | 8 k |
 
@@ -18,6 +20,12 @@ to at most k: L1 and L2 norm at most k. Replacing subtracts one such vector x an
 ||y - x||^2 <= ||x||^2 + ||y||^2 <= 2 k^2 because x and y are non-negative. The L1 distance to a fixed marginal moves by
 at most the L1 change, times its weight. One row moves InDif by less than 4, so k rows by less than 4 k (a replacement:
 8 k), and rounding two numbers less than an integer apart keeps them at most that integer apart.
+
+*Queries.* A row in cell i adds column i of the query matrix to the answers. Let c be the largest L2 norm of a column,
+a the largest L1 norm. The answers of k rows are a sum x of k columns, of norm at most k c (k a). A replacement adds x
+and subtracts y, so that L1 moves by at most 2 k a, and ||x - y||^2 = ||x||^2 + ||y||^2 - 2 x.y: at most 2 k^2 c^2 where
+no entry is negative, because x.y >= 0 then, and at most 4 k^2 c^2 in any case. A column of a Kronecker product is the
+Kronecker product of columns, whose norm is the product of theirs. Squares and sums of whole numbers are exact.
 
 *InDif.* D_ij = M_ij - R_i C_j / n for a table of n rows with sums R_i and C_j; InDif is the sum of |D_ij|. One more row
 in cell (a, b) moves D_ij by R_i C_j / (n (n + 1)) where i != a and j != b, by -(n - R_a) C_j / (n (n + 1)) in the rest
@@ -61,6 +69,19 @@ class Neighbours:
     def marginal_l1(self) -> int:
         """The L1 sensitivity of one marginal."""
         return self.max_rows * (2 if self.replace_one else 1)
+
+    def query_l2_squared(self, column_squared: int, *, negative: bool) -> int:
+        """The square of the L2 sensitivity of whole-number queries on a marginal.
+
+        Args:
+            column_squared: the largest sum of squares of a column of the query matrix.
+            negative: whether the matrix has negative entries.
+        """
+        return self.max_rows**2 * column_squared * ((4 if negative else 2) if self.replace_one else 1)
+
+    def query_l1(self, column_sum: int) -> int:
+        """The L1 sensitivity of queries whose largest absolute column sum is `column_sum`."""
+        return self.marginal_l1 * column_sum
 
     def score(self, max_weight: Fraction) -> Fraction:
         """The sensitivity of scores `weight * (L1 distance - offset)`; offsets are public and cancel."""

@@ -41,6 +41,7 @@ class Receipt:
         noise: which sampler drew the noise.
         insecure: True when the run used seeded noise for a test; such a release protects nobody.
         rehearsal: True when the rows were made from the schema alone; such a release is about nobody.
+        mechanism: the mechanism, and why it was chosen where the choice was left to understudy.
 
     **Guarantees.** The release satisfies the budget's (epsilon, delta) whatever the adaptive choices made on the way:
     the filter bounds the charges by the budget, and the stated guarantee is the budget's, not the possibly smaller sum.
@@ -53,6 +54,7 @@ class Receipt:
     noise: str = "exact"
     insecure: bool = False
     rehearsal: bool = False
+    mechanism: str = ""
 
     @property
     def rho(self) -> float:
@@ -92,6 +94,7 @@ class Receipt:
         lines = [
             f"Guarantee: {self.guarantee()}.",
             f"Who is protected: {self.neighbours.describe()}.",
+            *([f"Mechanism: {self.mechanism}."] if self.mechanism else []),
             f"Why it holds: {_PROOFS[self.budget.proof]}; the noise is integer and drawn exactly ({self.noise}).",
             f"Spent: {self._spent()}, in {len(self.charges)} charges.",
             *self._for_quality(),

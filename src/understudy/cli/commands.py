@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.cli import demo, evaluate, ledger, plan, release, run, schema
+from understudy.cli import audit, demo, evaluate, ledger, plan, release, run, schema
 from understudy.cli.console import CommandGroup
 
 app = typer.Typer(
@@ -19,8 +19,8 @@ app = typer.Typer(
     cls=CommandGroup,
     help="Make differentially private stand-ins for sensitive tables.",
     epilog="Exit codes: 0 done, 2 wrong usage, 3 unusable input or setting, 4 schema, 5 release file, 6 budget, "
-    "7 interrupted after spending (resume it), 8 output cannot be written, 9 ledger, 70 internal error, "
-    "130 interrupted.",
+    "7 interrupted after spending (resume it), 8 output cannot be written, 9 ledger, 10 an audit found a mechanism "
+    "broken, 70 internal error, 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -53,12 +53,15 @@ app.command()(release.sample)
 app.command()(release.inspect)
 app.command()(release.answer)
 app.command()(release.bounds)
+app.command()(release.infer)
 app.command()(run.resume)
 app.command()(run.runs)
 app.command()(run.mechanisms)
 app.command()(evaluate.evaluate)
+app.command()(evaluate.attack)
 app.command()(evaluate.report)
 app.command()(release.bundle)
+app.command()(audit.audit)
 app.command()(demo.demo)
 app.add_typer(schema.app, name="schema")
 app.add_typer(ledger.app, name="ledger")

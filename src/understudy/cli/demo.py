@@ -23,7 +23,7 @@ def demo(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill; must be new.")] = Path("demo-out"),
     epsilon: Annotated[float, typer.Option(help="Privacy budget.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Privacy budget, together with epsilon.")] = 1e-9,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "auto",
     reports: Annotated[bool, typer.Option("--reports/--no-reports", help="Whether to write the reports.")] = True,
     quiet: Quiet = False,
     as_json: Json = False,

@@ -1,4 +1,4 @@
-"""`evaluate` and `report`: scores and reports of a stand-in. Results computed from real rows are custodian-only."""
+"""`evaluate`, `attack` and `report`: judge a stand-in. Results computed from real rows are custodian-only."""
 
 from __future__ import annotations
 
@@ -99,6 +99,74 @@ def _format_scores(data: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+# -- `attack`: guess who was in the table, for the custodian only.
+
+
+Holdout = Annotated[
+    Path | None, typer.Option(help="Rows that were not in the table: the release itself is attacked with them.")
+]
+Secrets = Annotated[list[str] | None, typer.Option("--secret", help="A column to guess; repeatable. Default: all.")]
+Minutes = Annotated[float, typer.Option(help="About how long runs on parts of the table may take.")]
+
+
+def attack(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    real: Annotated[Path, typer.Option("--real", help="The real table that the release was made from.")],
+    holdout: Holdout = None,
+    secret: Secrets = None,
+    minutes: Minutes = 1.0,
+    seed: Annotated[int, typer.Option(help="Seed of the choice of rows.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write the results as JSON, marked custodian-only.")
+    ] = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Attack a release: who was in the table, and what are their values? For the custodian only.
+
+    Runs the mechanism again on parts of the real table, in memory, and attacks these runs; nothing is charged because
+    nothing of them leaves. Example:
+
+    understudy attack people.release --real people.csv -o attacks.json
+    """
+    from understudy.attacks import attack as play
+    from understudy.schema.custodian import mark_path
+
+    path = None if output is None else mark_path(output)
+    if path is not None:
+        check_new_file(path, force=True)
+    with show_progress(quiet=quiet or as_json) as progress:
+        found = play(
+            release, real, holdout=holdout, secrets=secret or (), minutes=minutes, seed=seed, progress=progress
+        )
+    data = found.to_dict()
+    if path is not None:
+        write_text(json.dumps(data, indent=2) + "\n", path, private=True)
+    words = _format_attacks(data) + ("" if path is None else f"\n\nAttacks: {path}")
+    print_result(words, data, quiet=quiet, as_json=as_json)
+
+
+def _format_attacks(data: dict[str, Any]) -> str:
+    lines = [
+        data["custodian_only"],
+        "",
+        f"{'membership, 95 % intervals':<55} {'area under curve':>20} {'advantage':>23}",
+    ]
+    for one in data["membership"]:
+        area, gain = (f"{mean:.3f} ({low:.3f}, {high:.3f})" for mean, low, high in (one["auc"], one["advantage"]))
+        lines.append(f"  {one['attack'] + ', ' + one['targets']:<52} {area:>21} {gain:>23}")
+    limits = data["ceiling"]
+    lines.append(f"  {'an attacker who knows every other row':<52} {data['full_knowledge']:>6.3f}")
+    lines.append(f"  {'the guarantee allows at most':<52} {limits['auc']:>6.3f} {limits['advantage']:>23.3f}")
+    if (found := data["attributes"]) is not None:
+        mean, low, high = found["advantage"]
+        lines.append(
+            f"attributes: {found['inside']:.3f} of guesses are right with the row, {found['outside']:.3f} without it; "
+            f"difference {mean:.3f} ({low:.3f}, {high:.3f}); the guarantee allows {found['ceiling']:.3f}"
+        )
+    return "\n".join([*lines, *data["notes"]])
+
+
 # -- `report`: one HTML file about a release; with the real rows, for the custodian only.
 
 
@@ -109,6 +177,12 @@ def report(
         Path | None,
         typer.Option("--real", help="The real table to compare with; the report becomes *.custodian-only.html."),
     ] = None,
+    attacks: Annotated[
+        bool, typer.Option("--attacks", help="With --real: also attack the release; takes about a minute more.")
+    ] = False,
+    holdout: Holdout = None,
+    secret: Secrets = None,
+    minutes: Minutes = 1.0,
     weight: Annotated[str | None, typer.Option(help="A numeric column to weight totals and shares by.")] = None,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
@@ -128,8 +202,10 @@ def report(
     from understudy.schema.custodian import mark_path
     from understudy.source import read_table
 
-    if real is None and (weight is not None or setting):
-        raise SettingError("--weight and --set need the real table; add --real TABLE")
+    if real is None and (weight is not None or setting or attacks):
+        raise SettingError("--weight, --set and --attacks need the real table; add --real TABLE")
+    if not attacks and (holdout is not None or secret):
+        raise SettingError("--holdout and --secret belong to --attacks; add it")
     path = mark_path(output) if real is not None else _check_public_path(output)
     _check_report_path(path, force=force)
     loaded = Release.load(release)
@@ -139,7 +215,16 @@ def report(
         else:
             table = read_table(real, loaded.schema)
             given = parse_settings(setting or [])
-            page = custodian_report(loaded, table, weight=weight, settings=given, seed=seed, progress=progress)
+            played = None
+            if attacks:
+                from understudy.attacks import attack as play
+
+                played = play(
+                    loaded, table, holdout=holdout, secrets=secret or (), minutes=minutes, seed=seed, progress=progress
+                )
+            page = custodian_report(
+                loaded, table, weight=weight, settings=given, attacks=played, seed=seed, progress=progress
+            )
     write_text(page, path, private=real is not None)
     words = f"Report: {path}" + ("" if real is None else f"\n{WARNING}")
     print_result(words, {"report": str(path), "custodian_only": real is not None}, quiet=quiet, as_json=as_json)

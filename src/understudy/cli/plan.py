@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _HEADER = ("mechanism", "error, one column", "error, pair", "pairs", "smallest group", "in a pair", "memory", "time")
 
 
+_DIFFERENT = 1.5  # made-up tables whose errors differ by this factor get a range instead of one number
+
+
 def plan(
     schema: Annotated[Path, typer.Argument(help="The schema; may still be a draft.")],
     people: Annotated[
@@ -27,7 +30,7 @@ def plan(
     delta: Annotated[
         float | None, typer.Option(help="Default: a power of ten of at most 1 / (10 people), at most 1e-6; 0 is pure.")
     ] = None,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="Which to compare.")] = "independent,mst,aim",
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="Which to compare.")] = "independent,mst,adaptive",
     accuracy: Annotated[
         str | None,
         typer.Option(help="Required accuracy, e.g. 200:10% (people:error): shows the epsilon each mechanism needs."),
@@ -108,16 +111,26 @@ def _aligned(table: list[tuple[str, ...]]) -> list[str]:
 
 _NOTES = (
     "Errors are mean absolute errors of the cells of measured columns and pairs, from runs on made-up tables of this",
-    "shape; most are right within a third. The errors of other pairs depend on your table.",
+    "shape; most are right within a third. Where such tables differ by more than half, their range is shown.",
+    "The errors of pairs that are not measured depend on your table.",
     "The smallest group is three standard deviations of the noise: smaller groups look like empty ones.",
 )
 
 
 def _cells(line: Line) -> tuple[str, ...]:
     found = line.expected
-    pair, pairs = ("-", "-") if found.two_way is None else (f"{found.two_way:.2g}", str(found.pairs))
+    pairs = "-" if found.two_way is None else str(found.pairs)
+    one, pair = _error(found.one_way, found.one_way_range), _error(found.two_way, found.two_way_range)
     groups = _whole(found.group), _whole(found.pair_group)
-    return (line.mechanism, f"{found.one_way:.2g}", pair, pairs, *groups, _memory(line), _duration(line.seconds))
+    return (line.mechanism, one, pair, pairs, *groups, _memory(line), _duration(line.seconds))
+
+
+def _error(typical: float | None, extremes: tuple[float, float] | None) -> str:
+    """To two figures; a range where tables of one schema differ so much that one number says too little."""
+    if typical is None or extremes is None:
+        return "-"
+    low, high = extremes
+    return f"{typical:.2g}" if high <= _DIFFERENT * low else f"{low:.2g} to {high:.2g}"
 
 
 def _memory(line: Line) -> str:

@@ -1,4 +1,4 @@
-"""Commands on a release: `sample`, `inspect`, `answer`, `bounds` and `bundle`. None of them costs privacy."""
+"""Commands on a release: `sample`, `inspect`, `answer`, `bounds`, `infer` and `bundle`. None of them costs privacy."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -48,7 +48,7 @@ def sample(
     ] = None,
     rare: Annotated[
         str | None,
-        typer.Option(help="How values that were merged as rare are written: spread, other or hierarchy."),
+        typer.Option(help="How values that were merged as rare are written: spread, other, hierarchy, even or counts."),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     quiet: Quiet = False,
@@ -223,6 +223,54 @@ def _format_bound(bound: Bound) -> str:
     return f"{' x '.join(bound.clique)}: {text} ({source})"
 
 
+# -- `infer`: estimates with intervals.
+
+
+def infer(
+    release: Annotated[Path, typer.Argument(help="A release file.")],
+    statistic: Annotated[
+        str,
+        typer.Argument(
+            help="A formula ('income ~ age + C(sex)'), 'mean(age) | sex', 'share(sex=F)', 'corr(age, hours)' or "
+            "'chisq(sex, region)'."
+        ),
+    ],
+    family: Annotated[
+        str | None,
+        typer.Option(help="gaussian (least squares) or binomial (logistic); default: binomial for two values."),
+    ] = None,
+    population: Annotated[
+        bool,
+        typer.Option("--population", help="The rows are a sample: intervals for the population instead of the table."),
+    ] = False,
+    confidence: Confidence = 0.95,
+    where: Annotated[str | None, typer.Option(help='Only rows that satisfy conditions: "sex=F, age=30..40".')] = None,
+    assume: Annotated[
+        float | None,
+        typer.Option(help="The strongest correlation that was missed between columns not measured together."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Estimate a statistic, with standard errors and intervals that account for the noise.
+
+    Uses the measurements and the model, no synthetic rows, and costs no privacy. Put a column's name between backticks
+    if it has spaces or other marks, and the statistic between single quotes. Example:
+
+    understudy infer people.release 'income ~ age + C(sex)' --population
+    """
+    from understudy.release import Release
+
+    found = Release.load(release).infer(
+        statistic,
+        family=cast(Any, family),
+        target="population" if population else "table",
+        confidence=confidence,
+        where=where,
+        assume=assume,
+    )
+    print_result(str(found), found.to_dict(), as_json=as_json)
+
+
 # -- `bundle`: the folder that analysts get.
 
 
@@ -237,7 +285,9 @@ def bundle(
         str, typer.Option("--format", help="Any of csv, parquet, dta (Stata), sav (SPSS).")
     ] = "csv,parquet",
     mark: Annotated[bool, typer.Option("--mark", help="Add a column `synthetic` that is 1 in every row.")] = False,
-    replicates: Annotated[int, typer.Option(help="Replicate tables to add, for standard errors; 20 is usual.")] = 0,
+    replicates: Annotated[
+        int, typer.Option(help="Replicate tables to add, to explore how much results vary; 20 is usual.")
+    ] = 0,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:

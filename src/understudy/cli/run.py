@@ -38,7 +38,10 @@ def synthesize(
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget; smaller protects more.")] = None,
     delta: Annotated[float | None, typer.Option(help="Together with epsilon, e.g. 1e-9; 0 is pure DP.")] = None,
     rho: Annotated[float | None, typer.Option(help="Budget in zCDP, instead of epsilon.")] = None,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "auto",
+    paper: Annotated[
+        bool, typer.Option("--paper", help="Run the mechanism as published; --set still changes a setting.")
+    ] = False,
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A mechanism's setting; repeatable.")
     ] = None,
@@ -47,7 +50,8 @@ def synthesize(
         typer.Option(metavar="A,B[:WEIGHT]", help="A clique that is always measured, with a weight; repeatable."),
     ] = None,
     public: Annotated[
-        Path | None, typer.Option(help="A table that you declare public (nist-mst); reading it costs nothing.")
+        Path | None,
+        typer.Option(help="A table like it that you declare public; choosing whether to use it costs 4 %."),
     ] = None,
     workload: Annotated[
         str | None, typer.Option(help="Which marginals matter (aim): all-3way, target:COLUMN, or a .yaml file.")
@@ -97,6 +101,7 @@ def synthesize(
             delta=delta,
             rho=rho,
             mechanism=mechanism,
+            paper=paper,
             rows=rows,
             progress=progress,
             output=output,
@@ -104,11 +109,11 @@ def synthesize(
             noise=noise,
             quality=quality,
             discovery_share=discovery_share,
+            public=public,
             query=None if query is None else read_query(query),
             temp_dir=temp_dir,
             ledger=ledger,
-            **_parse_settings(setting or [])
-            | _collect_settings(keep or [], public=public, workload=workload, generator=generator),
+            **parse_settings(setting or []) | _collect_settings(keep or [], workload=workload, generator=generator),
         )
     _print_release(release, output, dataset or dataset_name(data), ledger, quiet=quiet, as_json=as_json)
 
@@ -142,7 +147,7 @@ def rehearse(
     output: Annotated[Path, typer.Option("--output", "-o", help="The folder to fill.")] = Path("rehearsal-out"),
     epsilon: Annotated[float, typer.Option(help="The budget that the real run would have.")] = 1.0,
     delta: Annotated[float, typer.Option(help="Together with epsilon.")] = 1e-9,
-    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "mst",
+    mechanism: Annotated[str, typer.Option("--mechanism", "-m", help="See `understudy mechanisms`.")] = "auto",
     rows: Annotated[
         int | None,
         typer.Option(help="Rows to make up. Default: as declared, or 1000 (20000 with discovery)."),
@@ -226,12 +231,17 @@ def runs(
 
 
 def mechanisms(as_json: Json = False) -> None:
-    """List the mechanisms and their settings."""
+    """List the mechanisms: what each does, when to use it, where it was published, and its settings.
+
+    `auto`, the default, chooses between adaptive, mst and independent.
+    """
     from understudy.mechanism.registry import mechanism_classes
 
     rows = {name: _describe_mechanism(chosen) for name, chosen in sorted(mechanism_classes().items())}
     lines = [
         f"{name}: {row['summary']}\n"
+        + (f"    when: {row['when']}\n" if row["when"] else "")
+        + f"    paper: {row['paper'] or 'none'}\n"
         f"    pure DP: {'yes' if row['pure'] else 'no'}; settings: {', '.join(row['settings']) or 'none'}"
         for name, row in rows.items()
     ]
@@ -264,7 +274,8 @@ def _print_release(
     from understudy.ledger import Ledger
 
     data = summarize_file(release, path)
-    words = [f"Release: {path}", f"Guarantee: {release.receipt.guarantee()}"]
+    words = [f"Release: {path}", f"Mechanism: {release.receipt.mechanism}"]
+    words.append(f"Guarantee: {release.receipt.guarantee()}")
     if not release.receipt.insecure:
         spent = Ledger(ledger).total(dataset)
         words.append(f"Spent on {dataset!r} so far: {spent}")
@@ -275,7 +286,12 @@ def _print_release(
     print_result("\n".join(words), data, quiet=quiet, as_json=as_json)
 
 
-def _parse_settings(settings: list[str]) -> dict[str, Any]:
+def parse_settings(settings: list[str]) -> dict[str, Any]:
+    """``NAME=VALUE`` options as settings of a mechanism; values are YAML.
+
+    Raises:
+        SettingError: for an option that is not written so.
+    """
     parsed = {}
     for setting in settings:
         name, mark, value = setting.partition("=")
@@ -308,4 +324,10 @@ def _describe_mechanism(chosen: Any) -> dict[str, Any]:
     from understudy.mechanism.registry import setting_names
 
     summary = (chosen.__doc__ or "").strip().splitlines()[0]
-    return {"summary": summary, "pure": chosen.pure, "settings": setting_names(chosen)}
+    return {
+        "summary": summary,
+        "when": chosen.when,
+        "paper": chosen.paper,
+        "pure": chosen.pure,
+        "settings": setting_names(chosen),
+    }

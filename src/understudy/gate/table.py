@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
@@ -43,7 +43,7 @@ from understudy.gate.selection import (
     round_to_units,
     scale_scores,
 )
-from understudy.measurement import Measurement
+from understudy.measurement import KroneckerQuery, Measurement
 from understudy.quality import NoisyError
 from understudy.schema import Recoding
 from understudy.source import Source
@@ -142,6 +142,26 @@ def check_marginals(
         for clique, table in zip(batch, made(batch), strict=True):
             again = partial(lambda one: made([one])[0], clique)
             given[clique] = again if isinstance(against, FixedMarginals) else partial(np.asarray, table)
+    return given
+
+
+def check_queries(
+    cliques: Sequence[Clique], queries: Mapping[Clique, KroneckerQuery] | None, domain: Domain
+) -> dict[Clique, KroneckerQuery]:
+    """Check the queries of a call; cliques without one are answered cell by cell.
+
+    Raises:
+        SettingError: for a clique that is not measured, and a query that does not fit its clique or is too large.
+    """
+    given = {} if queries is None else as_mapping("queries", queries, example="{('age',): query}")
+    for clique, query in given.items():
+        if clique not in cliques or not isinstance(query, KroneckerQuery):
+            raise SettingError(f"queries: give a `KroneckerQuery` for a clique that is measured, not for {clique}")
+        answers, cells = query.shape
+        if cells != domain.cells(clique):
+            raise SettingError(f"queries: {clique} has {domain.cells(clique)} cells, its query {cells} columns")
+        if answers > LARGEST_TABLE:
+            raise SettingError(f"queries: {clique} has {answers} answers, more than {LARGEST_TABLE}; nothing was spent")
     return given
 
 
@@ -406,7 +426,7 @@ class PrivateTable:
         """
         if not isinstance(recoding, Recoding):
             raise SettingError("recoding: give a `Recoding`")
-        view = object.__new__(PrivateTable)
+        view = object.__new__(type(self))
         view.__dict__.update(self.__dict__)
         view.__recoding = recoding
         view.__distances = Distances()
@@ -500,16 +520,25 @@ class PrivateTable:
 
     @one_at_a_time
     def measure(
-        self, cliques: Iterable[Clique], *, rho: float, weights: Mapping[Clique, float] | None = None
+        self,
+        cliques: Iterable[Clique],
+        *,
+        rho: float,
+        weights: Mapping[Clique, float] | None = None,
+        queries: Mapping[Clique, KroneckerQuery] | None = None,
     ) -> list[Measurement]:
-        """Measure the marginals of these cliques with noise, for a total of `rho`.
+        """Measure the marginals of these cliques, or linear queries on them, with noise, for a total of `rho`.
 
         Args:
             cliques: the cliques, each measured once.
             rho: the share of the budget for all of them.
-            weights: relative weights; a clique's sigma is inversely proportional to its weight. Equal by default.
+            weights: relative weights; a clique's share of `rho` is proportional to its square (under pure DP: to it).
+                Equal by default.
+            queries: by clique a whole-number query on its cells, in the order of the clique's columns, that is answered
+                instead of them.
 
-        **Privacy.** Costs at most `rho`: the sum of sensitivity^2 / (2 sigma^2) over the cliques, sigma rounded up.
+        **Privacy.** Costs at most `rho`: the sum of sensitivity^2 / (2 sigma^2) over the cliques, sigma rounded up. The
+        sensitivity of a query is computed from its matrix in whole numbers (`accounting/neighbours.py`).
 
         Raises:
             SettingError: unknown columns, repeated cliques, weights that are not positive.
@@ -518,14 +547,15 @@ class PrivateTable:
         wanted = self._check_cliques(cliques)
         if not wanted:
             return []
-        charges = self._measure_charges(wanted, rho, weights)
+        asked = check_queries(wanted, queries, self.domain)
+        charges = self._measure_charges(wanted, rho, weights, asked)
         if self.__plan is not None:
             for clique in wanted:
                 del self.__plan[clique]
 
         def count() -> list[Measurement]:
             paid = {charge.about[0]: charge for charge in charges}
-            found = {clique: self._noisy(clique, counts, paid[clique]) for clique, counts in self._counts(wanted)}
+            found = {r: self._noisy(r, counts, paid[r], asked.get(r)) for r, counts in self._counts(wanted)}
             return [found[clique] for clique in wanted]
 
         return self._answer(charges, count)
@@ -711,22 +741,32 @@ class PrivateTable:
         return answer
 
     def _measure_charges(
-        self, cliques: Sequence[Clique], rho: float, weights: Mapping[Clique, float] | None
+        self,
+        cliques: Sequence[Clique],
+        rho: float,
+        weights: Mapping[Clique, float] | None,
+        queries: Mapping[Clique, KroneckerQuery],
     ) -> list[Charge]:
         if self.__plan is not None:
             for clique in cliques:
-                if clique not in self.__plan:
+                if clique not in self.__plan or clique in queries:
                     raise BudgetExceeded(f"{clique} is not among the measurements fixed in advance; nothing was read")
             squared = self.neighbours.marginal_l2_squared
             return [planned_charge("measure", (clique,), squared, sigma=self.__plan[clique]) for clique in cliques]
         shares = divide(cliques, weights, self.__account.share(rho), squared=not self.__account.budget.pure)
-        return [self._count_charge("measure", clique, share) for clique, share in shares.items()]
+        return [self._count_charge("measure", clique, share, queries.get(clique)) for clique, share in shares.items()]
 
-    def _count_charge(self, what: What, clique: Clique, share: Fraction) -> Charge:
-        """The charge for the noisy counts of one clique's cells."""
+    def _count_charge(self, what: What, clique: Clique, share: Fraction, query: KroneckerQuery | None = None) -> Charge:
+        """The charge for the noisy counts of one clique's cells, or of a query on them."""
+        near = self.neighbours
+        digest = None if query is None else query.digest
         if self.__account.budget.pure:
-            return laplace_charge(what, (clique,), self.neighbours.marginal_l1, share=share)
-        return gaussian_charge(what, (clique,), self.neighbours.marginal_l2_squared, share=share)
+            reach = near.marginal_l1 if query is None else near.query_l1(query.column_sum)
+            return replace(laplace_charge(what, (clique,), reach, share=share), query=digest)
+        squared = near.marginal_l2_squared
+        if query is not None:
+            squared = near.query_l2_squared(query.column_squared, negative=query.negative)
+        return replace(gaussian_charge(what, (clique,), squared, share=share), query=digest)
 
     def _refuse_if_planned(self) -> None:
         if self.__plan is not None:
@@ -758,11 +798,14 @@ class PrivateTable:
         draw = self.__noise.gaussian if charge.noise == "gaussian" else self.__noise.laplace
         return draw(charge.scale, size)
 
-    def _noisy(self, clique: Clique, counts: NDArray[np.integer[Any]], charge: Charge) -> Measurement:
-        values = counts + self._draw(charge, len(counts))
+    def _noisy(
+        self, clique: Clique, counts: NDArray[np.integer[Any]], charge: Charge, query: KroneckerQuery | None = None
+    ) -> Measurement:
+        exact = counts if query is None else query @ counts
+        values = exact + self._draw(charge, len(exact))
         if charge.noise == "gaussian":
-            return Measurement(clique, values, charge.scale)
-        return Measurement(clique, values, laplace_sd(charge.scale), noise="laplace")
+            return Measurement(clique, values, charge.scale, query)
+        return Measurement(clique, values, laplace_sd(charge.scale), query, "laplace")
 
     def _released(self, answer: T) -> T:
         """Return a new answer; tests replace this method to observe answers."""

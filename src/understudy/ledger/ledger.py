@@ -34,6 +34,17 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[\w][\w .+-]{0,99}")
 
+# Statements of every answer, made once: making and caching a statement takes longer than executing it.
+_LAST_ENTRY = sa.select(entries.c.number, entries.c.time).order_by(entries.c.number.desc()).limit(1)
+_LAST_OF_RUN = sa.select(sa.func.max(entries.c.number)).where(entries.c.run == sa.bindparam("run"))
+_FIRST_OF_KIND = (
+    sa.select(entries)
+    .where(entries.c.run == sa.bindparam("run"), entries.c.kind == sa.bindparam("kind"))
+    .order_by(entries.c.number)
+    .limit(1)
+)
+_ADD = entries.insert()
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -487,9 +498,7 @@ class _Log:
 
     def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
-        last = connection.execute(
-            sa.select(entries.c.number, entries.c.time).order_by(entries.c.number.desc()).limit(1)
-        ).first()
+        last = connection.execute(_LAST_ENTRY).first()
         self._number = 0 if last is None else int(last.number)
         now = datetime.now(UTC)
         self.now = now if last is None else max(now, datetime.fromisoformat(last.time))  # a clock may be set back
@@ -516,7 +525,7 @@ class _Log:
             "payload": payload,
         }
         row["leaf"] = leaf_hash(_leaf_data(row))
-        self._connection.execute(entries.insert().values(**row))
+        self._connection.execute(_ADD, row)
         return self._number
 
     def find(
@@ -536,15 +545,12 @@ class _Log:
 
     def first(self, run: str, kind: str) -> Entry | None:
         """The first entry of a kind about a run."""
-        query = sa.select(entries).where(entries.c.run == run, entries.c.kind == kind).order_by(entries.c.number)
-        row = self._connection.execute(query.limit(1)).first()
+        row = self._connection.execute(_FIRST_OF_KIND, {"run": run, "kind": kind}).first()
         return None if row is None else _entry(row)
 
     def last_of(self, run: str) -> int:
         """The number of the last entry about a run."""
-        return int(
-            self._connection.execute(sa.select(sa.func.max(entries.c.number)).where(entries.c.run == run)).scalar() or 0
-        )
+        return int(self._connection.execute(_LAST_OF_RUN, {"run": run}).scalar() or 0)
 
     def grants(self) -> list[Grant]:
         """Every grant, revoked ones marked."""

@@ -1,29 +1,29 @@
 """`aim`: the adaptive and iterative mechanism (McKenna et al. 2022, Algorithms 2 to 4).
 
-Where it differs from the paper, and why, is in docs/decisions/aim.md; `paper_settings` undoes what is a setting, and
-`ablations` gives the older choices that the paper compares with.
+Where it differs from the paper, and why, is in docs/decisions/aim.md; paper mode undoes it, and `ablations` gives the
+older choices that the paper compares with.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, combinations
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from understudy.domain import Clique, Domain
+from understudy.domain import NO_GROUPS, Clique, Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable, Selection
 from understudy.measurement import Measurement, noisy_total
 from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
 from understudy.mechanism.compress import compress
-from understudy.model.estimate import estimate
-from understudy.model.fit import Fit, GeneratorName
+from understudy.model.estimate import estimate, estimate_as_printed
+from understudy.model.fit import Fit, Generator, GeneratorName
 from understudy.model.generate import re_express_all
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import cliques_within
@@ -34,6 +34,7 @@ _ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and
 _PRECISE, _SMALL_MIB = (1e-3, 1e-4), 1.0  # at the end; more precisely where that takes no time
 _FEW = 8  # columns of fewer codes have little to merge: their second look gains less, and pairs will measure them too
 _ROOM = 1 << 25  # cells of candidates that merging may let in, where the declared ones have fewer: a gigabyte
+_FRESH = 8  # pairs of which the record keeps what the model expected of them before they were measured
 _WORTH_ASKING = 0.002  # a second look that would take a smaller part of the budget is not worth a query
 
 
@@ -59,11 +60,15 @@ class AIM(Mechanism):
         closure: whether parts of the workload's cliques are candidates as well.
         growing: whether the size limit grows with what was spent; else all of it may be used from the start.
         max_cells: cliques of more cells are no candidates.
+        as_printed: as the paper prints it: weights 1/sigma in the loss, also candidates whose noise would pass any
+            error, and no smoothing of columns with an axis.
         bounds: whether the release keeps what bounds for marginals that were not measured need.
         generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
     """
 
     name = "aim"
+    paper = "McKenna, Mullins, Sheldon and Miklau 2022, AIM (Algorithms 2 to 4)"
+    when = "The lowest error on a workload of marginals, where minutes do not matter."
 
     workload: str = "all-3way"
     max_mib: Positive = 80.0
@@ -79,8 +84,14 @@ class AIM(Mechanism):
     closure: bool = True
     growing: bool = True
     max_cells: Count = 2_000_000
+    as_printed: bool = False
     bounds: bool = True
     generator: GeneratorName = "pgm"
+
+    @classmethod
+    def paper_settings(cls) -> dict[str, Any]:
+        """One look at each column, no merging, the rest of the budget in the last round, the loss as printed."""
+        return {"first": 0.9 / 16, "look": 0.0, "threshold": 0.0, "fewest": 0.0, "as_printed": True}
 
     def __post_init__(self) -> None:
         if not self.first + self.look <= 0.9 or (self.look and not self.first):
@@ -89,11 +100,12 @@ class AIM(Mechanism):
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Algorithm 2: initialise, then select, measure and estimate until the budget is spent."""
         declared, total = table.domain, table.rows_public
+        columns = self._columns(declared)
         raw, stages, table = look_at_columns(
             table,
-            self._columns(declared),
+            columns,
             rho=rho,
-            first=self.first,
+            first=self.first * (len(columns) / len(declared) if self.as_printed else 1),  # Algorithm 3: alpha / T each
             look=self.look,
             precise=self.precise,
             threshold=self.threshold,
@@ -104,7 +116,8 @@ class AIM(Mechanism):
         weights = fit_into(domain, known, self._room(declared))
         log = RoundLog(weights, stages, keep=self.bounds)
         measurements = re_express_all(declared, raw, table.recoding)
-        model = _uniform(domain, total) if not raw else estimate(domain, measurements, total=total)
+        fit_model = estimate_as_printed if self.as_printed else estimate
+        model = _uniform(domain, total) if not raw else fit_model(domain, measurements, total=total)
         left = rho - math.fsum(rho * part for _, part in stages)
         share = (rho if self.anneal else left) / (self.rounds * len(domain))
         while left > 0:
@@ -126,9 +139,11 @@ class AIM(Mechanism):
             )
             chosen = selection.clique
             measurements += table.measure([chosen], rho=self.measured * share)  # line 15
-            log.add_round(Choice(selection, offsets), before=model, share=share / rho)
+            log.add_round(
+                Choice(selection, offsets), before=model, share=share / rho, expected={chosen: before[chosen]}
+            )
             rough = _ROUGH[model.size_mib < _MEDIUM_MIB]
-            model = estimate(domain, measurements, total=total, warm_start=model, tolerance=rough)  # line 16
+            model = fit_model(domain, measurements, total=total, warm_start=model, tolerance=rough)  # line 16
             progress(Step("measure", 1 - left / rho, _describe_round(log.rounds, chosen, model)))
             if self.anneal and l1_distance(before[chosen], model.project(chosen)) <= noise * domain.cells(chosen):
                 grown = share * 2**table.weight_power  # Algorithm 4: half the noise
@@ -138,9 +153,14 @@ class AIM(Mechanism):
         if self.generator != "pgm":
             return self.conclude(table, kept, rounds=rounds, progress=progress)
         precise = _PRECISE[model.size_mib < _SMALL_MIB]  # from scratch: a rough model is no better a start
-        measurements = re_express_all(declared, kept, table.recoding, table.code_groups, total=total)
-        model = estimate(domain, measurements, total=total, tolerance=precise, progress=progress)
+        groups = NO_GROUPS if self.as_printed else table.code_groups
+        measurements = re_express_all(declared, kept, table.recoding, groups, total=total)
+        model = fit_model(domain, measurements, total=total, tolerance=precise, progress=progress)
         return Fit(model, kept, table.recoding, rounds, self.make_generator())
+
+    def make_generator(self) -> Generator:
+        """A graphical model, or gradual updates."""
+        return Generator(self.generator, as_printed=self.as_printed)
 
     def footprint(self, domain: Domain) -> Footprint:
         """The junction tree a few times over, and the candidates' tables: true, by the model, and compared."""
@@ -180,7 +200,7 @@ class AIM(Mechanism):
         useful = {
             r: w
             for r, w in weights.items()
-            if len(r) == 1 or self.score == "cells" or noise * domain.cells(r) <= 2 * total
+            if len(r) == 1 or self.score == "cells" or self.as_printed or noise * domain.cells(r) <= 2 * total
         }
         return cliques_within(domain, useful or weights, [m.clique for m in measured], self.max_mib * spent)
 
@@ -269,23 +289,35 @@ class RoundLog:
         self._keep = keep
         self._entries: list[dict[str, Any]] = [{"measured": count, "share": share} for count, share in stages]
         self._last: dict[int, int] = {}
+        self._met: set[Clique] = set()
 
     @property
     def rounds(self) -> int:
         """How many selections were made."""
         return sum("chosen" in entry for entry in self._entries)
 
-    def add_round(self, choice: Choice | None, *, before: GraphicalModel, share: float, measured: int = 1) -> None:
+    def add_round(
+        self,
+        choice: Choice | None,
+        *,
+        before: GraphicalModel,
+        share: float,
+        expected: Mapping[Clique, NDArray[np.float64]],
+    ) -> None:
         """Add a round: a choice, and the measurements after it, the last of them of the chosen clique.
+
+        What the model expected of pairs that are measured for the first time shows how wrong it may be about others.
 
         Args:
             choice: the choice, or the last of several; None where there was none. Nothing needs to be measured after
                 the choice of the empty clique.
             before: the model that the choice was compared with.
             share: the part of the budget for all of it.
-            measured: how many measurements there were.
+            expected: by measured clique, in the order of the measurements, its counts by that model.
         """
-        entry: dict[str, Any] = {"measured": measured, "share": share}
+        entry: dict[str, Any] = {"measured": len(expected), "share": share}
+        if fresh := list(self._meet_pairs(expected)):
+            entry["fresh"] = fresh
         if choice is not None:
             places = np.array([self._places[clique] for clique in choice.offsets], np.int32)
             entry |= {
@@ -302,8 +334,21 @@ class RoundLog:
         self._entries.append(entry)
         self._forget()
 
+    def _meet_pairs(self, expected: Mapping[Clique, NDArray[np.float64]]) -> Iterator[dict[str, Any]]:
+        """The pairs that these cliques are the first to contain, with their expected counts."""
+        for clique, table in expected.items():
+            for axes in combinations(range(len(clique)), 2):
+                pair = (clique[axes[0]], clique[axes[1]])
+                if pair not in self._met:
+                    self._met |= {pair, pair[::-1]}
+                    counts = table.sum(axis=tuple(axis for axis in range(len(clique)) if axis not in axes))
+                    yield {"pair": list(pair), "expected": counts.astype(np.float32)}
+
     def entries(self, measured: Sequence[Clique]) -> list[dict[str, Any]]:
-        """The record, without models that no unmeasured clique needs."""
+        """The record, without models that no unmeasured clique needs, and with the last new pairs only."""
+        fresh = [(entry, pair) for entry in self._entries for pair in entry.pop("fresh", ())]
+        for entry, pair in fresh[-_FRESH:]:
+            entry.setdefault("fresh", []).append(pair)
         sets = [set(clique) for clique in measured]
         for clique, place in self._places.items():
             if any(set(clique) <= mine for mine in sets):
@@ -335,14 +380,9 @@ def fit_into(domain: Domain, weights: Mapping[Clique, float], room: int) -> dict
     return {clique: weight for clique, weight in weights.items() if clique in kept}
 
 
-def paper_settings() -> dict[str, Any]:
-    """The settings of the paper: one look at each column, no merging, and the rest of the budget in the last round."""
-    return {"first": 0.9 / 16, "look": 0.0, "threshold": 0.0, "fewest": 0.0}
-
-
 def ablations() -> dict[str, dict[str, Any]]:
     """The paper's ablations as settings; Laplace noise is a run with delta 0, bounded DP one with a declared `rows`."""
-    paper = paper_settings()
+    paper = AIM.paper_settings()
     return {
         "half and half": paper | {"measured": 0.5, "first": 0.5 / 16},
         "no initialisation": paper | {"first": 0.0},

@@ -31,6 +31,7 @@ from pydantic.dataclasses import dataclass as validated_dataclass
 
 from understudy.arguments import plain_setting, setting_error
 from understudy.domain import NO_GROUPS, Clique, CodeGroups, Domain
+from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.model.fit import Fit, Generator
@@ -73,6 +74,12 @@ class Mechanism(ABC):
     name: ClassVar[str]
     """The name in the registry, on the command line and in the release."""
 
+    paper: ClassVar[str | None] = None
+    """Where it was published; None for a mechanism without a paper."""
+
+    when: ClassVar[str] = ""
+    """When to use it, in one sentence."""
+
     pure: ClassVar[bool] = True
     """Whether it can run under pure DP (delta = 0)."""
 
@@ -81,6 +88,9 @@ class Mechanism(ABC):
 
     workload: str | None = None
     """The marginals that matter, if there is a setting of this name; the quality of a run is measured on them."""
+
+    rare: str | None = None
+    """How merged values are written, if there is a setting of this name; `Release.sample` names the rules."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -166,6 +176,24 @@ class Mechanism(ABC):
     def make_generator(self) -> Generator:
         """Return the generator that the settings name."""
         return Generator(self.generator)
+
+    @classmethod
+    def paper_settings(cls) -> dict[str, Any]:
+        """Return the settings under which it is the mechanism of its paper; none where the defaults are."""
+        return {}
+
+    @classmethod
+    def as_published(cls, **settings: Any) -> Self:
+        """Return the mechanism of its paper; settings that are given are used beside or instead of the paper's.
+
+        Raises:
+            SettingError: for a mechanism without a paper, and as the class itself.
+        """
+        if cls.paper is None:
+            raise SettingError(
+                f"paper: {cls.name} has no paper to follow; leave `paper` out, or choose another mechanism"
+            )
+        return cls(**cls.paper_settings() | settings)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings by name."""

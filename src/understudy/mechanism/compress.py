@@ -26,6 +26,7 @@ def compress(
     threshold: float = 3.0,
     once: bool = False,
     many: float = math.inf,
+    as_printed: bool = False,
 ) -> Recoding:
     """Merge the codes of a column whose noisy count is below `threshold` standard deviations into one code at its end.
 
@@ -49,6 +50,7 @@ def compress(
             sqrt(2 log codes), unless it is 0.
         once: a table of two columns is measured once, with about the same noise; then those in order are coarser.
         many: the share of a column's rows in its rare bins that is too much for one code.
+        as_printed: Algorithm 4 to the letter: one code for all rare ones, whatever they are, and one threshold.
 
     Raises:
         SettingError: when the threshold is negative or not a number.
@@ -61,8 +63,9 @@ def compress(
         raise SettingError("threshold: give a number of standard deviations, 0 or more; 0 merges negative counts only")
     maps = {}
     for column, (counts, sigma) in _combine_columns(domain, one_ways).items():
-        enough = _raise_threshold(threshold, len(counts)) * sigma
+        enough = (threshold if as_printed else _raise_threshold(threshold, len(counts))) * sigma
         rare = counts < enough
+        groups = NO_GROUPS if as_printed else groups
         places, tied = groups.axis(column) if threshold else 0, groups.tied(column)
         if places and (tied or _share(rare[:places], counts[:places]) >= many):
             least = (2 if tied else 3) * enough

@@ -20,6 +20,8 @@ class Independent(Mechanism):
     """
 
     name = "independent"
+    paper = "McKenna, Mullins, Sheldon and Miklau 2022, AIM (the baseline Independent)"
+    when = "Columns only, or so little budget that nothing else can be measured."
     generator = "product"
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:

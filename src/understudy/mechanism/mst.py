@@ -1,14 +1,14 @@
 """`mst`: a spanning tree of dependent pairs, chosen privately (Algorithm 2 of "Winning the NIST Contest", in general).
 
-What differs from the paper lowers the error at no cost; `paper_settings` undoes it, and docs/decisions/mst.md says what
-each change gains.
+What differs from the paper lowers the error at no cost; paper mode undoes it, and docs/decisions/mst.md says what each
+change gains.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,12 +55,17 @@ class MST(Mechanism):
         penalty: how much of the noise that a pair's table would get is taken off its score; 0 takes nothing.
         size_power: a table of n cells is measured with weight n^size_power; 1/3 minimises the summed noise.
         max_cells: pairs of more cells are not chosen.
+        as_printed: merge codes and weigh measurements as the paper prints it: one code for all rare ones (Algorithm 4),
+            no intervals of an axis, and weights 1/sigma in the loss.
+        rare: how merged values are written, unless `sample` is told; "even" is step 8 of the paper.
         generator: "pgm", a graphical model; or "gum", consistent tables and gradual updates of rows.
 
     **Privacy.** Three kinds of calls to the gate; everything else reads their answers (Theorem 3 and the appendix).
     """
 
     name = "mst"
+    paper = "McKenna, Miklau and Sheldon 2021, Winning the NIST Contest (Algorithms 1, 2, 4, 6 to 8)"
+    when = "The default: any table, also wide or small ones, in seconds."
 
     keep: Keep = ()
     split: Annotated[Sequence[Positive], AfterValidator(_normalise)] = (0.35, 0.1, 0.55)
@@ -68,7 +73,20 @@ class MST(Mechanism):
     penalty: NotNegative = 0.5
     size_power: NotNegative = 1 / 3
     max_cells: Annotated[int, Field(ge=4)] = 1_000_000
+    as_printed: bool = False
+    rare: Literal["spread", "even"] | None = None
     generator: GeneratorName = "pgm"
+
+    @classmethod
+    def paper_settings(cls) -> dict[str, Any]:
+        """Thirds of the budget, equal noise, plain scores, Algorithm 4 to the letter, rare values spread evenly."""
+        return {
+            "split": (1 / 3, 1 / 3, 1 / 3),
+            "penalty": 0.0,
+            "size_power": 0.0,
+            "as_printed": True,
+            "rare": "even",
+        }
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Measure the columns, merge rare codes, choose a tree of pairs, measure the tree."""
@@ -77,7 +95,15 @@ class MST(Mechanism):
         for_ones, for_tree, for_pairs = self._divide(table.domain, rho)
 
         def merge(ones: Sequence[Measurement]) -> Recoding:
-            return compress(table.domain, ones, table.code_groups, threshold=self.threshold, once=True, many=_MANY)
+            return compress(
+                table.domain,
+                ones,
+                table.code_groups,
+                threshold=self.threshold,
+                once=True,
+                many=_MANY,
+                as_printed=self.as_printed,
+            )
 
         progress(Step("measure", 0.0, "one-way marginals"))
         columns = weights_by_size(table.domain, one_way(table.domain), self.size_power)
@@ -97,7 +123,7 @@ class MST(Mechanism):
 
     def make_generator(self) -> Generator:
         """The measured cliques are little more than a tree: a graphical model of them starts from closed forms."""
-        return Generator("tree" if self.generator == "pgm" else self.generator)
+        return Generator("tree" if self.generator == "pgm" else self.generator, as_printed=self.as_printed)
 
     def footprint(self, domain: Domain) -> Footprint:
         """The largest tree that could be chosen, a group of tables being counted, and the lists of candidates."""
@@ -148,11 +174,6 @@ class MST(Mechanism):
         rows, cost = float(expected.sum()), float(np.minimum(noise, expected).sum())
         felt = min(cost, max(0.0, 2 * (cost - _UNFELT * rows)))
         return self.penalty * felt - _CARRIED * rows * math.log(expected.size)
-
-
-def paper_settings() -> dict[str, Any]:
-    """The settings of the paper: thirds of the budget, equal noise, plain scores."""
-    return {"split": (1 / 3, 1 / 3, 1 / 3), "penalty": 0.0, "size_power": 0.0}
 
 
 def weights_by_size(domain: Domain, cliques: Sequence[Clique], power: float) -> dict[Clique, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -29,19 +29,28 @@ class MWEM(Mechanism):
         measured: the part of each round's budget that goes to measuring; the rest chooses.
         max_mib: the largest junction tree.
         max_cells: cliques of more cells are no candidates.
+        as_printed: weights 1/sigma in the loss, and no smoothing of columns with an axis, as the paper prints it.
         bounds: whether the release keeps what bounds for marginals that were not measured need.
         generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
     """
 
     name = "mwem"
+    paper = "McKenna, Mullins, Sheldon and Miklau 2022, AIM (Algorithm 1, MWEM+PGM)"
+    when = "To compare with: AIM without its ideas."
 
     workload: str = "all-3way"
     rounds: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1.0
     measured: Share = 0.9
     max_mib: Positive = 80.0
     max_cells: Count = 2_000_000
+    as_printed: bool = False
     bounds: bool = True
     generator: GeneratorName = "pgm"
+
+    @classmethod
+    def paper_settings(cls) -> dict[str, Any]:
+        """The loss as printed; Algorithm 1 has d rounds."""
+        return {"rounds": 1.0, "as_printed": True}
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Select, measure and estimate, round by round."""

@@ -9,8 +9,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from itertools import combinations
-from os import PathLike
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -29,6 +27,7 @@ from understudy.model.junction_tree import JunctionTree
 from understudy.progress import Progress, Step, silent
 from understudy.schema import PrivacyUnit, Recoding, Schema
 from understudy.source import Source, open_source
+from understudy.source.place import public_name
 from understudy.tabulate import Counts, SparseCounts
 
 _KEPT = 100.0  # added to the weight of pairs to keep, in nats: more than any mutual information
@@ -46,11 +45,16 @@ class NistMST(Mechanism):
         keep: cliques that are always measured, of any order: cliques, or (clique, weight); others weigh 1.
         cliques: the chosen marginals with weights; None until they were chosen.
         public_name: what the receipt calls the public table.
+        income: the columns of the contest's third score, the income last: their table weighs 8 up to epsilon 0.3, 4
+            from epsilon 4 and 6 between, their pairs weigh 2, and the first look at the income weighs 2.
         error: triples that the tree explains better than this (L1, as a part of the rows) are not added.
         threshold: codes whose noisy count is below this many standard deviations are merged.
         max_cells: larger tables are not measured.
         calibration: "tight" (the exact curve of all measurements, or the tightest conversion from zCDP, Remark 3) or
             "paper" (equation 5.1, more noise).
+        as_printed: merge codes and weigh measurements as the paper prints it: one code for all rare ones (Algorithm 4),
+            and weights 1/sigma in the loss.
+        rare: how merged values are written, unless `sample` is told; "even" is step 8 of the paper.
         generator: "pgm", a graphical model; or "gum", consistent tables and gradual updates of rows.
 
     **Privacy.** Two groups of measurements; each gets half of the budget (Theorem 2). All of them are fixed in advance,
@@ -58,16 +62,26 @@ class NistMST(Mechanism):
     """
 
     name = "nist-mst"
+    paper = "McKenna, Miklau and Sheldon 2021, Winning the NIST Contest (Algorithms 1 to 5)"
+    when = "A public table of the same kind is at hand, such as an earlier year."
 
     public: Any = field(default=None, repr=False, compare=False)
     keep: Keep = ()
     cliques: Annotated[Any, PlainValidator(_parse_chosen)] = None
     public_name: str | None = None
+    income: tuple[str, ...] = ()
     error: NotNegative = 0.1
     threshold: NotNegative = 3.0
     max_cells: Annotated[int, Field(ge=0)] = 1_000_000
     calibration: Literal["tight", "paper"] = "tight"
+    as_printed: bool = False
+    rare: Literal["spread", "even"] | None = None
     generator: GeneratorName = "pgm"
+
+    @classmethod
+    def paper_settings(cls) -> dict[str, Any]:
+        """Equation 5.1, Algorithm 4 to the letter, rare values spread evenly."""
+        return {"calibration": "paper", "as_printed": True, "rare": "even"}
 
     def prepare(self, schema: Schema) -> NistMST:
         """The same mechanism with its marginals chosen and without the public table.
@@ -78,7 +92,7 @@ class NistMST(Mechanism):
             SettingError: without a public table, or for cliques to keep that cannot be measured.
             InputError: when the public table cannot be read.
         """
-        check_kept(schema.domain, [clique for clique, _ in self.keep])
+        check_kept(schema.domain, self._kept())
         if self.cliques is not None:
             return replace(self, public=None)
         if self.public is None:
@@ -94,13 +108,15 @@ class NistMST(Mechanism):
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Measure the columns, merge rare values, measure the chosen marginals, finish."""
         domain, power = table.domain, table.weight_power
-        columns, chosen = self._weights(domain, power)
+        columns, chosen = self._weights(domain, power, table.guarantee)
         paper = _paper_sigma(table) if self.calibration == "paper" else None
         spend = rho if paper is None else min(rho, paper**-2)
         rest = spend * math.fsum(weight**power for weight in chosen.values())
 
         def merge(ones: Sequence[Measurement]) -> Recoding:
-            return compress(domain, ones, table.code_groups, threshold=self.threshold, once=True)
+            return compress(
+                domain, ones, table.code_groups, threshold=self.threshold, once=True, as_printed=self.as_printed
+            )
 
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(columns, rho=spend - rest, weights=columns)
@@ -115,19 +131,19 @@ class NistMST(Mechanism):
         return self.conclude(merged, [*ones, *later], rounds=_report_noise(table, ones), progress=progress)
 
     def plan(self, domain: Domain) -> dict[Clique, float]:
-        """All measurements with their weights; none for the paper's own calibration."""
-        if self.calibration == "paper":
+        """All measurements with their weights; none for the paper's calibration, or weights that epsilon decides."""
+        if self.calibration == "paper" or self.income:
             return {}
         columns, chosen = self._weights(domain, 2)
         return columns | chosen
 
     def make_generator(self) -> Generator:
         """The measured cliques are little more than a tree: a graphical model of them starts from closed forms."""
-        return Generator("tree" if self.generator == "pgm" else self.generator)
+        return Generator("tree" if self.generator == "pgm" else self.generator, as_printed=self.as_printed)
 
     def footprint(self, domain: Domain) -> Footprint:
         """The chosen tables, each no larger than `max_cells`, and those to keep."""
-        kept = [clique for clique, _ in self.keep]
+        kept = list(self._kept())
         chosen = [clique for clique, _ in self.cliques or ()]
         sizes = [min(int(self.max_cells), domain.cells(clique)) for clique in chosen]
         if domain.rules:  # the columns of rules lie together, so the chosen tables are more than a tree
@@ -136,33 +152,42 @@ class NistMST(Mechanism):
         return tree_footprint(domain, sizes, kept)
 
     def _name_public(self) -> str:
-        named = isinstance(self.public, str | PathLike)
-        return self.public_name or (Path(self.public).name if named else "a frame")
+        return self.public_name or public_name(self.public)
 
     def _choose(self, source: Source) -> Kept:
-        cliques = choose_cliques(source, keep=[clique for clique, _ in self.keep], error=self.error)
+        cliques = choose_cliques(source, keep=list(self._kept()), error=self.error)
         return tuple((clique, 1.0) for clique in cliques)
 
-    def _weighted_cliques(self) -> dict[Clique, float]:
+    def _kept(self, epsilon: float | None = None) -> dict[Clique, float]:
+        """The cliques that are always measured, with their weights; those of `keep` win (lines 2 and 6)."""
+        pairs = dict.fromkeys(combinations(self.income, 2), 2.0) if len(self.income) > 2 else {}
+        whole = {self.income: income_weight(epsilon)} if len(self.income) > 1 else {}
+        return pairs | whole | dict(self.keep)
+
+    def _weighted_cliques(self, epsilon: float | None) -> dict[Clique, float]:
         """Chosen and kept cliques with their weights (line 6 of Algorithm 5); weights of kept ones win."""
         cliques = self.cliques
         if cliques is None:
             if not isinstance(self.public, Source):
                 raise SettingError(f"{self.name} has chosen no marginals yet: give a public source, or call `prepare`")
             cliques = self._choose(self.public)
-        return dict((*cliques, *self.keep))
+        return dict(cliques) | self._kept(epsilon)
 
-    def _weights(self, domain: Domain, power: int) -> tuple[dict[Clique, float], dict[Clique, float]]:
+    def _weights(
+        self, domain: Domain, power: int, guarantee: tuple[float, float] | None = None
+    ) -> tuple[dict[Clique, float], dict[Clique, float]]:
         """Weights of columns and of chosen cliques, each group half of the sum of their powers, which is 1.
 
         A single column that is kept adds its weight to that of its first look: nothing is measured twice.
         """
-        chosen = self._weighted_cliques()
+        chosen = self._weighted_cliques(None if guarantee is None else guarantee[0])
         for clique in chosen:
             domain.check(clique)
         part = (2 if chosen else 1) ** (-1 / power)
         norm = math.fsum(weight**power for weight in chosen.values()) ** (1 / power)
-        columns = dict.fromkeys(one_way(domain), part * len(domain) ** (-1 / power))
+        looks = dict.fromkeys(one_way(domain), 1.0) | ({self.income[-1:]: 2.0} if self.income else {})  # step 4
+        whole = math.fsum(weight**power for weight in looks.values()) ** (1 / power)
+        columns = {clique: part * weight / whole for clique, weight in looks.items()}
         groups = {clique: part * weight / norm for clique, weight in chosen.items()}
         for clique in [clique for clique in groups if len(clique) == 1]:
             columns[clique] = (columns[clique] ** power + groups.pop(clique) ** power) ** (1 / power)
@@ -171,10 +196,21 @@ class NistMST(Mechanism):
     def _affordable(self, merged: PrivateTable, chosen: dict[Clique, float]) -> dict[Clique, float]:
         """Line 5, on the merged domain; kept cliques stay whatever their size, columns of one code need no table."""
         domain = merged.domain
-        kept = {clique for clique, _ in self.keep}
+        kept = set(self._kept())
         free = leave_out_large(domain, [clique for clique in chosen if clique not in kept], int(self.max_cells))
         small = {clique for clique in free if domain.cells(clique) > 1 and merged.can_measure(clique)}
         return {clique: weight for clique, weight in chosen.items() if clique in small or clique in kept}
+
+
+def income_weight(epsilon: float | None) -> float:
+    """The weight of the table of the income score (line 6 of Algorithm 5); the middle one without an epsilon.
+
+    >>> [income_weight(epsilon) for epsilon in (0.3, 0.31, 3.9, 4.0, None)]
+    [8.0, 6.0, 6.0, 4.0, 6.0]
+    """
+    if epsilon is None:
+        return 6.0
+    return 8.0 if epsilon <= 0.3 else 4.0 if epsilon >= 4.0 else 6.0
 
 
 def equation_5_1(epsilon: float, delta: float) -> float:

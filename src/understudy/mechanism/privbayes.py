@@ -1,6 +1,6 @@
 """`privbayes`: a Bayesian network of low degree, chosen privately (Zhang et al. 2014, "PrivBayes", general domains).
 
-Where it differs from the paper, and why, is in docs/decisions/privbayes.md; `paper_settings` undoes what is a setting.
+Where it differs from the paper, and why, is in docs/decisions/privbayes.md; paper mode undoes what is a setting.
 With `generator="pgm"` it is PrivBayes+PGM (McKenna et al. 2019).
 """
 
@@ -61,6 +61,8 @@ class PrivBayes(Mechanism):
     """
 
     name = "privbayes"
+    paper = "Zhang, Cormode, Procopiuc, Srivastava and Xiao 2014, PrivBayes (general domains, score R)"
+    when = "Pure differential privacy, or columns that explain each other in an order."
 
     beta: Share = 0.3
     theta: Positive = 4.0
@@ -72,6 +74,11 @@ class PrivBayes(Mechanism):
     max_candidates: Count = 5000
     max_mib: Positive = 80.0
     generator: Literal["network", "pgm", "gum"] = "network"
+
+    @classmethod
+    def paper_settings(cls) -> dict[str, Any]:
+        """No first look, every table measured, negative counts set to zero."""
+        return {"first": 0.0, "every_table": True, "clip": True}
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Choose the network (GreedyBayes), measure its tables (NoisyConditionals)."""
@@ -218,11 +225,6 @@ class PrivBayes(Mechanism):
             return np.maximum(table.values, 0.0)
         precision = np.broadcast_to(table.precision, table.values.shape)
         return nearest_counts(table.values.ravel(), precision.ravel(), rows).reshape(table.values.shape)
-
-
-def paper_settings() -> dict[str, Any]:
-    """The settings of the paper: no first look, every table measured, negative counts set to zero."""
-    return {"first": 0.0, "every_table": True, "clip": True}
 
 
 # The network: pure functions of the domain

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import Any, Literal
 
 import numpy as np
 
@@ -37,6 +38,10 @@ class PrivSyn(Mechanism):
         most_cells: all chosen pairs together have at most this many cells.
         least_gain: stop choosing when the expected error falls by less than this many rows; 0 is the paper's rule.
         shrink: whether to take the noise out of the differences between scores before choosing.
+        again: measure a column that no pair names a second time, by itself.
+        as_printed: merge rare codes into one whatever they are, and do not smooth columns with an axis.
+        updates: how rows are made: "tree", from a tree of the tables; "privsyn", the paper's start, passes and steps.
+        rare: how merged values are written, unless `sample` is told; "counts" is the paper's rule.
         generator: "gum", or "pgm" for a graphical model; pairs that would make its tree too large are then not chosen.
         limit_mib: the largest junction tree for "pgm".
 
@@ -45,6 +50,8 @@ class PrivSyn(Mechanism):
     """
 
     name = "privsyn"
+    paper = "Zhang et al. 2021, PrivSyn"
+    when = "Many dependent pairs: tables whose graphical model would be too large."
 
     one_way_share: Share = 0.2
     dependence_share: Share = 0.1
@@ -54,8 +61,26 @@ class PrivSyn(Mechanism):
     most_cells: Count = 20_000_000
     least_gain: NotNegative = 0.0
     shrink: bool = True
+    again: bool = True
+    as_printed: bool = False
+    updates: Literal["tree", "privsyn"] = "tree"
+    rare: Literal["spread", "counts"] | None = None
     generator: GeneratorName = "gum"
     limit_mib: Positive = 80.0
+
+    @classmethod
+    def paper_settings(cls) -> dict[str, Any]:
+        """A tenth for columns and for scores, threshold 3, plain scores, and the paper's gradual updates."""
+        return {
+            "one_way_share": 0.1,
+            "dependence_share": 0.1,
+            "threshold": 3.0,
+            "shrink": False,
+            "again": False,
+            "as_printed": True,
+            "updates": "privsyn",
+            "rare": "counts",
+        }
 
     def __post_init__(self) -> None:
         if not self.one_way_share + self.dependence_share < 1:
@@ -67,24 +92,24 @@ class PrivSyn(Mechanism):
         """Measure one-ways, score pairs, choose, measure what was chosen, finish."""
         progress(Step("measure", 0.0, "one-way marginals"))
         ones = table.measure(one_way(table.domain), rho=self.one_way_share * rho)
-        recoding = compress(table.domain, ones, table.code_groups, threshold=self.threshold)
+        recoding = compress(table.domain, ones, table.code_groups, threshold=self.threshold, as_printed=self.as_printed)
         view = table.recode(recoding)
         progress(Step("select", None, "dependence of all pairs"))
         candidates = self._candidates(view.domain)
         asked = self.dependence_share * rho if candidates else 0.0
-        scores = self._scores(view, candidates, asked)
+        scores, record = self._scores(view, candidates, asked)
         left = rho - self.one_way_share * rho - asked
         pairs = self._choose(view, scores, left)
         named = {column for pair in pairs for column in pair}  # merged codes are of no use to the others
         view = table.recode(Recoding({column: array for column, array in recoding.maps.items() if column in named}))
         cliques, weights = self._cliques(view, pairs, left)
         progress(Step("measure", 0.5, f"{len(cliques)} marginals"))
-        tables = view.measure(cliques, rho=left, weights=weights)
-        return self.conclude(view, [*ones, *tables], progress=progress)
+        tables = view.measure(cliques, rho=left, weights=weights) if cliques else []
+        return self.conclude(view, [*ones, *tables], rounds=record, progress=progress)
 
     def make_generator(self) -> Generator:
         """Gradual updates, or a graphical model where it is small enough."""
-        return Generator(self.generator, self.limit_mib)
+        return Generator(self.generator, self.limit_mib, self.as_printed, self.updates)
 
     def footprint(self, domain: Domain) -> Footprint:
         """A few copies of tables with at most `most_cells` cells in total."""
@@ -98,13 +123,20 @@ class PrivSyn(Mechanism):
         wide = [column for column, size in domain.items() if size > 1]
         return [pair for pair in combinations(wide, 2) if domain.cells(pair) <= self.pair_cells]
 
-    def _scores(self, view: PrivateTable, candidates: Sequence[Clique], rho: float) -> dict[Clique, float]:
-        """Noisy dependence of the candidates, shrunk by what is public about its noise."""
+    def _scores(
+        self, view: PrivateTable, candidates: Sequence[Clique], rho: float
+    ) -> tuple[dict[Clique, float], list[dict[str, Any]]]:
+        """Noisy dependence of the candidates, shrunk by what is public about its noise, and the record of it.
+
+        The record shows how dependent the pairs are that are not measured.
+        """
         if not candidates:
-            return {}
+            return {}, []
         sigma = view.dependence_noise(len(candidates), rho)  # before it is spent: less than this share may be left
         scores = view.dependence(candidates, rho=rho)
-        return shrink_scores(scores, sigma) if self.shrink else dict(scores)
+        values = np.array(list(scores.values()), np.int64)
+        record = {"scored": [list(pair) for pair in scores], "scores": values, "scores_sigma": sigma}
+        return shrink_scores(scores, sigma) if self.shrink else dict(scores), [record]
 
     def _choose(self, view: PrivateTable, scores: Mapping[Clique, float], rho: float) -> list[Clique]:
         domain = view.domain
@@ -124,7 +156,7 @@ class PrivSyn(Mechanism):
         domain = view.domain
         named = {column for pair in pairs for column in pair}
         cliques = join_pairs(domain, pairs, most_cells=self.clique_cells, admissible=view.can_measure)
-        cliques += [(column,) for column in domain if column not in named]
+        cliques += [(column,) for column in domain if self.again and column not in named]
         weights = view.allocation(rho).weights([domain.cells(clique) for clique in cliques])
         return cliques, dict(zip(cliques, weights, strict=True))
 

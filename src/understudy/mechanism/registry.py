@@ -7,29 +7,45 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from understudy.errors import SettingError
+from understudy.mechanism.adaptive import Adaptive
 from understudy.mechanism.aim import AIM
 from understudy.mechanism.base import Mechanism
-from understudy.mechanism.batch import Batch
+from understudy.mechanism.dpfieldgroups import DPFieldGroups
+from understudy.mechanism.dpsyn import DPSyn
 from understudy.mechanism.gaussian import Gaussian
+from understudy.mechanism.hdmm import HDMM
 from understudy.mechanism.independent import Independent
+from understudy.mechanism.laplace import Laplace
 from understudy.mechanism.mst import MST
 from understudy.mechanism.mwem import MWEM
 from understudy.mechanism.nist_mst import NistMST
+from understudy.mechanism.pfr import PFR
 from understudy.mechanism.privbayes import PrivBayes
 from understudy.mechanism.privsyn import PrivSyn
 
 MECHANISMS: dict[str, type[Mechanism]] = {
+    "adaptive": Adaptive,
     "aim": AIM,
-    "batch": Batch,
+    "dpfieldgroups": DPFieldGroups,
+    "dpsyn": DPSyn,
     "gaussian": Gaussian,
+    "hdmm": HDMM,
     "independent": Independent,
+    "laplace": Laplace,
     "mst": MST,
     "mwem": MWEM,
     "nist-mst": NistMST,
+    "pfr": PFR,
     "privbayes": PrivBayes,
     "privsyn": PrivSyn,
 }
 """Our own mechanisms, by name."""
+
+AUTO = "auto"
+"""The name that leaves the choice to the run."""
+
+CHOICES = ("adaptive", "mst", "independent")
+"""What `auto` stands for, the most accurate first."""
 
 GROUP = "understudy.mechanisms"
 """The entry-point group under which other packages offer theirs."""
@@ -55,19 +71,25 @@ def setting_names(chosen: type[Mechanism] | None) -> list[str]:
     return [] if chosen is None else [field.name for field in fields(chosen)]  # type: ignore[arg-type]
 
 
-def make_mechanism(mechanism: str | Mechanism, **settings: Any) -> Mechanism:
+def make_mechanism(mechanism: str | Mechanism, *, paper: bool = False, **settings: Any) -> Mechanism:
     """A mechanism from its name and settings, or the given one.
+
+    Args:
+        mechanism: a name, or a mechanism.
+        paper: whether it runs as published; settings are used beside or instead of the paper's.
+        settings: the mechanism's settings.
 
     Raises:
         SettingError: for an unknown name or setting, listing the known ones; for what is no mechanism.
     """
     if isinstance(mechanism, Mechanism):
-        if settings:
-            raise SettingError(f"settings {', '.join(settings)}: a mechanism object already has its settings")
+        if settings or paper:
+            given = ", ".join([*settings, *["paper"] * paper])
+            raise SettingError(f"settings {given}: a mechanism object already has its settings")
         return mechanism
     if not isinstance(mechanism, str):
         raise SettingError('mechanism: give a name such as "mst" (`understudy mechanisms` lists them), or a mechanism')
     known = MECHANISMS if mechanism in MECHANISMS else mechanism_classes()  # asking installed packages takes time
     if mechanism not in known:
         raise SettingError(f"mechanism {mechanism!r} is unknown; the choices are {', '.join(sorted(known))}")
-    return known[mechanism](**settings)
+    return known[mechanism].as_published(**settings) if paper else known[mechanism](**settings)

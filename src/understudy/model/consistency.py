@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from understudy.domain import Clique, Domain
 from understudy.errors import InputError
-from understudy.measurement import Measurement, Scaling, weighted_mean
+from understudy.measurement import KroneckerQuery, Measurement, Scaling, weighted_mean
 
 Array = NDArray[np.float64]
 _ROUNDS = 500
@@ -42,7 +42,8 @@ def noisy_tables(domain: Domain, measurements: Sequence[Measurement]) -> list[No
 
     Args:
         domain: the columns.
-        measurements: identity measurements, or re-expressed ones, whose query is diagonal.
+        measurements: identity measurements, re-expressed ones, whose query is diagonal, or Kronecker queries that
+            determine every cell: those become least-squares tables.
 
     Raises:
         InputError: if a measurement does not fit the domain or has another query.
@@ -56,12 +57,31 @@ def noisy_tables(domain: Domain, measurements: Sequence[Measurement]) -> list[No
 
 
 def _read_measurement(domain: Domain, measurement: Measurement) -> NoisyTable:
-    scale = np.ones(len(measurement.values)) if measurement.query is None else _scale_factors(measurement)
     shape = domain.shape(measurement.clique)
-    counts, variance = (measurement.values / scale).reshape(shape), (measurement.sigma / scale).reshape(shape) ** 2
+    if isinstance(measurement.query, KroneckerQuery):
+        counts, variance = (part.reshape(shape) for part in _solve_cells(measurement, measurement.query))
+    else:
+        scale = np.ones(len(measurement.values)) if measurement.query is None else _scale_factors(measurement)
+        counts, variance = (measurement.values / scale).reshape(shape), (measurement.sigma / scale).reshape(shape) ** 2
     clique = domain.canonical(measurement.clique)
     axes = [measurement.clique.index(column) for column in clique]
     return NoisyTable(clique, counts.transpose(axes), variance.transpose(axes))
+
+
+def _solve_cells(measurement: Measurement, query: KroneckerQuery) -> tuple[Array, Array]:
+    """The least-squares cells of a Kronecker query, and their variances; the pseudo-inverse is that of its factors."""
+    factors = [factor.astype(np.float64) for factor in query.factors]
+    if any(np.linalg.matrix_rank(factor) < factor.shape[1] for factor in factors):
+        raise InputError(
+            f"measurement of {measurement.clique}: its query does not determine the table's cells; use the "
+            "graphical-model generator for it"
+        )
+    table = np.asarray(measurement.values, np.float64).reshape([factor.shape[0] for factor in factors])
+    variance = np.array(measurement.sigma**2)
+    for axis, inverse in enumerate(map(np.linalg.pinv, factors)):
+        table = np.moveaxis(np.tensordot(inverse, table, axes=(1, axis)), 0, axis)
+        variance = np.multiply.outer(variance, np.square(inverse).sum(axis=1))
+    return table, variance
 
 
 def _scale_factors(measurement: Measurement) -> Array:

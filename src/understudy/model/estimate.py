@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,7 +66,7 @@ def estimate(
     for measurement in measurements:
         measurement.check(domain)
     masks = _check_masks(domain, forbidden or {})
-    rows = _estimate_total(domain, measurements, total)
+    rows = estimate_total(domain, measurements, total)
     cliques = [*(m.clique for m in measurements), *masks]
     tree = JunctionTree.of(domain, cliques, limit_mib=_memory_limit(limit_mib))
     problem = make_problem(tree, measurements, rows, masks, tolerance=tolerance)
@@ -120,8 +122,25 @@ def _check_masks(domain: Domain, forbidden: Mapping[Clique, NDArray[np.bool_]]) 
     return masks
 
 
-def _estimate_total(domain: Domain, measurements: Sequence[Measurement], total: float | None) -> float:
-    """Return the declared number of rows, or the precision-weighted mean of what the measurements imply."""
+def estimate_as_printed(
+    domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None, **options: Any
+) -> GraphicalModel:
+    """Estimate with the loss that the papers print, weights 1/sigma instead of 1/sigma^2; see `estimate`.
+
+    The number of rows is estimated from the noise as it is.
+    """
+    rows = estimate_total(domain, measurements, total)
+    least = min((m.sigma for m in measurements), default=1.0)
+    weighted = [replace(m, sigma=math.sqrt(m.sigma * least)) for m in measurements]
+    return estimate(domain, weighted, total=rows, **options)
+
+
+def estimate_total(domain: Domain, measurements: Sequence[Measurement], total: float | None = None) -> float:
+    """Return the declared number of rows, or the precision-weighted mean of what the measurements imply.
+
+    Raises:
+        InputError: if the total cannot be used, or neither it nor a measurement gives the number of rows.
+    """
     if total is not None and not (math.isfinite(total) and total > 0.0):
         raise InputError("total must be a positive, finite number of rows")
     found = [estimate for m in measurements if (estimate := _implied_total(domain, m)) is not None]

@@ -26,6 +26,9 @@ class Generator:
             little more than a tree; "gum", consistent tables and gradual updates of rows; "product", independent
             columns.
         limit_mib: "gum" is used if the junction tree of a graphical model would be larger. None for no limit.
+        as_printed: whether measurements are used as the papers print it: the loss has weights 1/sigma, and the counts
+            of a column with an axis are not smoothed first.
+        updates: how "gum" makes rows: one of `model.gum.UPDATES`.
 
     Raises:
         SettingError: if the name is unknown or the limit is not a positive number.
@@ -33,6 +36,8 @@ class Generator:
 
     name: str = "pgm"
     limit_mib: float | None = None
+    as_printed: bool = False
+    updates: str = "tree"
 
     def __post_init__(self) -> None:
         if self.name not in _NAMES:
@@ -41,8 +46,9 @@ class Generator:
             raise SettingError("generator: limit_mib must be a positive number of MiB; leave it out for no limit")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the generator as plain data."""
-        return asdict(self)
+        """Return the generator as plain data, without fields that have their default."""
+        usual = asdict(Generator())
+        return {k: v for k, v in asdict(self).items() if k in ("name", "limit_mib") or v != usual[k]}
 
 
 @dataclass(frozen=True)

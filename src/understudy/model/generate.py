@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from understudy.domain import NO_GROUPS, CodeGroups, Domain
 from understudy.errors import InputError
 from understudy.measurement import Measurement, Scaling
-from understudy.model.estimate import estimate
+from understudy.model.estimate import estimate, estimate_as_printed
 from understudy.model.fit import Fit, Generator
 from understudy.model.gum import gum_of
 from understudy.model.junction_tree import JunctionTree
@@ -52,6 +52,7 @@ def generate(
         InputError: if the measurements do not fit the domain.
     """
     chosen = Generator(generator) if isinstance(generator, str) else generator
+    groups = NO_GROUPS if chosen.as_printed else groups
     tables = re_express_all(domain, measurements, recoding, groups, total=total)
     model = _generate_model(chosen, recoding.recode(domain), tables, total, progress)
     return Fit(model=model, measurements=measurements, recoding=recoding, generator=chosen)
@@ -71,10 +72,12 @@ def _generate_model(
     if generator.name != "gum":
         cliques = [table.clique for table in tables]
         if limit is None or JunctionTree.of(merged, cliques).size_mib <= limit:
+            if generator.as_printed:
+                return estimate_as_printed(merged, tables, total=total, progress=progress)
             fit_model = tree_fit if generator.name == "tree" else estimate
             return fit_model(merged, tables, total=total, progress=progress)
     progress(Step("estimate", None, "consistent tables"))
-    return gum_of(merged, tables, total=total)
+    return gum_of(merged, tables, total=total, updates=generator.updates)
 
 
 # Measurements over merged codes

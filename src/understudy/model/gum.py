@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
-from typing import Any, ClassVar, NoReturn, Self
+from functools import cached_property, partial, reduce
+from typing import Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,36 @@ from understudy.model.graphical import GraphicalModel
 Array = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
 
-_PASSES, _ALPHA, _DECAY = 10, 0.5, 0.8
-"""Number of passes over the tables, and the step size alpha_t = 0.5 * 0.8 ^ t of pass t. These are fewer and smaller
-steps than in the paper, because the rows start from a tree of the tables."""
+
+@dataclass(frozen=True)
+class Updates:
+    """How rows start, and how they are edited.
+
+    Attributes:
+        start: columns drawn along a "tree" of the tables, as independent "columns", or "uniform" ones.
+        passes: the number of passes over the tables; an even number ends with copies, which disturb the others least.
+        alpha: the step size of the first pass.
+        decay: what the step size is multiplied by after every `period` passes.
+        period: see `decay`.
+        published: as in the papers: every table moves its whole error, amounts are rounded to the nearest number, and
+            only a column that a pair alone has is appended at the end.
+    """
+
+    start: Literal["tree", "columns", "uniform"]
+    passes: int
+    alpha: float
+    decay: float = 1.0
+    period: int = 1
+    published: bool = True
+
+
+UPDATES = {
+    "tree": Updates("tree", 10, 0.5, 0.8, published=False),
+    "privsyn": Updates("columns", 50, 1.0, 0.84, 20),
+    "dpsyn": Updates("uniform", 100, 0.2),
+}
+"""Ours, with fewer and smaller steps because the rows start from a tree of the tables; that of PrivSyn; and that of its
+ancestor in the 2018 contest."""
 
 
 # The model
@@ -46,14 +73,16 @@ class GumModel:
         domain: the columns.
         total: the estimated number of rows.
         tables: consistent tables by clique.
+        updates: how rows are made, one of `UPDATES`.
     """
 
     kind: ClassVar[str] = "gum"
 
-    def __init__(self, domain: Domain, total: float, tables: Mapping[Clique, Array]) -> None:
+    def __init__(self, domain: Domain, total: float, tables: Mapping[Clique, Array], updates: str = "tree") -> None:
         self.domain = domain
         self.total = float(total)
         self.tables = dict(tables)
+        self.updates = updates
 
     def __repr__(self) -> str:
         return f"GumModel({len(self.domain)} columns, {len(self.tables)} tables)"
@@ -94,9 +123,10 @@ class GumModel:
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return plain arrays: the cliques as column numbers, the tables end to end, and the total."""
+        """Return plain arrays: the cliques as column numbers, the tables end to end, the total and other updates."""
         index = {column: i for i, column in enumerate(self.domain)}
-        return {
+        other = {} if self.updates == "tree" else {"updates": np.array(list(UPDATES).index(self.updates))}
+        return other | {
             "lengths": np.array([len(clique) for clique in self.tables], dtype=np.int64),
             "columns": np.array([index[column] for clique in self.tables for column in clique], dtype=np.int64),
             "counts": np.concatenate([np.zeros(0), *(table.reshape(-1) for table in self.tables.values())]),
@@ -115,6 +145,7 @@ class GumModel:
             lengths, columns = (np.asarray(arrays[name], dtype=np.int64) for name in ("lengths", "columns"))
             counts, total = np.asarray(arrays["counts"], dtype=np.float64), float(arrays["total"])
             names = np.array(list(domain), dtype=object)[columns]
+            updates = list(UPDATES)[int(arrays.get("updates", 0))]
         except (KeyError, IndexError, TypeError, ValueError):
             raise damaged from None
         if (columns < 0).any() or (lengths < 1).any() or lengths.sum() != len(columns):
@@ -129,7 +160,7 @@ class GumModel:
         shaped = {c: table.reshape(domain.shape(c)) for c, table in zip(cliques, flat, strict=True)}
         if any(table.sum() <= 0 for table in shaped.values()):
             raise damaged
-        return cls(domain, total, shaped)
+        return cls(domain, total, shaped, updates)
 
     def _share(self, columns: Clique) -> Array:
         found = marginal_of(self.tables, columns)
@@ -147,7 +178,7 @@ class GumModel:
 
     @cached_property
     def _plan(self) -> Plan:
-        return Plan(self.domain, self.tables)
+        return Plan(self.domain, self.tables, UPDATES[self.updates])
 
     @cached_property
     def _rows(self) -> Columns:
@@ -163,7 +194,9 @@ class GumModel:
         return number
 
 
-def gum_of(domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None) -> GumModel:
+def gum_of(
+    domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None, updates: str = "tree"
+) -> GumModel:
     """Make a model of measurements by consistency and gradual updates.
 
     **Privacy.** Post-processing of measurements.
@@ -172,6 +205,7 @@ def gum_of(domain: Domain, measurements: Sequence[Measurement], *, total: float 
         domain: all columns; a column without a measurement is uniform.
         measurements: noisy marginals of any cliques, even if their junction tree would be too large.
         total: the number of rows if public; otherwise the precision-weighted mean of the tables' sums.
+        updates: how rows are made, one of `UPDATES`.
 
     Raises:
         InputError: if a measurement does not fit the domain, or its query is not a scaling of cells.
@@ -179,7 +213,7 @@ def gum_of(domain: Domain, measurements: Sequence[Measurement], *, total: float 
     tables = make_consistent(noisy_tables(domain, measurements), total=total, forbidden=domain.forbidden)
     tables |= rule_tables(domain, tables)
     rows = next((float(table.sum()) for table in tables.values()), 1.0 if total is None else float(total))
-    return GumModel(domain, rows, tables)
+    return GumModel(domain, rows, tables, updates)
 
 
 # Drawing columns along a tree of tables
@@ -193,7 +227,8 @@ class Plan:
     left. Tables that form a tree need no updates at all.
 
     The remaining columns are drawn first as if their tables formed a tree: each given columns that exist already, from
-    the table with the most mutual information. Updates then correct what the tree leaves out.
+    the table with the most mutual information. Updates then correct what the tree leaves out. Other `Updates` start
+    from independent columns.
 
     Attributes:
         components: sets of tables that share no column with each other, updated one after the other.
@@ -201,10 +236,11 @@ class Plan:
         appended: how the other columns are drawn at the end.
     """
 
-    def __init__(self, domain: Domain, tables: Mapping[Clique, Array]) -> None:
+    def __init__(self, domain: Domain, tables: Mapping[Clique, Array], updates: Updates = UPDATES["tree"]) -> None:
+        self._updates = updates
         left = {frozenset(c): (c, t) for c, t in _maximal(tables).items()}
         appended: list[Draw] = []
-        while column := _find_unshared_column(left):
+        while column := _find_unshared_column(left, pairs=updates.published):
             clique, table = next(value for key, value in left.items() if column in key)
             del left[frozenset(clique)]
             given = tuple(other for other in clique if other != column)
@@ -212,19 +248,20 @@ class Plan:
             if len(given) > 1 and not any(set(given) <= key for key in left):
                 left[frozenset(given)] = (given, table.sum(axis=clique.index(column)))
         self.components = _split_components(dict(left.values()))
-        self.started = [_order_draws(domain, part) for part in self.components]
+        start = _order_draws if updates.start == "tree" else partial(_single_draws, updates.start)
+        self.started = [start(domain, part) for part in self.components]
         known = {draw.column for draws in [*self.started, appended] for draw in draws}
         singles = [Draw(column, (), _one_way(domain, tables, column)) for column in domain if column not in known]
         self.appended = [*singles, *appended[::-1]]
 
-    def run(self, domain: Domain, rows: int, rng: np.random.Generator, *, passes: int = _PASSES) -> Columns:
+    def run(self, domain: Domain, rows: int, rng: np.random.Generator, *, passes: int | None = None) -> Columns:
         """Make this many rows as coded columns."""
         made: Columns = {}
         for tables, draws in zip(self.components, self.started, strict=True):
             part: Columns = {}
             for draw in draws:
                 part[draw.column] = draw.run(domain, part, rows, rng)
-            made.update(update(part, tables, rng, passes=passes))
+            made.update(update(part, tables, rng, passes=passes, updates=self._updates))
         for draw in self.appended:
             made[draw.column] = draw.run(domain, made, rows, rng)
         return {column: made[column] for column in domain}
@@ -267,13 +304,19 @@ def _maximal(tables: Mapping[Clique, Array]) -> dict[Clique, Array]:
     }
 
 
-def _find_unshared_column(left: Mapping[frozenset[str], Any]) -> str | None:
-    """Return the first column, by name, that only one of the tables has; None if there is none."""
+def _find_unshared_column(left: Mapping[frozenset[str], Any], *, pairs: bool = False) -> str | None:
+    """Return the first column, by name, that only one of the tables has; None if there is none.
+
+    Args:
+        left: the tables by their columns.
+        pairs: whether the one table must be a pair.
+    """
     seen: dict[str, int] = {}
     for columns in left:
         for column in columns:
             seen[column] = seen.get(column, 0) + 1
-    return min((column for column, times in seen.items() if times == 1), default=None)
+    large = {column for columns in left if len(columns) > 2 for column in columns} if pairs else set()
+    return min((column for column, times in seen.items() if times == 1 and column not in large), default=None)
 
 
 def _split_components(tables: Mapping[Clique, Array]) -> list[dict[Clique, Array]]:
@@ -299,6 +342,13 @@ def _order_draws(domain: Domain, tables: Mapping[Clique, Array]) -> list[Draw]:
     while candidates := [draw for clique, table in tables.items() for draw in _possible_draws(clique, table, draws)]:
         draws.append(max(candidates, key=lambda draw: (_mutual_information(draw.table, len(draw.given)), draw.column)))
     return draws
+
+
+def _single_draws(start: str, domain: Domain, tables: Mapping[Clique, Array]) -> list[Draw]:
+    """Draw the columns of tables independently, by their counts or uniformly."""
+    columns = domain.canonical({column for clique in tables for column in clique})
+    even = start == "uniform"
+    return [Draw(c, (), np.ones(domain[c]) if even else _one_way(domain, tables, c)) for c in columns]
 
 
 def _possible_draws(clique: Clique, table: Array, draws: Sequence[Draw]) -> list[Draw]:
@@ -331,7 +381,14 @@ def _one_way(domain: Domain, tables: Mapping[Clique, Array], column: str) -> Arr
 # Gradual updates
 
 
-def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Generator, *, passes: int) -> Columns:
+def update(
+    columns: Columns,
+    tables: Mapping[Clique, Array],
+    rng: np.random.Generator,
+    *,
+    passes: int | None = None,
+    updates: Updates = UPDATES["tree"],
+) -> Columns:
     """Edit rows, in place, until their marginals are near the tables.
 
     Every pass visits the tables, the one with the largest error first. Rows of cells with too many rows are overwritten
@@ -344,7 +401,8 @@ def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Gene
         columns: coded columns, all of one length; they are changed.
         tables: for each clique its table, of any scale.
         rng: source of all randomness.
-        passes: number of passes; an even number ends with copies, which disturb the other tables least.
+        passes: number of passes, if it is to be another than that of `updates`.
+        updates: how rows are edited.
 
     **Guarantees.** Post-processing. The same columns, tables and generator state give the same rows.
     """
@@ -352,11 +410,13 @@ def update(columns: Columns, tables: Mapping[Clique, Array], rng: np.random.Gene
     steps = [_Step(columns, clique, table, rows) for clique, table in tables.items()]
     state = rng.integers(0, 2**64, size=1, dtype=np.uint64)
     error = np.array([step.error() for step in steps])
-    for t in range(passes):
+    published = updates.published
+    for t in range(updates.passes if passes is None else passes):
         # a table moves half its L1 distance; all tables together move every row at most once in a pass
-        part = min(1.0, 2.0 / max(float(error.sum()), 1e-9))
+        part = 1.0 if published else min(1.0, 2.0 / max(float(error.sum()), 1e-9))
+        alpha = updates.alpha * updates.decay ** (t // updates.period)
         for index in np.argsort(-error, kind="stable"):
-            error[index] = steps[index].run(_ALPHA * _DECAY**t, 1.0 if t % 2 else 0.5, state, part=part)
+            error[index] = steps[index].run(alpha, 1.0 if t % 2 else 0.5, state, part=part, nearest=published)
     return columns
 
 
@@ -373,14 +433,17 @@ class _Step:
         have = np.bincount(_cells(self._columns, self._clique, self._shape), minlength=len(self._target))
         return float(np.abs(have - self._target).sum()) / self._rows
 
-    def run(self, alpha: float, share: float, state: NDArray[np.uint64], *, part: float = 1.0) -> float:
+    def run(
+        self, alpha: float, share: float, state: NDArray[np.uint64], *, part: float = 1.0, nearest: bool = False
+    ) -> float:
         """Edit rows once by a part of the error; returns the L1 distance before, as a share of the rows."""
         from understudy.model.kernels import rows as kernels
 
         cells = _cells(self._columns, self._clique, self._shape)
         have = np.bincount(cells, minlength=len(self._target))
         removed, copied, written = (np.empty_like(have) for _ in range(3))
-        kernels.plan_changes(have, have + part * (self._target - have), alpha, share, state, removed, copied, written)
+        target = have + part * (self._target - have)
+        kernels.plan_changes(have, target, alpha, share, nearest, state, removed, copied, written)
         freed = np.empty(int(removed.sum()), np.int32)
         models = np.empty(int(copied.sum()), np.int32)
         kernels.pick_rows(cells, have, removed, copied, state, freed, models)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from understudy.domain import Clique
 from understudy.errors import InputError
 from understudy.model.junction_tree import JunctionTree, ordered_columns
-from understudy.model.kernels.arguments import Schedule
+from understudy.model.kernels.arguments import CROSS, Schedule
 from understudy.model.schedule import Arrangement, make_scratch, make_steps
 
 Vector = NDArray[np.float64]
@@ -58,6 +58,7 @@ class Propagation:
         self._steps = make_steps(tree, arranged, crossing=True)
         self._scratch = make_scratch(self._steps.schedule)
         self._sums = np.ones(len(self._steps.schedule.kind))
+        self._crossings = np.flatnonzero(self._steps.schedule.kind == CROSS)
         self.in_logs = False
         self.log_partition = math.nan
         self.smallest_message = 1.0
@@ -139,9 +140,21 @@ class Propagation:
         return make_steps(self.tree, self._arranged, crossing=False).schedule
 
     def _run(self, work: Vector, first: int, last: int) -> float:
+        """Run steps `first .. last-1`; returns the smallest cell of a normalised message, or -1 if one is 0 everywhere.
+
+        `CROSS` steps are called from here, because their loop takes seconds to compile and small trees have none.
+        """
         from understudy.model.kernels import propagation as kernels
 
-        return float(kernels.run(work, self._steps.schedule, first, last, self._sums, *self._scratch))
+        s = self._steps.schedule
+        smallest = 1.0
+        for crossing in (*self._crossings[(first <= self._crossings) & (self._crossings < last)], last):
+            smallest = min(smallest, float(kernels.run(work, s, first, crossing, self._sums, *self._scratch)))
+            if smallest < 0.0 or crossing == last:
+                break
+            kernels.cross(work, s, crossing, *self._scratch)
+            first = crossing + 1
+        return smallest
 
     def _fold(self, potentials: Potentials) -> Vector:
         """Write potentials of the maximal tables, those of contained tables added, to the start of the workspace."""

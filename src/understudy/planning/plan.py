@@ -11,13 +11,14 @@ from typing import Any
 from understudy.discovery.discover import discovery_budget
 from understudy.errors import SettingError
 from understudy.mechanism import make_mechanism
+from understudy.mechanism.registry import AUTO, CHOICES
 from understudy.planning.made_up import DISCOVERY_SHARE, assume_facts
 from understudy.planning.odds import Odds, check_delta, default_delta, odds_of
 from understudy.planning.predict import Expected, PlannedRelease, Prediction, needs_public, predict
 from understudy.schema import Schema
 
-MECHANISMS = ("independent", "mst", "aim")
-"""What is compared by default."""
+MECHANISMS = ("independent", "mst", "adaptive")
+"""What is compared by default: columns alone, a tree of pairs, and the most accurate mechanism that takes minutes."""
 
 EPSILONS = (0.5, 1.0, 2.0)
 
@@ -159,7 +160,7 @@ def plan(
         people: about how many people (privacy units) the table has.
         epsilons: the budgets to compare; by default 0.5, 1 and 2, or those that the accuracy needs.
         delta: as `default_delta` by default; 0 is pure DP.
-        mechanisms: the mechanisms to compare.
+        mechanisms: the mechanisms to compare; "auto" stands for the first that it chooses from.
         accuracy: how right groups must be; the plan then says which epsilon each mechanism needs for it.
 
     Raises:
@@ -169,7 +170,7 @@ def plan(
     if delta is None:
         delta = default_delta(about)
     check_delta(delta, about)
-    names = list(dict.fromkeys(mechanisms))
+    names = list(dict.fromkeys(CHOICES[0] if name == AUTO else name for name in mechanisms))
     for name in names:
         if delta == 0 and not make_mechanism(name).pure:
             raise SettingError(f"{name} needs Gaussian noise: give a delta above 0 (pure DP is not possible with it)")

@@ -37,7 +37,7 @@ from understudy.errors import SettingError
 from understudy.gate import PrivateTable
 from understudy.gate.selection import merged
 from understudy.mechanism import make_mechanism
-from understudy.mechanism.registry import mechanism_classes, setting_names
+from understudy.mechanism.registry import MECHANISMS, mechanism_classes, setting_names
 from understudy.model.fit import Fit
 from understudy.planning.made_up import MadeUpSource, made_up_codes
 from understudy.schema import PrivacyUnit, Recoding
@@ -45,17 +45,20 @@ from understudy.schema import PrivacyUnit, Recoding
 Array = NDArray[np.float64]
 T = TypeVar("T")
 
-COLUMNS, CODES, ROWS = 16, 100, 40_000
-"""The largest table that is made up: columns, codes of one column, and rows. On the real rows of Adult and Fire, 10
-columns gave pairs of `aim` 0.83 of their error, all 15 columns 0.95."""
+COLUMNS, CODES, ROWS = 24, 100, 40_000
+"""The largest table that is made up: columns, codes of one column, and rows. Part of the columns have too small errors
+of pairs: on the real rows of Adult and Fire, 10 of 15 columns gave `aim` 0.83 of them."""
 
 MODEL_MIB = 0.5
 """The setting `max_mib` of mechanisms that have one, while they are tried: large models take minutes to fit. On the
 real rows of Adult and Fire it changed the errors of `aim` by less than a tenth."""
 
-RUNS, FEW = 3, 3
-"""How many made-up tables a mechanism is tried on; one that measures in more than `FEW` calls is slow, and is tried on
-one table. Errors are the geometric mean over tables."""
+TABLES, PAIRS = 3, 400
+"""On how many made-up tables all mechanisms are tried: on fewer where they have more than so many pairs of columns
+together, with which the time grows. Errors are the geometric mean over tables."""
+
+FEW = 3
+"""A mechanism that measures more often than this measures as many times more often as there are more columns."""
 
 VISIBLE = 3.0
 """The number of standard deviations from which a group is distinguishable from noise."""
@@ -97,6 +100,11 @@ class PlannedRelease:
         """The columns with more than one code."""
         return tuple((name, size) for name, size in self.sizes if size > 1) or self.sizes[:1]
 
+    @property
+    def tables(self) -> int:
+        """How many made-up tables mechanisms are tried on."""
+        return max(1, min(TABLES, PAIRS // max(1, comb(min(len(self.columns), COLUMNS), 2))))
+
     def choose_columns(self, most: int) -> dict[str, int]:
         """At most `most` columns with their codes: all, or a choice of columns with few, some and many codes."""
         columns = self.columns
@@ -112,17 +120,20 @@ class Expected:
 
     Attributes:
         one_way: the mean absolute error of a cell of one column, in rows.
+        one_way_range: the smallest and the largest of it over the made-up tables.
         two_way: the same for a pair of columns that some measured table covers; None where there is none.
+        two_way_range: the smallest and the largest of it over the made-up tables.
         group: the smallest group in one column that stands out from noise: three standard deviations of what all
             tables together say of it.
         pair_group: the same for a group of two columns, by the tables that cover them.
         pairs: about how many pairs of columns measured tables cover.
-        misplaced: the part of the rows in the wrong cell of a pair of columns, measured or not, on the first made-up
-            table: the one that all mechanisms are tried on.
+        misplaced: the part of the rows in the wrong cell of a pair of columns, measured or not.
     """
 
     one_way: float
+    one_way_range: tuple[float, float]
     two_way: float | None
+    two_way_range: tuple[float, float] | None
     group: float
     pair_group: float | None
     pairs: int
@@ -165,19 +176,19 @@ def predict(mechanism: str, release: PlannedRelease) -> Prediction:
     Raises:
         SettingError: for an unknown mechanism.
     """
-    trials = [_run(mechanism, release, 0)]
-    if trials[0].rounds <= FEW:
-        trials += [_run(mechanism, release, number) for number in range(1, RUNS)]
+    trials = [_run(mechanism, release, number) for number in range(release.tables)]
     ones, twos = ([float(np.mean(trial.errors[order])) for trial in trials if trial.errors[order]] for order in (1, 2))
     sigmas, pair_sigmas = ([sigma for trial in trials for sigma in trial.sigmas[order]] for order in (1, 2))
     pairs = round(float(np.mean([len(trial.errors[2]) for trial in trials])))
     expected = Expected(
         one_way=_typical(ones),
+        one_way_range=(min(ones), max(ones)),
         two_way=_typical(twos) if pairs else None,
+        two_way_range=(min(twos), max(twos)) if pairs else None,
         group=VISIBLE * float(np.median(sigmas)),
         pair_group=VISIBLE * float(np.median(pair_sigmas)) if pairs else None,
         pairs=_all_pairs(pairs, len(trials[0].kept_codes), len(release.columns)),
-        misplaced=trials[0].misplaced,
+        misplaced=float(np.mean([trial.misplaced for trial in trials])),
     )
     fastest = min(trials, key=lambda trial: trial.seconds)
     return Prediction(
@@ -240,16 +251,20 @@ def _run(name: str, release: PlannedRelease, number: int) -> _Trial:
 
 def _settings(mechanism: str, source: MadeUpSource) -> dict[str, Any]:
     """Settings of a trial: a public table where one is needed, and a smaller limit where the model's size has one."""
-    names = setting_names(mechanism_classes().get(mechanism))
+    names = _setting_names(mechanism)
     return {name: value for name, value in {"public": source, "max_mib": MODEL_MIB}.items() if name in names}
+
+
+def _setting_names(mechanism: str) -> list[str]:
+    return setting_names(MECHANISMS.get(mechanism) or mechanism_classes().get(mechanism))  # the latter takes time
 
 
 def needs_public(mechanism: str) -> bool:
     """Whether a mechanism has a setting `public`: a public table, which a plan takes to be like the private one."""
-    return "public" in setting_names(mechanism_classes().get(mechanism))
+    return "public" in _setting_names(mechanism)
 
 
-@lru_cache(maxsize=2 * RUNS)
+@lru_cache(maxsize=2 * TABLES)
 def _made_up(
     sizes: tuple[tuple[str, int], ...], rows: int, unit: PrivacyUnit, rows_public: bool, number: int
 ) -> MadeUpSource:

@@ -29,7 +29,7 @@ from understudy.bounds import Evidence
 from understudy.domain import Clique, Domain
 from understudy.errors import OutputError, ReleaseError
 from understudy.files import describe_os_error, write_atomically
-from understudy.measurement import Measurement, Query, Scaling, SparseQuery
+from understudy.measurement import KroneckerQuery, Measurement, Query, Scaling, SparseQuery
 from understudy.model.elimination import plan_elimination
 from understudy.model.graphical import GraphicalModel
 from understudy.model.protocol import Model
@@ -288,6 +288,8 @@ def measurement_from_dict(data: Mapping[str, Any]) -> Measurement:
 def _query_to_dict(query: Query) -> dict[str, Any]:
     if isinstance(query, Scaling):
         return {"factors": query.factors}
+    if isinstance(query, KroneckerQuery):
+        return {"kronecker": list(query.factors)}
     entries = query if isinstance(query, SparseQuery) else SparseQuery.of(query)
     return {"shape": list(entries.shape), "rows": entries.rows, "columns": entries.columns, "values": entries.values}
 
@@ -295,6 +297,8 @@ def _query_to_dict(query: Query) -> dict[str, Any]:
 def _query_from_dict(data: Mapping[str, Any]) -> Query:
     if data.get("factors") is not None:
         return Scaling(_check_numbers(data["factors"]))
+    if data.get("kronecker") is not None:
+        return KroneckerQuery(tuple(data["kronecker"]))
     rows, columns, values = data["rows"], data["columns"], _check_numbers(data["values"])
     shape = tuple(data["shape"])
     for places, most in zip((rows, columns), shape, strict=True):
@@ -354,6 +358,7 @@ class _Charge(_Part):
     delta: _Fraction
     threshold: int | None = None
     candidates: Annotated[list[int | str], Field(min_length=2, max_length=2)] | None = None
+    query: str | None = None
 
 
 class _Receipt(_Part):
@@ -364,11 +369,13 @@ class _Receipt(_Part):
     noise: str
     insecure: bool
     rehearsal: bool = False
+    mechanism: str = ""
     charges: list[_Charge]
 
 
 class _Query(_Part):
     factors: Array | None = None
+    kronecker: list[Array] | None = None
     shape: Annotated[list[_Whole], Field(min_length=2, max_length=2)] | None = None
     rows: Array | None = None
     columns: Array | None = None
@@ -388,8 +395,15 @@ class _Model(_Part):
     arrays: dict[str, Array]
 
 
+class _Fresh(_Part):
+    """A pair that a round was the first to measure, and the counts that the model expected of it."""
+
+    pair: _Names
+    expected: Array
+
+
 class _Round(_Part):
-    """The keys of a round that bounds read; a mechanism may add others."""
+    """The keys of a round that bounds and inference read; a mechanism may add others."""
 
     model_config = ConfigDict(strict=True, allow_inf_nan=False, extra="allow")
 
@@ -406,6 +420,10 @@ class _Round(_Part):
     last: Array | None = None
     kind: str | None = None
     model: dict[str, Array] | None = None
+    fresh: list[_Fresh] = []
+    scored: list[_Names] = []
+    scores: Array | None = None
+    scores_sigma: _Positive | None = None
 
 
 class _Quality(_Part):
@@ -421,6 +439,8 @@ class _Quality(_Part):
 class _Generator(_Part):
     name: Literal["pgm", "tree", "gum", "product"]
     limit_mib: _Positive | None = None
+    as_printed: bool = False
+    updates: Literal["tree", "privsyn", "dpsyn"] = "tree"
 
 
 class _Page(_Part):
@@ -506,6 +526,7 @@ def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[
     start = 0
     for entry in rounds:
         start, before = start + int(entry.get("measured", 0)), start
+        _check_pairs(entry, merged)
         if "model" not in entry:
             continue
         stopped = entry.get("chosen") == []  # the empty clique: its score is 0, and nothing needs to be measured
@@ -526,6 +547,22 @@ def _check_rounds(measurements: Sequence[Measurement], rounds: Sequence[Mapping[
         paid = [entry.get(key) or 0.0 for key in ("epsilon", "sensitivity", "share")]
         if min(paid) <= 0 or (weights[chosen] <= 0) != stopped:
             raise ValueError("a choice without its price")
+
+
+def _check_pairs(entry: Mapping[str, Any], merged: Domain) -> None:
+    """Check what inference reads of a round: pairs with the counts that were expected of them, or with their scores."""
+    for fresh in entry.get("fresh", ()):
+        expected = np.asarray(fresh["expected"])
+        if len(merged.check(fresh["pair"])) != 2 or expected.size != merged.cells(fresh["pair"]):
+            raise ValueError("expected counts of other cells")
+        if expected.dtype.kind not in "iuf" or not np.isfinite(expected).all() or not (expected >= 0).all():
+            raise ValueError("expected counts that are none")
+    scores = np.asarray(entry.get("scores", ()))
+    pairs = [merged.check(pair) for pair in entry.get("scored", ())]
+    if scores.shape != (len(pairs),) or any(len(pair) != 2 for pair in pairs):
+        raise ValueError("scores of other pairs")
+    if len(pairs) and (scores.dtype.kind not in "iuf" or not np.isfinite(scores).all() or "scores_sigma" not in entry):
+        raise ValueError("scores that are none")
 
 
 def _read_places(array: NDArray[Any], count: int) -> set[int]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +43,8 @@ from understudy.schema import Recoding, Schema
 
 if TYPE_CHECKING:
     from understudy.release.frames import Frame
+    from understudy.release.inference import Inference
+    from understudy.release.inference.corrected import CorrectedTables
     from understudy.release.rows import RowMaker
 
 _MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
@@ -138,8 +141,9 @@ class Release:
             seed: the same release and seed give the same rows; without it they are fresh each time.
             as_: "arrow", "pandas", "polars" or "spark" (in the session that is running).
             rare: how values that were merged as too rare (`merged`) are written: "spread" (in proportion to what was
-                measured), "other", "hierarchy" (by groups of the column's first level); one rule for all columns or one
-                per column. By default "other" where the column has such a value, else "spread".
+                measured), "other", "hierarchy" (by groups of the column's first level), "even", "counts" (by noisy
+                counts above 0); one rule for all columns or one per column. By default the mechanism's setting `rare`;
+                without one "other" where the column has such a value, else "spread".
             where: conditions that every row satisfies, written as in `answer`. Rows are drawn from the model given
                 the conditions; none are rejected. The default number of rows is then the expected number that
                 satisfies them.
@@ -207,6 +211,13 @@ class Release:
                 f"the true table has at most about {most:.0f} rows{without}; more synthetic ones add no evidence, and"
             )
             warnings.warn(f"{words} standard errors computed from them are too small", ManyRows, stacklevel=4)
+
+    @cached_property
+    def corrected(self) -> CorrectedTables:
+        """The model's tables, corrected with the unbiased measurements: what `infer` works with."""
+        from understudy.release.inference.corrected import CorrectedTables
+
+        return CorrectedTables(self)
 
     @property
     def merged(self) -> dict[str, list[Any]]:
@@ -281,6 +292,46 @@ class Release:
         evidence = collect_evidence(self)
         wanted = workload_cliques(evidence, workload, self.settings.get("workload"))
         return marginal_bounds(evidence, wanted, confidence=confidence, simultaneous=simultaneous)
+
+    def infer(
+        self,
+        statistic: str,
+        *,
+        family: Literal["gaussian", "binomial"] | None = None,
+        target: Literal["table", "population"] = "table",
+        confidence: float = 0.95,
+        where: str | Mapping[str, Any] | None = None,
+        assume: float | None = None,
+    ) -> Inference:
+        """Estimate a statistic with standard errors and confidence intervals that account for the noise.
+
+        Synthetic rows are not used: the model's tables are corrected with the unbiased measurements, so that what the
+        model adds to them (it has no negative counts, and fills in what was not measured) does not bias the estimate.
+
+        Args:
+            statistic: a formula such as `income ~ age + C(sex)`, parsed by formulaic; `mean(age)`, `share(sex=F)`, each
+                also by group (`mean(age) | sex`); `corr(age, hours)`; or `chisq(sex, income)`.
+            family: "gaussian" for least squares, "binomial" for logistic regression; by default binomial where the
+                response has two values.
+            target: "table", the rows of the true table; or "population", if they are an independent sample of it.
+            confidence: the probability with which each interval holds.
+            where: conditions that the rows satisfy, written as in `answer`.
+            assume: the strongest correlation that the model may have missed between columns that were not measured
+                together; by default it is estimated from the release, and the statistic is refused if that cannot be.
+
+        **Guarantees.** Intervals hold with about that probability over the noise (and the sample) where all relations
+        were measured; where not, the result warns, and the intervals rest on the missed correlation. The statistic is
+        about the table as coded: a number counts as the mean of its bin. Rows without a value in one of the columns are
+        left out. benchmarks/inference.md has measured coverage. **Privacy.** Post-processing: costs nothing.
+
+        Raises:
+            SettingError: for text that is no statistic, unknown columns, collinear terms, groups that the noise hides,
+                and statistics that rest on relations of which nothing is known.
+            InputError: if the extra `[infer]` is not installed.
+        """
+        from understudy.release.inference import infer
+
+        return infer(self, statistic, family=family, target=target, confidence=confidence, where=where, assume=assume)
 
     def replicates(self, count: int = 20, *, rows: int | None = None, seed: int | None = None) -> list[Any]:
         """Make synthetic tables for standard errors: each from rows of the model, measured again with new noise.

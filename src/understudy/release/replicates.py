@@ -60,12 +60,15 @@ def _measure_again(
 ) -> Measurement:
     """Measure the same clique of the drawn rows with as much noise; rows of a model need no protection."""
     declared = release.schema.domain
-    before = len(measurement.values) == declared.cells(measurement.clique)
+    cells = len(measurement.values) if measurement.query is None else measurement.query.shape[1]
+    before = cells == declared.cells(measurement.clique)
     codes, domain = (whole, declared) if before else (merged, release.model.domain)
     ((_, counts),) = marginals(codes, domain, [measurement.clique])
     table = counts.dense() if isinstance(counts, SparseCounts) else counts
+    if measurement.query is not None:
+        table = measurement.query @ table
     if measurement.noise == "gaussian":
         noise = np.rint(rng.normal(0.0, measurement.sigma, len(table)))
     else:
         noise = np.rint(rng.laplace(0.0, measurement.sigma / np.sqrt(2), len(table)))
-    return Measurement(measurement.clique, table + noise, measurement.sigma, noise=measurement.noise)
+    return replace(measurement, values=table + noise)

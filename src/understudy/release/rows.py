@@ -77,6 +77,8 @@ class RowMaker:
     ) -> None:
         schema = release.schema
         asked = read_conditions(schema, parse_query(where) if isinstance(where, str) else where or {})
+        if rare is None and release.settings.get("rare") in RULES:
+            rare = release.settings["rare"]  # the mechanism's own rule
         members = find_members(release.recoding, schema, release.measurements, rare)
         weights = {c.column: members[c.column].weights(c.part) if c.column in members else c.part for c in asked}
         self._schema, self._layout, self._conditions = schema, layout or {}, asked
@@ -296,8 +298,9 @@ class _LearnedDependency:
 # -- Values that were merged because too few rows had them, and the rules by which they get a value again.
 
 
-RULES = ("spread", "other", "hierarchy")
-"""How a merged code is decoded: by shares of its values, as the column's "other", or by groups of its first level."""
+RULES = ("spread", "other", "hierarchy", "even", "counts")
+"""How a merged code is decoded: by shares of its values, as the column's "other", by groups of its first level, evenly,
+or by noisy counts."""
 
 _DEFAULT = "groups"
 """In a column with levels: groups of the hierarchy are spread, everything else is "other"."""
@@ -398,6 +401,8 @@ def find_members(
       intervals of an axis are not rare, and spread.
     * "hierarchy": a group of the column's first declared level in proportion to the noisy counts of its rare values,
       then any of these values.
+    * "even": any value of the merged group, all alike (step 8 of NIST-MST).
+    * "counts": in proportion to the noisy counts above 0, all alike where there are none (PrivSyn).
 
     By default "other" where the column has such a value, else "spread": a number has none. Values that were merged
     because they are one group of the column's hierarchy are spread: the group is known, and refined here.
@@ -512,6 +517,11 @@ def _find_column_members(
         elif len(group) > 1 and rule == "hierarchy" and column is not None:
             level = next(iter(column.generalisations.values())).groups[group]
             share = _share_by_level(counts[group], sigma, level)
+        elif rule == "even":
+            share = np.full(len(group), 1 / len(group))
+        elif rule == "counts":
+            positive = np.maximum(counts[group], 0.0)
+            share = positive / positive.sum() if positive.any() else np.full(len(group), 1 / len(group))
         elif ordered is not None and ordered[group].sum() > 0:
             share = ordered[group] / ordered[group].sum()
         else:

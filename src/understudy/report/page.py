@@ -57,6 +57,7 @@ def custodian_report(
     *,
     weight: str | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    attacks: Any = None,
     seed: int = 0,
     progress: Progress = silent,
 ) -> str:
@@ -67,6 +68,7 @@ def custodian_report(
         real: a frame of the real rows.
         weight: a numeric column; weighted totals and shares are compared as well.
         settings: settings by metric.
+        attacks: the result of `attack` on the release, or None.
         seed: for all random draws.
         progress: called at each step.
 
@@ -90,6 +92,7 @@ def custodian_report(
     marginals = [(part.name, part.value) for part in found.parts if part.kind == "marginal"]
     extra: dict[str, Any] = {"custodian": True, "seed": seed, "scores": [_describe_score(item) for item in placed]}
     half = (len(marginals) + 1) // 2  # no table is listed twice
+    extra["attacks"] = None if attacks is None else attacks.to_dict() | {"chart": _draw_attacks(attacks)}
     extra |= {"worst": marginals[: min(half, 8)], "best": marginals[half:][::-1][:8], "weighted": None}
     if weight is not None:
         one_way = WorkloadSettings(cliques=tuple((name,) for name in names), weight=weight)
@@ -223,6 +226,15 @@ def _draw_graph(names: list[str], joined: list[tuple[str, str]]) -> Any:
     place = {name: number for number, name in enumerate(names)}
     drawn = [(place[a], place[b]) for a, b in joined if a in place and b in place]
     return svg.graph("Columns that were measured together", names, drawn) if drawn and len(names) <= 60 else None
+
+
+def _draw_attacks(attacks: Any) -> Any:
+    """The mean ROC curve of each membership attack below the ceiling of the guarantee."""
+    grid = np.linspace(0.0, 1.0, 101)
+    kinds = {"measurements": "seen", "rows": "rows", "density": "density"}
+    drawn = [svg.Curve(kinds[name], x.tolist(), y.tolist()) for name, (x, y) in attacks.curves.items() if name in kinds]
+    claim = svg.Curve("claim", grid.tolist(), attacks.claim.power(grid).tolist())
+    return svg.tradeoff("Membership attacks", [svg.Curve("chance", [0.0, 1.0], [0.0, 1.0]), claim, *drawn])
 
 
 def _describe_score(item: ScaledScore) -> dict[str, Any]:

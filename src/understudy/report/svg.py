@@ -215,6 +215,38 @@ def scale(title: str, value: float, halves: float, independent: float, best: flo
     return _svg(title, 300, 36, marks)
 
 
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """A line of a chart of trade-offs.
+
+    Attributes:
+        kind: what it is, which decides how it is drawn: "claim", "theory", "seen" or "chance".
+        x: shares of false positives, rising.
+        y: shares of true positives.
+    """
+
+    kind: str
+    x: Sequence[float]
+    y: Sequence[float]
+
+
+def tradeoff(title: str, curves: Sequence[Curve], *, most: tuple[float, float] = (1.0, 1.0)) -> Markup:
+    """True positives by false positives; `most` is where the axes end."""
+    left, top, size = 46.0, 8.0, 250.0
+    marks = []
+    for part in (0.0, 0.25, 0.5, 0.75, 1.0):
+        x, y = left + part * size, top + (1 - part) * size
+        marks += [_line(left, y, left + size, y, "rule"), _line(x, top, x, top + size, "rule")]
+        marks.append(_text(left - 6, y + 4, percent(part * most[1]), "end", "value"))
+        marks.append(_text(x, top + size + 15, percent(part * most[0]), "middle", "value"))
+    for curve in curves:
+        points = [(x, y) for x, y in zip(curve.x, curve.y, strict=True) if x <= most[0] and y <= most[1]]
+        drawn = " ".join(f"{_n(left + size * x / most[0])},{_n(top + size * (1 - y / most[1]))}" for x, y in points)
+        marks.append(Markup('<polyline class="curve {}" points="{}"/>').format(curve.kind, drawn))
+    marks.append(_text(left + size / 2, top + size + 32, "false positives", "middle"))
+    return _svg(title, left + size + 24, top + size + 40, marks)
+
+
 def _tip(bar: Bar) -> str:
     words = f"{bar.label}: stand-in {percent(bar.share)}"
     if bar.noise:

@@ -200,7 +200,7 @@ def refuse_same_table(public: Any, data: Any) -> None:
     if same:
         raise SettingError(
             "public: the table declared public is the sensitive table itself; give one that is really public, "
-            "or use the mechanism mst, which needs none. Nothing was spent"
+            "or none (nist-mst needs one, other mechanisms do not). Nothing was spent"
         )
 
 

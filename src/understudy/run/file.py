@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from understudy.arguments import holds_password
+from understudy.arguments import as_flag, holds_password
 from understudy.errors import SettingError
 from understudy.yaml_json import LOADER, is_yaml_or_json, read_json, read_yaml
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from understudy.run.road import RunSpec
 
 KEYS = (
-    "data", "query", "schema", "dataset", "budget", "mechanism", "workload", "keep", "public", "rows", "noise",
+    "data", "query", "schema", "dataset", "budget", "mechanism", "paper", "workload", "keep", "public", "rows", "noise",
     "quality", "outputs",
 )  # fmt: skip
 _MOST_VALUES = 100_000  # in a file of a dozen keys
@@ -143,7 +143,7 @@ class RunFile:
         from understudy.source.place import read_query
 
         content, schema = self.content, Schema.load(self.schema)
-        mechanism = content.get("mechanism", "mst")
+        mechanism = content.get("mechanism", "auto")
         name = mechanism if isinstance(mechanism, str) else mechanism["name"]
         rows, query = content.get("rows"), content.get("query")
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int)):
@@ -153,7 +153,9 @@ class RunFile:
             data=self.data(),
             schema=schema,
             mechanism=name,
+            paper=as_flag(f"{self.path}: `paper`", content.get("paper", False)),
             settings=self._settings(name, {} if isinstance(mechanism, str) else dict(mechanism)),
+            public=None if content.get("public") is None else self.near(content["public"]),
             dataset=self.dataset,
             query=None if query is None or self.rehearsal else read_query(Path(self.near(query))),
             rows=rows,
@@ -166,13 +168,13 @@ class RunFile:
 
     def _settings(self, mechanism: str, given: dict[str, Any]) -> dict[str, Any]:
         """The mechanism's settings; those with keys of their own too, paths as the file means them."""
-        from understudy.mechanism.registry import mechanism_classes, setting_names
+        from understudy.mechanism.registry import AUTO, CHOICES, mechanism_classes, setting_names
 
         content, found = self.content, {key: value for key, value in given.items() if key != "name"}
         if content.get("keep"):
             found["keep"] = [_parse_clique(entry, self.path) for entry in content["keep"]]
-        if content.get("public") is not None:
-            found["public"] = self.near(content["public"])
+        if mechanism == AUTO:
+            mechanism = CHOICES[0] if not content.get("keep") else "mst"
         takes_workload = "workload" in setting_names(mechanism_classes().get(mechanism))
         if content.get("workload") is not None and (takes_workload or not content.get("quality")):
             found["workload"] = self._workload()  # else it says only what quality is measured on
@@ -208,7 +210,7 @@ def _check_content(content: Any, file: Path) -> dict[str, Any]:
             raise SettingError(f"{file}: `{key}` is a mapping; its keys are {', '.join(known)}")
         _refuse_unknown_keys(content.get(key) or {}, known, f"{file}: {key}: ")
     _refuse_password(content["data"], file)
-    mechanism = content.get("mechanism", "mst")
+    mechanism = content.get("mechanism", "auto")
     if not isinstance(mechanism, str) and not (isinstance(mechanism, dict) and isinstance(mechanism.get("name"), str)):
         raise SettingError(f"{file}: `mechanism` is a name, or a mapping with `name` and settings")
     _check_outputs(content.get("outputs") or {}, file)

@@ -75,7 +75,7 @@ def rehearse(
     *,
     epsilon: float = 1.0,
     delta: float = 1e-9,
-    mechanism: str = "mst",
+    mechanism: str = "auto",
     rows: int | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -87,7 +87,7 @@ def rehearse(
         output: the folder; made when it is not there.
         epsilon: the budget that the real run would have, and so its noise.
         delta: beside epsilon.
-        mechanism: a mechanism's name.
+        mechanism: a mechanism's name, or "auto".
         rows: how many rows to make up; by default the declared number, else 1000 (20,000 with discovery).
         seed: for the made-up rows and those sampled.
         progress: called with each `Step`.

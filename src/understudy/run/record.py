@@ -18,7 +18,7 @@ from understudy.accounting.charge import DISCOVERIES, Charge, laplace_sd
 from understudy.errors import InputError, LedgerError, SettingError, UnderstudyError
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
-from understudy.measurement import Measurement
+from understudy.measurement import KroneckerQuery, Measurement
 from understudy.quality import NoisyError
 from understudy.schema import Recoding
 
@@ -125,7 +125,7 @@ class Recorder:
 def _encode(charges: Sequence[Charge], answer: Any, recoding: Recoding) -> tuple[dict[str, Any], bytes | None]:
     """One question and its answer as plain data, arrays as compressed integers."""
     body: dict[str, Any] = {"charges": [charge.to_dict() for charge in charges]}
-    what = charges[0].what
+    what, factors = charges[0].what, []
     if what == "select":
         return body | {"answer": list(answer)}, None
     if what == "values":
@@ -137,9 +137,12 @@ def _encode(charges: Sequence[Charge], answer: Any, recoding: Recoding) -> tuple
     else:
         measured = answer if what == "measure" else [answer[charge.about[0][0]] for charge in charges]
         tables = [np.asarray(one.values, np.int64) for one in measured]
+        if queries := {i: one.query for i, one in enumerate(measured) if isinstance(one.query, KroneckerQuery)}:
+            body |= {"queries": {str(i): [list(f.shape) for f in query.factors] for i, query in queries.items()}}
+            factors = [factor.reshape(-1) for query in queries.values() for factor in query.factors]
     body |= {"cells": [len(table) for table in tables]}
     body |= {"recoding": recoding.to_dict()} if recoding.columns else {}
-    return body, zlib.compress(b"".join(table.astype("<i8").tobytes() for table in tables), 1)
+    return body, zlib.compress(b"".join(table.astype("<i8").tobytes() for table in [*tables, *factors]), 1)
 
 
 _DAMAGED = (LookupError, TypeError, ValueError, AttributeError, InputError, zlib.error)
@@ -183,18 +186,28 @@ def _answer(charges: Sequence[Charge], body: Mapping[str, Any], payload: bytes |
         rows, scale, noise = body["answer"]
         return NoisyError(float(rows), float(scale), "laplace" if noise == "laplace" else "gaussian")
     cells = [int(size) for size in body["cells"]]
+    shapes = {int(i): [tuple(map(int, shape)) for shape in each] for i, each in body.get("queries", {}).items()}
+    sizes = [*cells, *(rows * columns for each in shapes.values() for rows, columns in each)]
     unpacker = zlib.decompressobj()
-    content = unpacker.decompress(payload or b"", 8 * sum(cells) + 1)
-    tables = np.split(np.frombuffer(content, "<i8").astype(np.int64), np.cumsum(cells)[:-1])
-    if len(content) != 8 * sum(cells):
+    content = unpacker.decompress(payload or b"", 8 * sum(sizes) + 1)
+    if len(content) != 8 * sum(sizes):
         raise ValueError
+    tables = np.split(np.frombuffer(content, "<i8").astype(np.int64), np.cumsum(sizes)[:-1])
+    rest = iter(tables[len(cells) :])
+    queries = {i: KroneckerQuery(tuple(next(rest).reshape(shape) for shape in each)) for i, each in shapes.items()}
+    tables = tables[: len(cells)]
     if what == "dependence":
         return dict(zip(charges[0].about, tables[0].tolist(), strict=True))
-    found = [_measurement(charge, table) for charge, table in zip(charges, tables, strict=True)]
+    found = [
+        _measurement(charge, table, queries.get(i))
+        for i, (charge, table) in enumerate(zip(charges, tables, strict=True))
+    ]
     return {one.clique[0]: one for one in found} if what in DISCOVERIES else found
 
 
-def _measurement(charge: Charge, values: Any) -> Measurement:
+def _measurement(charge: Charge, values: Any, query: KroneckerQuery | None) -> Measurement:
+    if charge.query != (None if query is None else query.digest):
+        raise ValueError
     if charge.noise == "gaussian":
-        return Measurement(charge.about[0], values, charge.scale)
-    return Measurement(charge.about[0], values, laplace_sd(charge.scale), noise="laplace")
+        return Measurement(charge.about[0], values, charge.scale, query)
+    return Measurement(charge.about[0], values, laplace_sd(charge.scale), query, "laplace")

@@ -21,7 +21,7 @@ from typing import Any
 from understudy.accounting import Budget, Charge, Neighbours, Receipt
 from understudy.accounting.calibrate import can_plan, certified_plan
 from understudy.accounting.exact import float_below
-from understudy.arguments import as_path, as_progress, as_whole, holds_password
+from understudy.arguments import as_flag, as_path, as_progress, as_whole, holds_password
 from understudy.discovery.discover import Discovery, NoRows, discovery_budget, narrowest_schema
 from understudy.domain import Clique
 from understudy.errors import (
@@ -38,12 +38,14 @@ from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
 from understudy.mechanism import Fit, Mechanism, make_mechanism
+from understudy.mechanism.registry import AUTO, setting_names
 from understudy.model.dependencies import learn_dependencies
-from understudy.progress import Progress, Step
+from understudy.progress import Progress, Step, report_compiling
 from understudy.quality import Quality, parse_share
 from understudy.release import Release
 from understudy.release.frames import Frame
 from understudy.release.release import summarize
+from understudy.run.auto import choose_mechanism
 from understudy.run.checks import (
     check_memory,
     check_noise,
@@ -55,12 +57,13 @@ from understudy.run.checks import (
     warn_of_weak_budget,
 )
 from understudy.run.folder import file_digest, publish, staged_path
+from understudy.run.public import CANDIDATES, PublicRows, choose_model, rating_of
 from understudy.run.quality import Rating, measure_quality
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema, frame_kind
 from understudy.source import open_source
 from understudy.source.open import StoredTable, make_opener, open_table
-from understudy.source.place import source_kind, table_name
+from understudy.source.place import public_name, source_kind, table_name
 from understudy.workload import public_workload_name
 
 
@@ -74,8 +77,12 @@ class RunSpec:
         epsilon: with `delta`, the privacy budget.
         delta: see `epsilon`.
         rho: the budget in zCDP, instead of epsilon.
-        mechanism: a mechanism's name or the mechanism itself.
+        mechanism: a mechanism's name or the mechanism itself; `resolve` replaces "auto" by its choice.
+        reason: why the mechanism was chosen, where the choice was left to understudy.
         settings: the mechanism's settings.
+        public: a table that the custodian declares public: a frame, a path or a source; None where it is gone.
+        public_name: what the receipt calls the public table, where its rows are weighted; `resolve` sets it.
+        paper: whether the mechanism runs as published; the settings are used beside or instead of the paper's.
         dataset: the dataset's name in the ledger.
         query: a SELECT statement to read instead of a table.
         temp_dir: where engines may put files while they work.
@@ -94,8 +101,12 @@ class RunSpec:
     epsilon: float | None = None
     delta: float | None = None
     rho: float | None = None
-    mechanism: str | Mechanism = "mst"
+    mechanism: str | Mechanism = AUTO
+    reason: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    public: Any = None
+    public_name: str | None = None
+    paper: bool = False
     dataset: str | None = None
     query: str | None = None
     temp_dir: str | PathLike[str] | None = None
@@ -110,12 +121,12 @@ class RunSpec:
 
     def to_dict(self, mechanism: Mechanism) -> dict[str, Any]:
         """Plain data for the ledger, from which `from_dict` makes the spec again; without seeds and without rows."""
-        kept = ("epsilon", "delta", "rho", "query", "rows", "noise", "discovery_share", "quality", "workload")
-        data = os.fspath(self.data) if isinstance(self.data, str | PathLike) else None
-        data = None if data is None or holds_password(data) else data
+        kept = ["epsilon", "delta", "rho", "query", "rows", "noise", "discovery_share", "quality", "workload"]
+        kept += ["reason", "public_name"]
         return {
             **{name: _plain(getattr(self, name)) for name in kept},
-            "data": data if data is None or "://" in data else str(Path(data).absolute()),
+            "data": _address(self.data),
+            "public": _address(self.public),
             "schema": self.schema.to_dict(),
             "mechanism": mechanism.name,
             "settings": _settings(mechanism),
@@ -129,10 +140,9 @@ class RunSpec:
         return cls(**content).without_missing_data()
 
     def without_missing_data(self) -> RunSpec:
-        """The same run without a table where its file is gone."""
-        given = self.data
-        gone = isinstance(given, str) and "://" not in given and "*" not in given and not Path(given).exists()
-        return replace(self, data=None) if gone else self
+        """The same run without tables whose files are gone."""
+        public = None if _is_gone(self.public) else self.public
+        return replace(self, data=None if _is_gone(self.data) else self.data, public=public)
 
 
 def synthesize(
@@ -142,13 +152,15 @@ def synthesize(
     epsilon: float | None = None,
     delta: float | None = None,
     rho: float | None = None,
-    mechanism: str | Mechanism = "mst",
+    mechanism: str | Mechanism = AUTO,
+    paper: bool = False,
     rows: int | None = None,
     progress: Progress | None = None,
     output: str | PathLike[str] | None = None,
     dataset: str | None = None,
     noise: str = "exact",
     discovery_share: float = 0.1,
+    public: Any = None,
     quality: float | str | None = None,
     query: str | None = None,
     temp_dir: str | PathLike[str] | None = None,
@@ -165,7 +177,9 @@ def synthesize(
         epsilon: with `delta`, the privacy budget; with `delta=0`, pure DP.
         delta: see `epsilon`.
         rho: the budget in zCDP, instead of epsilon.
-        mechanism: a mechanism's name or the mechanism itself.
+        mechanism: a mechanism's name or the mechanism itself; "auto" chooses one by the schema, the budget and the
+            declared number of rows. `release.mechanism` names it.
+        paper: whether the mechanism runs as published, without our changes; settings that are given win.
         rows: how many rows `release.sample()` makes by default; else the declared or the noisy number. It is part of
             the release: the table's exact number of rows does not belong here unless it is public.
         progress: called with each `Step`.
@@ -174,13 +188,15 @@ def synthesize(
         noise: "exact" (ours) or "opendp".
         discovery_share: the share of the budget for discovery; nothing is spent on
             discovery where the schema declares everything. A tenth of delta is set aside where values are discovered.
+        public: a table like this one that the custodian declares public, such as last year's: a frame or a path. Its
+            rows are weighted to fit the measurements, and used if that lowers a noisy error, which costs 4 % of the
+            budget; `nist-mst` chooses its marginals from it instead, at no cost. A release may repeat public rows.
         quality: the part of the budget, such as "5%", that measures the workload error of the result; it is stated in
             `release.quality` and the report.
         query: a SELECT statement to read instead of a database's table; with files, they are its table ``data``.
         temp_dir: where engines put files while they work, in a private directory that is removed in the end.
         ledger: the path or `postgresql://` address of the ledger; by default `UNDERSTUDY_LEDGER`, else the user's own.
-        settings: the mechanism's settings, when it is given by name; `public` of nist-mst is a table that the
-            custodian declares public.
+        settings: the mechanism's settings, when it is given by name.
 
     **Privacy.** The release satisfies the stated guarantee for the schema's privacy unit. The whole budget is reserved
     in the ledger before a row is read; every answer is recorded there before anybody sees it.
@@ -207,6 +223,8 @@ def synthesize(
         rho=rho,
         mechanism=mechanism,
         settings=settings,
+        public=public,
+        paper=as_flag("paper", paper),
         dataset=dataset,
         query=query,
         temp_dir=temp_dir,
@@ -262,12 +280,19 @@ def resume(
 class Run:
     """Everything about a run that is known before a row is read; all of it is public."""
 
-    def __init__(self, spec: RunSpec, budget: Budget, mechanism: Mechanism, rating: Rating | None) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        budget: Budget,
+        mechanism: Mechanism,
+        rating: Rating | None,
+        public: PublicRows | None = None,
+    ) -> None:
         self.spec, self.schema, self.mechanism, self.rating = spec, spec.schema, mechanism, rating
-        unit = self.schema.privacy_unit
-        self.neighbours = Neighbours(unit.column, unit.max_rows, self.schema.rows is not None)
+        self.public = public
+        self.neighbours = _neighbours(self.schema)
         # a plan fixes all measurements in advance: a question about their result is none of them
-        self.plan, self.budget = (None, budget) if rating else self._plan(budget)
+        self.plan, self.budget = (None, budget) if rating or spec.public_name else self._plan(budget)
         self.insecure = is_insecure()
         self.dataset = spec.dataset or dataset_name(spec.data)
         self.frame = _frame_of(spec.data)
@@ -290,14 +315,24 @@ class Run:
             return False
         return needed <= roomy_memory()
 
+    @property
+    def aside(self) -> Fraction:
+        """What is kept of the budget for questions about the result."""
+        ratings = [] if self.rating is None else [self.rating]
+        ratings += [rating_of(None)] * CANDIDATES if self.spec.public_name else []
+        return sum((rating.cost(self.budget.capacity) for rating in ratings), Fraction(0))
+
     def receipt(self, charges: Sequence[Charge]) -> Receipt:
         """The receipt once these charges were paid."""
         self.insecure = self.insecure or is_insecure()
         origins: dict[str, str] = {column.name: column.origin for column in self.schema.columns}
-        for name in self.mechanism.public_tables():
+        for name in [*self.mechanism.public_tables(), *([self.spec.public_name] if self.spec.public_name else [])]:
             origins[f"the table {name}"] = "declared public by the custodian"
         noise, rehearsal = self.spec.noise, self.spec.rehearsal
-        return Receipt(self.budget, tuple(charges), self.neighbours, origins, noise, self.insecure, rehearsal)
+        mechanism = self.mechanism.name + (f", chosen automatically: {self.spec.reason}" if self.spec.reason else "")
+        return Receipt(
+            self.budget, tuple(charges), self.neighbours, origins, noise, self.insecure, rehearsal, mechanism
+        )
 
     def _plan(self, budget: Budget) -> tuple[dict[Clique, float] | None, Budget]:
         """The sigmas of measurements that are fixed in advance, and the budget that their exact curve certifies."""
@@ -322,14 +357,20 @@ def resolve(spec: RunSpec) -> Run:
         as_whole("rows", spec.rows, least=1)
     check_noise(spec.noise)
     find_compiler_cache()
-    mechanism = make_mechanism(spec.mechanism, **spec.settings)
-    for public in (table for table in mechanism.public_tables().values() if table is not None):
-        if schema.open:
-            name = schema.open[0].name
-            raise SettingError(
-                f"public: a public table needs a declared schema; column {name!r} is still to be discovered"
-            )
-        refuse_same_table(public, spec.data)
+    if spec.mechanism == AUTO:
+        if spec.paper:
+            raise SettingError("paper: name the mechanism that is to run as published")
+        spec = _choose(spec, budget)
+    mechanism = make_mechanism(spec.mechanism, paper=spec.paper, **spec.settings)
+    if spec.public is not None and "public" in setting_names(type(mechanism)):
+        mechanism = replace(mechanism, public=spec.public)  # type: ignore[type-var]
+        spec = replace(spec, public=None)
+    for table in (spec.public, *mechanism.public_tables().values()):
+        _check_public(table, spec)
+    public = None
+    if spec.public is not None:
+        spec = replace(spec, public_name=spec.public_name or public_name(spec.public))
+        public = PublicRows.read(spec.public, str(spec.public_name), schema)
     mechanism = mechanism.prepare(schema)  # what it learns from public sources; it keeps no rows of them
     _settings(mechanism)
     if budget.pure and not mechanism.pure:
@@ -343,7 +384,36 @@ def resolve(spec: RunSpec) -> Run:
         rating.tables(narrowest_schema(schema).domain)
         if schema.open and spec.discovery_share + rating.share >= 1:
             raise SettingError("quality and discovery_share leave nothing for the mechanism; give one of them less")
-    return Run(spec, budget, mechanism, rating)
+    return Run(spec, budget, mechanism, rating, public)
+
+
+def _check_public(table: Any, spec: RunSpec) -> None:
+    """Refuse a public table beside a schema that is still to be completed, and the sensitive table itself."""
+    if table is None:
+        return
+    if spec.schema.open:
+        name = spec.schema.open[0].name
+        raise SettingError(f"public: a public table needs a declared schema; column {name!r} is still to be discovered")
+    refuse_same_table(table, spec.data)
+
+
+def _choose(spec: RunSpec, budget: Budget) -> RunSpec:
+    """The run with the mechanism that `auto` chooses, and why."""
+    schema = spec.schema
+    name, reason = choose_mechanism(
+        narrowest_schema(schema).domain,
+        budget,
+        _neighbours(schema),
+        rows=schema.rows,
+        complete=not schema.open,
+        settings=list(spec.settings),
+    )
+    return replace(spec, mechanism=name, reason=reason)
+
+
+def _neighbours(schema: Schema) -> Neighbours:
+    unit = schema.privacy_unit
+    return Neighbours(unit.column, unit.max_rows, schema.rows is not None)
 
 
 def execute(
@@ -378,7 +448,8 @@ def execute(
             elif chosen.counts:
                 handle = _reserve(chosen, ledger, name)
             recorder = Recorder(ledger if chosen.counts else None, handle, has_rows=spec.data is not None)
-            release = _make(data, chosen, recorder, handle, ledger, progress)
+            with report_compiling(progress):
+                release = _make(data, chosen, recorder, handle, ledger, progress)
             _write(release, output, ledger, handle, progress)
             return release
     except BaseException as error:
@@ -424,10 +495,9 @@ def _make(
 ) -> Release:
     progress(Step("read", None, "the table"))
     table = _open(data, run, recorder, handle, ledger, progress)
-    aside = run.rating.cost(run.budget.capacity) if run.rating is not None else 0
     total: float | None = run.schema.rows_used if data is None else table.rows_public
     try:
-        fit = run.mechanism.fit(table, rho=float_below(table.account.remaining - aside), progress=progress)
+        fit = run.mechanism.fit(table, rho=float_below(table.account.remaining - run.aside), progress=progress)
     except CannotContinue as reason:
         fit, total = _finish(run, table, recorder, str(reason), progress)
     except InputError as reason:  # a declared number of rows that contradicts the answers, for example
@@ -435,6 +505,7 @@ def _make(
             raise
         fit, total = _finish(run, table, recorder, str(reason), progress)  # the attempt before failed like this as well
     fit = learn_dependencies(run.mechanism.finish, fit, run.schema, total=total, progress=progress)
+    fit = _use_public(run, table, fit, progress)
     quality = _measure_quality(run, table, fit, progress)
     table.account.pay(recorder.recall_rest())  # what an earlier attempt was answered beyond this is paid as well
     receipt = run.receipt(table.account.charges)
@@ -497,9 +568,21 @@ def _finish(
         return finish(None), None
 
 
+def _use_public(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Fit:
+    """The better of the model and its combinations with public rows; the model alone where that cannot be asked."""
+    if run.public is None or any(charge.what == "quality" for charge in table.account.charges):
+        return fit
+    workload = run.spec.workload or run.mechanism.workload or "all-2way"
+    try:
+        return choose_model(table, fit, run.public, run.schema, rating_of(workload), progress)
+    except CannotContinue:
+        return fit
+
+
 def _measure_quality(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> Quality | None:
     """Measure the quality; None if it was not requested, or if its share was spent on another attempt's fit."""
-    if run.rating is None or any(charge.what == "quality" for charge in table.account.charges):
+    asked = sum(charge.what == "quality" for charge in table.account.charges)
+    if run.rating is None or asked > (CANDIDATES if run.public else 0):
         return None
     progress(Step("measure", None, "the workload error"))
     try:
@@ -546,6 +629,18 @@ def _explain(
 def dataset_name(data: Any) -> str:
     """Return the default dataset name: that of the file, folder or database table, else "unnamed"."""
     return data.name if isinstance(data, StoredTable) else table_name(data)
+
+
+def _address(table: Any) -> str | None:
+    """The absolute path or the URL of a table; None for a frame, and for an address that holds a password."""
+    if not isinstance(table, str | PathLike) or holds_password(os.fspath(table)):
+        return None
+    text = os.fspath(table)
+    return text if "://" in text else str(Path(text).absolute())
+
+
+def _is_gone(table: Any) -> bool:
+    return isinstance(table, str) and "://" not in table and "*" not in table and not Path(table).exists()
 
 
 def _plain(value: Any) -> Any:

@@ -27,6 +27,8 @@ EXACT_UP_TO = 200
 DEFAULT_BINS = 100
 """Without declared bins, a longer axis is cut into this many bins."""
 _LOOKUP_UP_TO = 1 << 21
+_FIXED = {"midpoint": 0.5, "lower": 0.0}  # where in its bin a value is that is not drawn at random
+_SHARES = 1000  # places in a bin over which its values are averaged
 
 
 class TopRule(BaseModel):
@@ -129,7 +131,17 @@ class Axis:
 
     def decode(self, codes: Array, rng: np.random.Generator, draw: Draw = "uniform") -> Array:
         """Draw a value for each code inside its bin; `encode` gives the codes back."""
-        share = rng.random(len(codes)) if draw == "uniform" else np.full(len(codes), 0.5 if draw == "midpoint" else 0.0)
+        return self._place(codes, rng.random(len(codes)) if draw == "uniform" else np.full(len(codes), _FIXED[draw]))
+
+    def mean_values(self, draw: Draw = "uniform") -> NDArray[np.float64]:
+        """By code, the mean of the values that `decode` draws for it."""
+        shares = (np.arange(_SHARES) + 0.5) / _SHARES if draw == "uniform" else np.array([_FIXED[draw]])
+        values = self._place(np.repeat(np.arange(self.size), len(shares)), np.tile(shares, self.size))
+        mean: NDArray[np.float64] = values.reshape(self.size, -1).mean(axis=1)
+        return mean
+
+    def _place(self, codes: Array, share: NDArray[np.float64]) -> Array:
+        """The value at a share of each code's bin."""
         values = self._on_grid(codes, share) if self.grain else self._on_line(codes, share)
         if self.points is not None:
             values = self._at_points(self.points, values, codes, share)

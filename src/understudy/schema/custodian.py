@@ -21,6 +21,7 @@ OUTPUTS = {
     "schema check": "counts of unknown, clipped and missing values; means and quartiles before and after binning",
     "evaluate": "scores of a synthetic table against the real one (always named *.custodian-only.*)",
     "report --real": "the report with the real table beside the stand-in (always named *.custodian-only.html)",
+    "attack": "how well members and values of the real table are guessed (always named *.custodian-only.json)",
 }
 """What each command reveals about the rows."""
 

@@ -166,6 +166,11 @@ def table_name(data: Any) -> str:
     return path.name.split(".")[0] or "unnamed"
 
 
+def public_name(table: Any) -> str:
+    """What a receipt calls a table that was declared public: the name of its file, else "a frame"."""
+    return Path(table).name if isinstance(table, str | os.PathLike) else "a frame"
+
+
 def _is_table(file: Path) -> bool:
     """Whether a file is part of a table; hidden files and the notes of other engines (``_SUCCESS``) are not."""
     return file.name.lower().endswith(CSV + PARQUET) and not file.name.startswith((".", "_"))

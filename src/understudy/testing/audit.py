@@ -1,23 +1,461 @@
-"""The audit: a lower bound of epsilon, measured on two neighbouring tables, which must not exceed the claim.
+"""The audit: how well two neighbouring tables can be told apart by what a mechanism releases, against its claim.
 
-If a mechanism is (epsilon, delta)-DP then P(E | D) <= exp(epsilon) P(E | D') + delta for every event E. Two proportions
-are estimated with Clopper-Pearson bounds, so the epsilon computed from them is too large with probability at most the
-stated error rate. The event is fixed before the runs.
+`audit` runs a mechanism many times on a worst-case pair of made-up tables (`pairs`) and tells runs on the one from runs
+on the other by several statistics: the exact likelihood ratio of the gate's answers (`likelihood`), what the model and
+the rows say about the target, and a discriminant learned from a fifth of the runs. From how often each is right follow
+lower bounds that hold with a stated confidence; a mechanism whose lower bound exceeds its claim is broken. An audit
+finds bugs. It proves nothing: a mechanism that passes may still leak in a way that nobody tried.
+
+A `Trial` is the smallest audit: one event, fixed before the runs, for a stage of the gate.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
+from understudy.accounting import Budget, epsilon_of
+from understudy.accounting.ceiling import Ceiling
+from understudy.arguments import as_progress, as_whole
+from understudy.errors import SettingError
+from understudy.mechanism import Mechanism
+from understudy.mechanism.registry import mechanism_classes
+from understudy.metric.roc import auc, mu_of_auc, proportion_high, proportion_low, roc
+from understudy.progress import Progress, Step
 from understudy.testing import expect
+from understudy.testing.pairs import BATCH_SECONDS, STATISTICS, Bench, Setup, Workers, choose_pair
 
 ERROR = 1e-9
-"""The probability with which an audit of a correct mechanism may fail by chance."""
+"""The probability with which an audit of a correct mechanism may fail by chance in a test."""
+
+VERDICT_ERROR = 1e-6
+"""The probability with which `audit` calls a correct mechanism broken or unexplained."""
+
+SLACK = 1.02
+"""Above theory by less than this factor is no finding: conversions and the discreteness of noise leave some slack."""
+
+Verdict = Literal["consistent", "unexplained", "broken"]
+
+_NORMAL = NormalDist()
+_DELTA = 0.01
+"""Where a budget in rho is compared by its epsilon, the delta at which."""
+
+
+# -- Bounds: from statistics of runs on two tables to numbers that hold with a stated confidence.
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How well one statistic tells the tables apart.
+
+    Attributes:
+        name: the statistic.
+        wins: pairs in which it was larger on the table with the target; ties by coin.
+        pairs: out of so many.
+        auc: the area under its ROC curve.
+        mu: the same as the distance of two normal distributions, in standard deviations.
+        mu_error: the standard error of `mu`.
+        mu_low: a lower bound of mu, from the number of wins, exact.
+        epsilon_low_gaussian: a lower bound of epsilon, if the trade-off is that of a Gaussian mechanism.
+        epsilon_low: a lower bound of epsilon without that assumption, from one event chosen on a fifth of the pairs.
+    """
+
+    name: str
+    wins: int
+    pairs: int
+    auc: float
+    mu: float
+    mu_error: float
+    mu_low: float
+    epsilon_low_gaussian: float
+    epsilon_low: float
+
+    def auc_low(self, error: float) -> float:
+        """A lower bound of the area, too large with probability at most `error`."""
+        return proportion_low(self.wins, self.pairs, error)
+
+    def auc_high(self, error: float) -> float:
+        """An upper bound of the area."""
+        return proportion_high(self.wins, self.pairs, error)
+
+
+def judge_statistic(
+    name: str, out: NDArray[np.float64], inside: NDArray[np.float64], delta: float, error: float
+) -> Finding:
+    """Bound how well a statistic tells tables apart; values come in pairs of fresh runs, one on each table."""
+    ties = np.random.default_rng().random(len(out)) < 0.5
+    wins = int(((inside > out) | ((inside == out) & ties)).sum())
+    area, spread = auc(out, inside)
+    mu = mu_of_auc(area)
+    density = _NORMAL.pdf(_NORMAL.inv_cdf(area)) if 0 < area < 1 else math.inf
+    low = max(0.0, mu_of_auc(proportion_low(wins, len(out), error)))
+    return Finding(
+        name=name,
+        wins=wins,
+        pairs=len(out),
+        auc=area,
+        mu=mu,
+        mu_error=math.sqrt(2) * spread / density,
+        mu_low=low,
+        epsilon_low_gaussian=epsilon_of_mu(low, delta),
+        epsilon_low=_bound_epsilon(out, inside, delta, error),
+    )
+
+
+def _bound_epsilon(out: NDArray[np.float64], inside: NDArray[np.float64], delta: float, error: float) -> float:
+    """A lower bound of epsilon from the event that looked best on the first fifth of the pairs, which is not reused."""
+    fifth = max(1, len(out) // 5)
+    best, event = -1.0, (math.inf, 1)
+    for sign in (1, -1):  # the event is a large value on one table, or a small value on the other
+        one, other = (inside, out) if sign == 1 else (-out, -inside)
+        for threshold in np.quantile(np.concatenate([out[:fifth], inside[:fifth]]) * sign, np.linspace(0.02, 0.98, 49)):
+            hits, alarms = int((one[:fifth] > threshold).sum()), int((other[:fifth] > threshold).sum())
+            found = epsilon_at_least(hits, alarms, fifth, delta, 0.05)
+            best, event = max((best, event), (found, (float(threshold), sign)))
+    threshold, sign = event
+    one, other = (inside[fifth:], out[fifth:]) if sign == 1 else (-out[fifth:], -inside[fifth:])
+    return epsilon_at_least(int((one > threshold).sum()), int((other > threshold).sum()), len(one), delta, error)
+
+
+def delta_of_mu(mu: float, epsilon: float) -> float:
+    """The delta at epsilon of a mechanism with the trade-off of two normal distributions, mu apart.
+
+    >>> round(delta_of_mu(1.0, 1.0), 6)
+    0.126937
+    """
+    if mu == 0:
+        return 0.0
+    return _NORMAL.cdf(-epsilon / mu + mu / 2) - math.exp(epsilon) * _NORMAL.cdf(-epsilon / mu - mu / 2)
+
+
+def epsilon_of_mu(mu: float, delta: float) -> float:
+    """The epsilon at delta of a mechanism with the trade-off of two normal distributions, mu apart.
+
+    >>> round(epsilon_of_mu(0.43, 0.01), 5), round(epsilon_of_mu(1.0, 1e-5), 5)
+    (0.75166, 4.37718)
+    """
+    if not math.isfinite(mu):
+        return math.inf
+    low, high = 0.0, mu * (mu / 2 + 40)
+    for _ in range(100):
+        middle = (low + high) / 2
+        low, high = (middle, high) if delta_of_mu(mu, middle) > delta else (low, middle)
+    return high if low else 0.0
+
+
+def learn_discriminant(seen: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Weights of features, fitted on some pairs, whose weighted sum separates the tables best (Fisher 1936).
+
+    Directions without noise count most: noise that was used twice cancels in a difference.
+    """
+    apart = seen[:, 1].mean(axis=0) - seen[:, 0].mean(axis=0)
+    within = np.concatenate([seen[:, table] - seen[:, table].mean(axis=0) for table in (0, 1)])
+    scale = np.maximum(within.std(axis=0), 1e-9)
+    spread = np.cov(within / scale, rowvar=False) + 1e-6 * np.eye(len(scale))
+    found: NDArray[np.float64] = np.linalg.solve(spread, apart / scale) / scale
+    return found
+
+
+# -- The audit.
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """The result of an audit; made of made-up tables, so it may be published.
+
+    Attributes:
+        setup: the mechanism, its settings, the budget, the neighbour relation and the pair of tables.
+        findings: what each statistic found.
+        theory_mu: the mu that the budget's noise should have.
+        pair_mu: the mu that this pair of tables could show, from the trial runs; None for pure DP.
+        claim: the most that the claim allows an attacker.
+        claim_epsilon: the claimed epsilon at `delta`.
+        delta: the delta of all epsilons here.
+        confidence: the confidence of the lower bounds in `findings`.
+        verdict: see `decide`.
+        reasons: why, in words.
+        seconds: wall-clock time of the runs that count.
+        interrupted: whether it was stopped before all pairs were run.
+        curve: false and true positives of the likelihood ratio.
+    """
+
+    setup: Setup
+    findings: Sequence[Finding]
+    theory_mu: float
+    pair_mu: float
+    claim: Ceiling
+    claim_epsilon: float
+    delta: float
+    confidence: float
+    verdict: Verdict
+    reasons: Sequence[str]
+    seconds: float
+    interrupted: bool
+    curve: tuple[NDArray[np.float64], NDArray[np.float64]]
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of runs there were."""
+        return self.findings[0].pairs
+
+    @property
+    def power(self) -> float:
+        """By how much mu would have to exceed theory to be found with near certainty."""
+        return 11.6 / math.sqrt(self.pairs)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        from understudy import __version__
+
+        setup = self.setup
+        return {
+            "mechanism": setup.mechanism,
+            "settings": dict(setup.settings),
+            "budget": dict(setup.budget),
+            "neighbours": {"max_rows": setup.max_rows, "rows_public": setup.rows_public},
+            "tables": setup.pair,
+            "pairs": self.pairs,
+            "interrupted": self.interrupted,
+            "seconds": round(self.seconds, 1),
+            "theory_mu": self.theory_mu,
+            "pair_mu": self.pair_mu,
+            "claim_auc": self.claim.auc,
+            "claim_epsilon": self.claim_epsilon,
+            "delta": self.delta,
+            "confidence": self.confidence,
+            "statistics": [
+                {name: getattr(one, name) for name in _SHOWN} | {"pairs": one.pairs} for one in self.findings
+            ],
+            "verdict": self.verdict,
+            "reasons": list(self.reasons),
+            "power": self.power,
+            "version": __version__,
+        }
+
+    def text(self) -> str:
+        """Describe the audit in a few lines."""
+        stopped = " (interrupted)" if self.interrupted else ""
+        lines = [
+            f"{self.setup.mechanism}: {self.verdict}",
+            f"  {self.pairs} pairs of runs in {self.seconds:.0f} s{stopped}, on the tables {self.setup.pair!r}; "
+            f"theory mu {self.theory_mu:.3f}; claim epsilon {self.claim_epsilon:.3g} at delta {self.delta:g}",
+            f"  {'statistic':<11} {'mu':>6} {'± s.e.':>7} {'mu at least':>12} {'epsilon at least: Gaussian, any':>33}",
+        ]
+        for one in self.findings:
+            lines.append(
+                f"  {one.name:<11} {one.mu:>6.3f} {one.mu_error:>7.3f} {one.mu_low:>12.3f} "
+                f"{one.epsilon_low_gaussian:>25.2f}, {one.epsilon_low:.2f}"
+            )
+        lines += [f"  {reason}" for reason in self.reasons]
+        lines.append(f"  A mu above theory by {self.power:.2g} would have been found.")
+        return "\n".join(lines)
+
+
+_SHOWN = ("name", "wins", "auc", "mu", "mu_error", "mu_low", "epsilon_low_gaussian", "epsilon_low")
+
+
+def decide(
+    findings: Sequence[Finding], claim: Ceiling, claim_epsilon: float, theory_mu: float | None, events: Sequence[float]
+) -> tuple[Verdict, list[str]]:
+    """The verdict of an audit, wrong about a correct mechanism with probability at most `VERDICT_ERROR`.
+
+    - *broken*: a lower bound exceeds the claim: the area under the curve, or epsilon.
+    - *unexplained*: the likelihood ratio does better than the noise should allow, or another statistic does better than
+      the likelihood ratio, so that something leaves that the gate did not answer. The claim still holds.
+    - *consistent*: neither.
+
+    Args:
+        findings: of each statistic; the likelihood ratio first.
+        claim: what the guarantee allows.
+        claim_epsilon: the claimed epsilon.
+        theory_mu: the mu of the budget's noise; None where there is no such number, as under pure DP.
+        events: for each finding, the lower bound of epsilon at this error.
+    """
+    error = VERDICT_ERROR / (2 * len(findings) + 2)
+    broken = [
+        f"{one.name}: the area under the curve is at least {one.auc_low(error):.4f}; the claim allows {claim.auc:.4f}."
+        for one in findings
+        if one.auc_low(error) > claim.auc
+    ] + [
+        f"{one.name}: epsilon is at least {event:.3f}, and the claim is {claim_epsilon:.3f}."
+        for one, event in zip(findings, events, strict=True)
+        if event > claim_epsilon
+    ]
+    if broken:
+        return "broken", broken
+    exact = findings[0]
+    odd = []
+    if theory_mu is not None and mu_of_auc(exact.auc_low(error)) > SLACK * theory_mu:
+        odd.append(f"mu is at least {mu_of_auc(exact.auc_low(error)):.3f}, and the noise explains {theory_mu:.3f}.")
+    odd += [
+        f"{one.name} tells the tables apart better than the gate's answers do: something bypasses the gate."
+        for one in findings[1:]
+        if one.auc_low(error) > exact.auc_high(error)
+    ]
+    return ("unexplained", odd) if odd else ("consistent", ["No statistic exceeds the claim."])
+
+
+def audit(
+    mechanism: str | Mechanism = "mst",
+    *,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    rho: float | None = None,
+    pairs: int | None = None,
+    minutes: float = 10.0,
+    jobs: int = 1,
+    max_rows: int = 1,
+    rows_public: bool = False,
+    confidence: float = 0.95,
+    progress: Progress | None = None,
+    **settings: Any,
+) -> Audit:
+    """Measure how well a mechanism's releases tell two worst-case tables apart, and compare that with its claim.
+
+    An interrupt ends the runs; the result is then of the pairs done.
+
+    Args:
+        mechanism: a mechanism's name, also one of another package; or the mechanism itself.
+        epsilon: with `delta`, the claim; by default (1, 0.01). Delta 0 is pure DP.
+        delta: see `epsilon`. A large delta makes an audit sharper: rare events need many runs to be seen.
+        rho: the claim in zCDP, instead of epsilon.
+        pairs: how many pairs of runs; by default as many as `minutes` allow, fixed after a few timed runs.
+        minutes: about how long the runs may take.
+        jobs: how many processes run pairs; needs a registered mechanism.
+        max_rows: rows of one protected unit.
+        rows_public: whether the number of rows is public, so that neighbours replace a unit.
+        confidence: the confidence of the lower bounds; verdicts have their own, `VERDICT_ERROR`.
+        progress: called with each `Step`.
+        settings: the mechanism's settings, when it is given by name.
+
+    **Privacy.** Reads no data: the tables are made up. Nothing is charged, and the result may be published.
+
+    >>> found = audit("independent", pairs=50)
+    >>> found.verdict, found.pairs
+    ('consistent', 50)
+
+    Raises:
+        SettingError: for an unknown mechanism or setting, and for numbers that make no sense.
+    """
+    report = as_progress(progress)
+    setup, made = _set_up(mechanism, epsilon, delta, rho, max_rows, rows_public, settings)
+    jobs = as_whole("jobs", jobs, least=1)
+    if made is not None and jobs > 1:
+        raise SettingError("jobs: processes find a mechanism by its name; register it, or use jobs=1")
+    if not 0 < confidence < 1:
+        raise SettingError("confidence must be above 0 and below 1")
+    if not 0 < minutes < math.inf:
+        raise SettingError("minutes must be a positive number")
+    report(Step("audit", None, f"{setup.mechanism}: choosing the tables"))
+    bench, divergence = choose_pair(setup, made)
+    each = _time_pair(bench)
+    count = int(60 * minutes * jobs / each) if pairs is None else as_whole("pairs", pairs, least=10)
+    start, seen, interrupted = time.monotonic(), [], False
+    try:
+        size = max(1, min(round(BATCH_SECONDS / each), count // (4 * jobs) or 1))
+        with Workers(bench, jobs) as workers:
+            for batch in workers.batches(max(10, count), size):
+                seen.append(batch)
+                done = sum(map(len, seen))
+                report(Step("audit", done / max(10, count), f"{setup.mechanism}: {done} of {max(10, count)} pairs"))
+    except KeyboardInterrupt:
+        interrupted = True
+    if sum(map(len, seen)) < 10:
+        raise KeyboardInterrupt
+    return judge(bench, np.concatenate(seen), divergence, confidence, time.monotonic() - start, interrupted)
+
+
+def _set_up(
+    mechanism: str | Mechanism,
+    epsilon: float | None,
+    delta: float | None,
+    rho: float | None,
+    max_rows: int,
+    rows_public: bool,
+    settings: dict[str, Any],
+) -> tuple[Setup, Mechanism | None]:
+    """What is under audit; the mechanism itself too where no process could find it by its name."""
+    if rho is None and epsilon is None:
+        epsilon, delta = 1.0, 0.01 if delta is None else delta
+    given = {"epsilon": epsilon, "delta": delta, "rho": rho}
+    budget = {name: float(value) for name, value in given.items() if value is not None}
+    Budget.of(**budget)
+    made = None
+    if isinstance(mechanism, Mechanism):
+        if settings:
+            raise SettingError(f"settings {', '.join(settings)}: a mechanism object already has its settings")
+        settings = mechanism.settings()
+        made = None if mechanism_classes().get(mechanism.name) is type(mechanism) else mechanism
+        mechanism = mechanism.name
+    elif mechanism not in mechanism_classes():
+        choices = ", ".join(sorted(mechanism_classes()))
+        raise SettingError(f"mechanism {mechanism!r} is unknown; the choices are {choices}")
+    return Setup(mechanism, settings, budget, as_whole("max_rows", max_rows, least=1), bool(rows_public)), made
+
+
+def _time_pair(bench: Bench, runs: int = 10) -> float:
+    """Seconds that a pair takes; the first, which may compile, does not count."""
+    bench.pairs(1)
+    start = time.perf_counter()
+    bench.pairs(runs)
+    return max(1e-4, (time.perf_counter() - start) / runs)
+
+
+def judge(
+    bench: Bench,
+    seen: NDArray[np.float64],
+    divergence: float,
+    confidence: float = 0.95,
+    seconds: float = 0.0,
+    interrupted: bool = False,
+) -> Audit:
+    """The result of an audit, from the statistics of its pairs of runs.
+
+    Args:
+        bench: what was run.
+        seen: by pair, table and statistic, as `Bench.pairs` returns them.
+        divergence: of the pair, from the trial runs.
+        confidence: of the lower bounds.
+        seconds: how long the runs took.
+        interrupted: whether they were stopped early.
+    """
+    budget, receipt = bench.budget, bench.receipt()
+    delta = _DELTA if budget.delta is None else float(budget.delta)
+    claim_epsilon = epsilon_of(budget.rho, delta) if budget.epsilon is None else float(budget.epsilon)
+    learning = max(1, len(seen) // 5)
+    learned = seen[learning:] @ learn_discriminant(seen[:learning])
+    columns = [(seen[:, 0, i], seen[:, 1, i]) for i in range(len(STATISTICS) - 1)] + [(learned[:, 0], learned[:, 1])]
+    named = list(zip(STATISTICS, columns, strict=True))
+    findings = [judge_statistic(name, *values, delta, 1 - confidence) for name, values in named]
+    strict = VERDICT_ERROR / (2 * len(named) + 2)
+    events = [_bound_epsilon(*values, delta, strict) for _, values in named]
+    claim, theory = Ceiling.of(receipt), math.sqrt(2 * float(budget.rho))
+    verdict, reasons = decide(findings, claim, claim_epsilon, None if budget.pure else theory, events)
+    return Audit(
+        setup=bench.setup,
+        findings=findings,
+        theory_mu=theory,
+        pair_mu=math.sqrt(divergence),
+        claim=claim,
+        claim_epsilon=claim_epsilon,
+        delta=delta,
+        confidence=confidence,
+        verdict=verdict,
+        reasons=reasons,
+        seconds=seconds,
+        interrupted=interrupted,
+        curve=roc(seen[:, 0, 0], seen[:, 1, 0]),
+    )
+
+
+# -- One event on two tables: the audit of a stage of the gate.
 
 
 @dataclass(frozen=True)
@@ -63,10 +501,7 @@ def epsilon_at_least(hits: int, alarms: int, runs: int, delta: float, error: flo
     >>> round(epsilon_at_least(900, 100, 1000, 0.0), 2)  # log(9) = 2.2 from far more runs
     1.6
     """
-    from scipy.stats import beta
-
-    low = float(beta.ppf(error / 2, hits, runs - hits + 1)) if hits else 0.0
-    high = float(beta.isf(error / 2, alarms + 1, runs - alarms)) if alarms < runs else 1.0
+    low, high = proportion_low(hits, runs, error / 2), proportion_high(alarms, runs, error / 2)
     return max(0.0, math.log((low - delta) / high)) if low > delta else 0.0
 
 

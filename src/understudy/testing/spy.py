@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 from unittest.mock import patch
 
@@ -149,10 +150,28 @@ class Spy:
             self._start(what, table)
             answers = original(table, wanted, **rest)
             made: list[Measurement] = list(answers.values()) if isinstance(answers, dict) else answers
-            _check_noise(made, dict(table._counts([answer.clique for answer in made])), self._draws)
+            counts = dict(table._counts([answer.clique for answer in made]))
+            for clique, query in (rest.get("queries") or {}).items():
+                matrix = reduce(np.kron, query.factors)
+                counts[clique] = matrix @ counts[clique]
+                self._reckon_query(next(answer for answer in made if answer.clique == clique), counts[clique], matrix)
+            _check_noise(made, counts, self._draws)
             return answers
 
         return counts
+
+    def _reckon_query(self, answer: Measurement, exact: NDArray[Any], matrix: NDArray[np.int64]) -> None:
+        """Replace the cost of one draw by that of queries: a row adds a column of the matrix to the answers."""
+        place = next(i for i, draw in enumerate(self._draws) if np.array_equal(answer.values - exact, draw))
+        place += len(self.seen) - len(self._draws)
+        k, replaced = self._now
+        scale, law = self.seen[place].scale, self.seen[place].law
+        l1 = k * (1 + replaced) * max(sum(abs(int(v)) for v in column) for column in matrix.T)
+        apart = 4 if (matrix < 0).any() else 2  # columns of one sign are at most at a right angle
+        squared = k * k * (apart if replaced else 1) * max(sum(int(v) ** 2 for v in column) for column in matrix.T)
+        epsilon = l1 / scale if law == "laplace" else None
+        rho = squared / (2 * scale**2) if epsilon is None else epsilon**2 / 2
+        self.seen[place] = replace(self.seen[place], rho=rho, epsilon=epsilon)
 
     def _values(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def values(table: PrivateTable, column: str, **rest: Any) -> dict[str, int]:

@@ -18,6 +18,7 @@ from understudy.accounting.calibrate import certified_plan
 from understudy.accounting.neighbours import Neighbours
 from understudy.domain import Clique, Domain
 from understudy.gate import PrivateTable
+from understudy.measurement import KroneckerQuery
 from understudy.mechanism.independent import Independent
 from understudy.source import Source
 from understudy.testing.audit import Trial
@@ -49,6 +50,23 @@ def laplace_trial() -> Trial:
         return all(int(m.values[1]) >= 3 for m in table.measure(_FOUR_WAYS[:2], rho=1.0))
 
     return _trial(happened, *_with_unit({"a": 2, "b": 2}, max_rows=3), 1.0, 0.0)
+
+
+def query_trial(*, pure: bool) -> Trial:
+    """Three queries on a column, units of three rows: a row in the last cell moves them by (2, 1, -2), of norm 3."""
+    query = KroneckerQuery((np.array([[0, 2], [1, 1], [0, -2]]),))
+    budget = Budget.of(epsilon=1.0, delta=0) if pure else Budget.of(rho=1.0)
+
+    def happened(source: CodedSource) -> bool:
+        table = PrivateTable(source, budget)
+        (m,) = table.measure([("a",)], rho=float(budget.capacity), queries={("a",): query})
+        first, second, third = (int(value) for value in m.values - np.array([0, 5, 0]))
+        if pure:  # every answer beyond what the unit moves it by: the likelihood ratio is exactly exp(epsilon)
+            return first >= 6 and second >= 3 and third <= -6
+        return 2 * first + second - 2 * third >= 41  # moves by 27, sd 3 * 9 / sqrt(2)
+
+    claim, delta = (1.0, 0.0) if pure else (epsilon_of(1.0, DELTA), DELTA)
+    return _trial(happened, *_with_unit({"a": 2}, max_rows=3), claim, delta)
 
 
 def selection_trial(*, pure: bool) -> Trial:

@@ -7,6 +7,8 @@ import json
 import pytest
 
 import understudy as us
+from understudy.cli.plan import _error
+from understudy.planning.plan import MECHANISMS
 
 
 @pytest.fixture
@@ -24,6 +26,17 @@ def test_words(plan):
     assert "the odds grow at most 2.72-fold" in out
 
 
+def test_compares_the_default_mechanisms(plan):
+    _, out, _ = plan("--people", "~20000", "--epsilon", "1", "--json")
+    assert tuple(json.loads(out)["budgets"][0]["mechanisms"]) == MECHANISMS
+
+
+def test_a_range_where_tables_of_one_schema_differ():
+    assert _error(12.34, (11.0, 14.0)) == "12"
+    assert _error(12.34, (8.0, 19.0)) == "8 to 19"
+    assert _error(None, None) == "-"
+
+
 def test_json(plan):
     code, out, _ = plan("--people", "20,000", "--epsilon", "1", "-m", "mst,independent", "--json")
     data = json.loads(out)
@@ -37,7 +50,7 @@ def test_json(plan):
 
 
 def test_every_mechanism_is_predicted(plan):
-    names = "aim,gaussian,independent,mst,mwem,nist-mst,privbayes,privsyn"
+    names = "adaptive,aim,gaussian,independent,mst,mwem,nist-mst,privbayes,privsyn"
     code, out, _ = plan("--people", "20,000", "--epsilon", "1", "-m", names)
     assert code == 0
     assert "Assumed: nist-mst: " in out

@@ -11,7 +11,7 @@ from understudy.accounting import Budget
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import PrivateTable, Selection
-from understudy.mechanism.aim import AIM, Choice, RoundLog, ablations, paper_settings
+from understudy.mechanism.aim import AIM, Choice, RoundLog, ablations
 from understudy.mechanism.gaussian import Gaussian
 from understudy.mechanism.mwem import MWEM
 from understudy.model.junction_tree import cliques_within
@@ -47,7 +47,7 @@ def test_paper_settings_give_the_papers_first_sigma_and_epsilon():
     rho, sizes = 0.0149730577, dict.fromkeys("abcdefghijklmno", 2)
     table = _table(rho, sizes=sizes, rows=[[0] * 15] * 50)
     with pytest.raises(InterruptedError):
-        AIM(workload="all-1way", **paper_settings()).fit(table, rho=rho, progress=_stop_after_a_round)
+        AIM(workload="all-1way", **AIM.paper_settings()).fit(table, rho=rho, progress=_stop_after_a_round)
     measured = [charge for charge in table.account.charges if charge.what == "measure"]
     selected = [charge for charge in table.account.charges if charge.what == "select"]
     assert [charge.scale for charge in measured[:15]] == pytest.approx([94.3657] * 15, rel=1e-5)
@@ -56,7 +56,7 @@ def test_paper_settings_give_the_papers_first_sigma_and_epsilon():
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, paper_settings(), {"anneal": False, "rounds": 2.0}, {"first": 0.0, "look": 0.0}]
+    "settings", [{}, AIM.paper_settings(), {"anneal": False, "rounds": 2.0}, {"first": 0.0, "look": 0.0}]
 )
 def test_all_of_the_budget_is_spent_and_no_more(settings):
     fit, table = _fit(0.7, AIM(**settings))
@@ -148,7 +148,8 @@ def test_round_log_keeps_the_last_candidacy():
     model = AIM().fit(table, rho=1.0).model
     for candidates in ([("a",), ("b",)], [("a",)], [("a",)]):
         offsets = dict.fromkeys(candidates, 1.0)
-        log.add_round(Choice(Selection(("a",), 0.5, 1.0), offsets), before=model, share=0.3)
+        expected = {("a",): model.project(("a",))}
+        log.add_round(Choice(Selection(("a",), 0.5, 1.0), offsets), before=model, share=0.3, expected=expected)
     entries = log.entries([("zz",)])
     assert [entry.get("last", np.array([])).tolist() for entry in entries] == [[], [1], [], [0]]
     assert ["model" in entry for entry in entries] == [False, True, False, True]

@@ -64,9 +64,13 @@ def made(mechanism, schema, *, epsilon=2, **settings):
         return us.synthesize(people(), schema, epsilon=epsilon, delta=1e-6, mechanism=mechanism, **settings)
 
 
-@pytest.mark.parametrize(
-    "mechanism", ["mst", "aim", "batch", "privbayes", "privsyn", "independent", "gaussian", "mwem"]
-)
+EVERY = [
+    "mst", "aim", "adaptive", "privbayes", "privsyn", "independent", "gaussian", "mwem",
+    "hdmm", "dpsyn", "dpfieldgroups",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mechanism", EVERY)
 def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
     settings = {"aim": {"rounds": 2}, "mwem": {"workload": "all-2way"}, "gaussian": {"max_cells": 1000}}
     release = made(mechanism, plain, **settings.get(mechanism, {}))
@@ -77,7 +81,7 @@ def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
         assert 0.2 < rows["code"].isin(common).mean() < 0.45
 
 
-@pytest.mark.parametrize("mechanism", ["mst", "aim", "batch", "privbayes", "privsyn"])
+@pytest.mark.parametrize("mechanism", ["mst", "aim", "adaptive", "privbayes", "privsyn"])
 def test_the_hierarchy_carries_what_rare_values_share(mechanism, plain, grouped):
     def agreement(schema):
         settings = {"rounds": 2} if mechanism == "aim" else {}

@@ -13,11 +13,11 @@ from understudy.accounting.convert import rho_of
 from understudy.domain import Domain
 from understudy.errors import SchemaError, SettingError
 from understudy.gate import PrivateTable
-from understudy.mechanism.mst import MST, paper_settings, weights_by_size
+from understudy.mechanism.mst import MST, weights_by_size
 from understudy.testing.contract import CHECKS, check_extremes
 from understudy.testing.tables import CodedSource, SealedSource
 
-PAPER = MST(**paper_settings())
+PAPER = MST(**MST.paper_settings())
 
 
 def fitted(mechanism, sizes, rows, *, rho=1.0, **given):

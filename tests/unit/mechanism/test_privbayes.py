@@ -23,14 +23,13 @@ from understudy.mechanism.privbayes import (
     families_of,
     largest_degree,
     maximal_parents,
-    paper_settings,
     split_columns,
 )
 from understudy.schema import Recoding
 from understudy.testing.contract import CHECKS
 from understudy.testing.tables import CodedSource
 
-PAPER = paper_settings()
+PAPER = PrivBayes.paper_settings()
 
 
 def chain(count, sizes, seed=0):

@@ -20,13 +20,13 @@ def rows():
     return np.repeat(np.arange(400)[:, None] % 2, len(COLUMNS), axis=1).tolist()
 
 
-@pytest.mark.parametrize("name", ["aim", "batch", "privbayes", "privsyn", "nist-mst"])
+@pytest.mark.parametrize("name", ["aim", "adaptive", "privbayes", "privsyn", "nist-mst"])
 def test_a_run_does_not_ask_what_cannot_be_counted(rows, name, tmp_path):
     (tmp_path / "w.yaml").write_text("- [a, b, c, d]\n")
     settings = {
         "aim": {"workload": str(tmp_path / "w.yaml")},
         "privbayes": {},
-        "batch": {"workload": str(tmp_path / "w.yaml")},
+        "adaptive": {"workload": str(tmp_path / "w.yaml")},
         "privsyn": {},
         "nist-mst": {"cliques": [(COLUMNS, 1.0), (("a", "b"), 1.0)]},
     }

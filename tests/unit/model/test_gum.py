@@ -108,7 +108,7 @@ def test_picked_rows_are_uniform_within_their_cell() -> None:
 def test_what_is_given_up_is_what_is_wanted() -> None:
     have, target = np.array([50, 30, 0, 20]), np.array([20.0, 20.0, 30.0, 30.0])
     removed, copied, written = (np.zeros(4, np.int64) for _ in range(3))
-    kernels.plan_changes(have, target, 1.0, 0.5, np.array([3], np.uint64), removed, copied, written)
+    kernels.plan_changes(have, target, 1.0, 0.5, False, np.array([3], np.uint64), removed, copied, written)
     assert removed.tolist()[2:] == [0, 0]
     assert written[2] == 30
     assert copied[3] + written[3] == 10

@@ -6,6 +6,7 @@ import pytest
 from understudy.domain import Domain
 from understudy.model import schedule as crossing
 from understudy.model.junction_tree import JunctionTree
+from understudy.model.kernels.arguments import CROSS
 from understudy.model.propagate import Propagation
 from understudy.model.schedule import ScheduleBuilder, find_crossing, make_scratch
 
@@ -59,8 +60,8 @@ def test_sums_are_those_of_the_whole_clique(seed, monkeypatch):
     builder = ScheduleBuilder(domain, True)
     builder.fuse(clique, inputs, outputs)
     schedule = builder.build({})
-    assert schedule.kind[0] == kernels.CROSS
-    kernels.run(work, schedule, 0, 1, np.ones(1), *make_scratch(schedule))
+    assert schedule.kind[0] == CROSS
+    kernels.cross(work, schedule, 0, *make_scratch(schedule))
     for start, columns in outputs:
         lost = tuple(i for i, c in enumerate(clique) if c not in columns)
         np.testing.assert_allclose(
@@ -73,9 +74,8 @@ def test_propagation_crosses_and_the_log_domain_agrees():
     domain = Domain({"a": 2, "b": 7, "c": 11, "d": 13, "e": 9})
     cliques = list(combinations(domain, 2))
     propagation = Propagation(JunctionTree.of(domain, cliques), cliques)
-    from understudy.model.kernels import propagation as kernels
 
-    assert (propagation._steps.schedule.kind == kernels.CROSS).any()
+    assert (propagation._steps.schedule.kind == CROSS).any()
     potentials = rng.normal(size=propagation.size)
     linear = propagation.marginals(potentials, 1.0, forbidden=NONE).copy()
     partition = propagation.log_partition

@@ -22,7 +22,7 @@ from understudy.mechanism.registry import MECHANISMS
 from understudy.planning import Accuracy, check_delta, default_delta, odds_of, plan
 from understudy.planning.made_up import EVENNESS, MadeUpSource, assume_facts, made_up_codes
 from understudy.planning.plan import Line, recommend
-from understudy.planning.predict import COLUMNS, Expected, PlannedRelease, predict
+from understudy.planning.predict import COLUMNS, TABLES, Expected, PlannedRelease, predict
 from understudy.progress import silent
 from understudy.schema import PrivacyUnit, Schema
 from understudy.testing import insecure
@@ -67,6 +67,24 @@ class TestMadeUpRows:
         assert 0.05 < np.mean(medians) < 0.25
         assert np.mean(closest) > 1
 
+    def test_no_tree_of_pairs_explains_all(self):
+        """As in real tables, where the best tree leaves a sixth to a half of the distance from independence."""
+        sizes = {f"c{i}": 4 + i for i in range(12)}
+        parts = []
+        for seed in range(3):
+            codes = made_up_codes(np.random.default_rng(seed), sizes, 20_000)
+            source = MadeUpSource(Domain(sizes), codes)
+            wrong = []
+            for name in ("independent", "mst"):
+                with insecure(seed):
+                    fit = make_mechanism(name).fit(PrivateTable(source, Budget.of(rho=1e6)), rho=1e6)
+                tables = source.counts(combinations(sizes, 2))
+                recoded = {pair: merged(counts, source.domain.shape(pair), [fit.recoding.maps.get(c) for c in pair])
+                           for pair, counts in tables}  # fmt: skip
+                wrong.append(sum(np.abs(fit.model.project(p).reshape(-1) - true).sum() for p, true in recoded.items()))
+            parts.append(wrong[1] / wrong[0])
+        assert 0.12 < np.mean(parts) < 0.5
+
     def test_columns_are_even_and_uneven(self):
         """The entropies of columns lie on the quantiles that were fitted."""
         sizes = {f"c{i}": 12 for i in range(10)}
@@ -92,6 +110,15 @@ class TestMadeUpRows:
         assert set(made["a"]) == set(made["c"]) == {0}
 
 
+@pytest.fixture
+def one_table(monkeypatch):
+    """Trials on one made-up table, to save time; predictions made so are forgotten."""
+    predict.cache_clear()
+    monkeypatch.setattr("understudy.planning.predict.TABLES", 1)
+    yield
+    predict.cache_clear()
+
+
 class TestPrediction:
     @pytest.mark.parametrize("mechanism", ["aim", "gaussian", "mst", "mwem"])
     def test_comes_true_for_a_table_of_that_kind(self, mechanism):
@@ -113,13 +140,13 @@ class TestPrediction:
 
     @pytest.mark.parametrize("mechanism", sorted(MECHANISMS))
     @pytest.mark.parametrize("delta", [0.0, 1e-6])
-    def test_every_mechanism_has_one_and_it_grows_as_the_budget_shrinks(self, mechanism, delta):
+    def test_every_mechanism_has_one_and_it_grows_as_the_budget_shrinks(self, mechanism, delta, one_table):
         small, large = (
             predict(mechanism, release(rows=50_000, epsilon=epsilon, delta=delta)).expected for epsilon in (0.5, 2.0)
         )
-        assert small.one_way > 2 * large.one_way > 0
         larger_tables = mechanism == "privbayes"  # what more budget buys, so that noise on single codes falls less
-        assert small.group > (1.5 if larger_tables else 2.5) * large.group
+        assert small.one_way > (1.2 if larger_tables else 2) * large.one_way > 0
+        assert small.group > (1.2 if larger_tables else 2.5) * large.group
         assert (large.two_way is None) == (large.pairs == 0) == (mechanism == "independent")
         assert large.pairs <= 10
         assert 0 < large.misplaced < small.misplaced < 1
@@ -151,7 +178,18 @@ class TestPrediction:
         assert predict("mst", release(wide, rows=20_000)).expected.pairs == pytest.approx(59, abs=1)
         assert predict("gaussian", release(wide, rows=20_000)).expected.pairs == 60 * 59 // 2
 
-    def test_is_the_same_each_time(self):
+    def test_few_columns_are_tried_on_several_tables_and_show_their_range(self):
+        assert release().tables == TABLES
+        found = predict("mst", release()).expected
+        assert found.one_way_range[0] < found.one_way < found.one_way_range[1]
+        assert found.two_way_range[0] < found.two_way < found.two_way_range[1]
+        wide = release({f"c{i}": 3 for i in range(40)})
+        assert wide.tables == 1
+        alone = predict("independent", wide).expected
+        assert alone.one_way_range == (pytest.approx(alone.one_way),) * 2
+        assert alone.two_way_range is None
+
+    def test_is_the_same_each_time(self, one_table):
         for mechanism in MECHANISMS:
             first, second = predict.__wrapped__(mechanism, release()), predict.__wrapped__(mechanism, release())
             assert first.expected == second.expected
@@ -305,7 +343,7 @@ class TestPlan:
 
 class TestAdvice:
     def line(self, mechanism, misplaced, pairs=3, seconds=1.0):
-        return Line(1.0, mechanism, Expected(1.0, 1.0, 3.0, 3.0, pairs, misplaced), 1, seconds)
+        return Line(1.0, mechanism, Expected(1.0, (1.0, 1.0), 1.0, (1.0, 1.0), 3.0, 3.0, pairs, misplaced), 1, seconds)
 
     def test_takes_what_misplaces_fewest_rows(self):
         lines = [self.line("x", 0.2), self.line("y", 0.1), self.line("columns", 0.3, pairs=0)]

@@ -44,7 +44,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "independent": {"mechanism": "independent", "epsilon": 3.0, "delta": 0},
     "mst": {"mechanism": "mst", "epsilon": 2.0, "delta": 1e-6, "quality": 0.05},
     "aim": {"mechanism": "aim", "epsilon": 2.0, "delta": 1e-6, "max_mib": 0.01, "rounds": 1},
-    "batch": {"mechanism": "batch", "epsilon": 2.0, "delta": 1e-6, "max_mib": 0.01, "rounds": 2},
+    "adaptive": {"mechanism": "adaptive", "epsilon": 2.0, "delta": 1e-6, "max_mib": 0.01, "rounds": 2},
     "gum": {"mechanism": "privsyn", "epsilon": 2.0, "delta": 1e-6, "generator": "gum"},
 }
 """Every kind of model and of record: shares, potentials, tables; rounds with selections; quality; merged codes."""
@@ -203,6 +203,8 @@ VERBS: dict[str, Callable[[us.Release, Path], Any]] = {
     "share": lambda release, folder: release.answer({"city": "c0"}, share=True),
     "bounds": lambda release, folder: release.bounds(),
     "pairs": lambda release, folder: release.bounds("all-2way", simultaneous=True),
+    "infer": lambda release, folder: release.infer("share(sex=f) | city", assume=0.1),
+    "regression": lambda release, folder: release.infer("age ~ sex", target="population", assume=0.1),
     "inspect": lambda release, folder: inspected(folder / "forged.release"),
     "save": lambda release, folder: release.save(folder / "again.release", overwrite=True),
 }

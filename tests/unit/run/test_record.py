@@ -19,7 +19,7 @@ from understudy.gate import PrivateTable
 from understudy.ledger import Ledger
 from understudy.ledger.ledger import _leaf_data
 from understudy.ledger.log import leaf_hash
-from understudy.measurement import Measurement
+from understudy.measurement import KroneckerQuery, Measurement
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Recoding, Schema
 from understudy.schema.open import Words
@@ -83,6 +83,27 @@ def test_answers_of_every_kind_come_back_exactly_and_no_row_is_read_for_them(led
     kept = [first[1][0], first[1][1], first[4][0]]
     assert list(map(plain, recorder.measurements)) == list(map(plain, kept))
     assert recorder.recoding == MERGED
+
+
+@pytest.mark.parametrize("noise", BUDGETS)
+def test_answers_to_queries_come_back_with_their_queries(ledger, noise):
+    query = KroneckerQuery((np.array([[1, 1, 1], [0, 2, 0]]), np.eye(2, dtype=int)))
+    handle = reserve(ledger, BUDGETS[noise])
+
+    def ask(source, handle, query=query):
+        table = PrivateTable(source, BUDGETS[noise], recorder=Recorder(ledger, handle))
+        return table.measure([("a", "b"), ("c",)], rho=0.5, queries={("a", "b"): query})
+
+    first, plain = ask(CodedSource(SIZES, ROWS), handle)
+    recorder = Recorder(ledger, ledger.take(handle.run))
+    again, _ = ask(SealedSource(SIZES, ROWS), ledger.take(handle.run))
+    assert (again.clique, again.values.tolist(), again.sigma) == (first.clique, first.values.tolist(), first.sigma)
+    assert [f.tolist() for f in again.query.factors] == [f.tolist() for f in query.factors]
+    assert plain.query is None
+    assert recorder.recall_rest()[0].query == query.digest
+    assert recorder.measurements[0].query.shape == (4, 6)
+    with pytest.raises(CannotContinue):
+        ask(SealedSource(SIZES, ROWS), ledger.take(handle.run), KroneckerQuery((np.eye(6, dtype=int),)))
 
 
 def test_values_come_back_exactly_and_no_row_is_read_for_them(ledger):

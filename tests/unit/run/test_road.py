@@ -523,12 +523,14 @@ def test_a_finished_run_is_made_again_from_its_answers_alone(tmp_path, monkeypat
     assert us.Ledger().total("d").runs == 1
 
 
-@pytest.mark.parametrize("mechanism", ["mst", "aim", "batch", "privbayes", "privsyn", "nist-mst", "gaussian", "mwem"])
+@pytest.mark.parametrize(
+    "mechanism", ["mst", "aim", "adaptive", "privbayes", "privsyn", "nist-mst", "gaussian", "mwem"]
+)
 def test_every_mechanism_continues_with_its_answers_and_asks_only_what_is_missing(tmp_path, monkeypatch, mechanism):
     """Stopped after two answers, or after the first of mechanisms that ask little."""
     extra = {"public": FRAME} if mechanism == "nist-mst" else {}
-    extra |= {"workload": "all-2way"} if mechanism in ("aim", "batch", "gaussian", "mwem") else {}
-    extra |= {"rounds": 2} if mechanism in ("aim", "batch", "mwem") else {}
+    extra |= {"workload": "all-2way"} if mechanism in ("aim", "adaptive", "gaussian", "mwem") else {}
+    extra |= {"rounds": 2} if mechanism in ("aim", "adaptive", "mwem") else {}
     table = pl.concat([FRAME] * 200)
     record, calls, most = Ledger.record, [], 1 if mechanism in ("gaussian", "nist-mst") else 2
 
@@ -768,7 +770,7 @@ def test_test_mode_around_one_step_is_refused_too(step):
     schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
     table = pl.DataFrame({"a": ["x", "y"] * 50, "b": [0, 1] * 50})
     with pytest.raises(errors.RunInterrupted, match="refuses answers in test mode"):
-        us.synthesize(table, schema, epsilon=1e3, delta=1e-6, progress=sneak, dataset="d")
+        us.synthesize(table, schema, epsilon=1e3, delta=1e-6, mechanism="mst", progress=sneak, dataset="d")
     mode.__exit__(None, None, None)
     (one,) = Ledger().reservations("d")
     answered = recorded(one.run)

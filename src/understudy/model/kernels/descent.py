@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from understudy.model.kernels import compiled
 from understudy.model.kernels.arguments import CHUNK, FACTORS, OCTAVE
 
 _FAST = {"reassoc", "contract", "nsz", "arcp"}  # without "nnan" and "ninf": an overflow must stay visible
 _TOP = 127.0
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=_FAST)
 def _weigh(out: Any, weights: Any, start: int, size: int, table: int) -> Any:
     """Write a chunk's weights to `out`; returns the table in which the next chunk begins, and the chunk's length."""
     length = min(CHUNK, size - start)
@@ -36,7 +36,7 @@ def _weigh(out: Any, weights: Any, start: int, size: int, table: int) -> Any:
     return table, length
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def half_squares(weights: Any, answers: Any, targets: Any) -> Any:
     """Half the weighted sum of squared residuals. Without targets the answers are the residual."""
     total, table, w = 0.0, 0, np.empty(CHUNK)
@@ -48,7 +48,7 @@ def half_squares(weights: Any, answers: Any, targets: Any) -> Any:
     return 0.5 * total
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def extremes(weights: Any, answers: Any, targets: Any, total: float) -> Any:
     """The largest weight times variance that the targets imply, and the largest weighted residual."""
     stiffest, furthest, table, w = 0.0, 0.0, 0, np.empty(CHUNK)
@@ -61,7 +61,7 @@ def extremes(weights: Any, answers: Any, targets: Any, total: float) -> Any:
     return stiffest, furthest
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def parabola(weights: Any, answers: Any, targets: Any, others: Any) -> Any:
     """Slope and bend of the loss on the line from these answers to others."""
     slope, bend, table, w = 0.0, 0.0, 0, np.empty(CHUNK)
@@ -74,7 +74,7 @@ def parabola(weights: Any, answers: Any, targets: Any, others: Any) -> Any:
     return slope, bend
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def soften(weights: Any, answers: Any, targets: Any, cap: float, factors: Any) -> None:
     """Compute codes of factors that keep count times weight below a cap."""
     table, w = 0, np.empty(CHUNK)
@@ -85,7 +85,7 @@ def soften(weights: Any, answers: Any, targets: Any, cap: float, factors: Any) -
             factors[start + i] = np.uint8(min(255.0, np.rint(OCTAVE * np.log2(1.0 + w[i] * count / cap))))
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def descend(
     x: Any, beyond: Any, weights: Any, answers: Any, targets: Any, step: float, along: float, over: float
 ) -> None:
@@ -100,7 +100,7 @@ def descend(
             beyond[i] = further
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def parts(rows: Any, vector: Any, out: Any) -> None:
     """Compute `rows @ vector`."""
     for k in range(out.size):
@@ -110,7 +110,7 @@ def parts(rows: Any, vector: Any, out: Any) -> None:
         out[k] = total
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def subtract(rows: Any, coefficients: Any, vector: Any) -> None:
     """Subtract a linear combination of rows from a vector."""
     for k in range(coefficients.size):
@@ -119,7 +119,7 @@ def subtract(rows: Any, coefficients: Any, vector: Any) -> None:
             vector[i] -= much * row[i]
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def store(basis: Any, row: int, weights: Any, vector: Any, size: float) -> float:
     """Divide a vector by its size and store it as a row of the basis; returns its largest change of a potential.
 
@@ -139,7 +139,7 @@ def store(basis: Any, row: int, weights: Any, vector: Any, size: float) -> float
     return largest
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def shift(weights: Any, basis: Any, row: int, epsilon: float, x: Any) -> None:
     """Move the unknowns by `epsilon` along a row of the basis."""
     table, w = 0, np.empty(CHUNK)
@@ -150,14 +150,14 @@ def shift(weights: Any, basis: Any, row: int, epsilon: float, x: Any) -> None:
             x[start + i] += much * w[i] * codes[i]
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def change(found: Any, answers: Any, epsilon: float) -> None:
     """Overwrite the answers at a shifted point by the finite difference `(found - answers) / epsilon`."""
     for i in range(found.size):
         found[i] = (found[i] - answers[i]) / epsilon
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def part_along(basis: Any, row: int, weights: Any, vector: Any) -> float:
     """Inner product, by the weights, of a vector and a row of the basis."""
     total, table, w = 0.0, 0, np.empty(CHUNK)
@@ -170,7 +170,7 @@ def part_along(basis: Any, row: int, weights: Any, vector: Any) -> float:
     return total
 
 
-@njit(cache=True, fastmath=_FAST)
+@compiled(fastmath=_FAST)
 def take_off(basis: Any, row: int, much: float, vector: Any) -> None:
     """Subtract a multiple of a row of the basis from a vector."""
     for start in range(0, vector.size, CHUNK):
@@ -180,7 +180,7 @@ def take_off(basis: Any, row: int, much: float, vector: Any) -> None:
             v[i] -= scale * codes[i]
 
 
-@njit(cache=True)
+@compiled()
 def add_products(rows: Any, columns: Any, values: Any, vector: Any, out: Any) -> None:
     """Add to `out` a symmetric matrix, without its diagonal, times a vector; each pair of entries is given once."""
     for k in range(values.size):

@@ -12,13 +12,14 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from understudy.model.kernels import compiled
 from understudy.model.kernels.rows import uniform
 
 _FILL, _WEIGHTED_FILL, _WEIGHT = 0, 1, 2
 _ONE, _WORD = np.uint64(1), 64
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _count(x: Any) -> Any:
     """Number of set bits of a word."""
     x = x - ((x >> _ONE) & np.uint64(0x5555555555555555))
@@ -27,18 +28,18 @@ def _count(x: Any) -> Any:
     return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _lowest(x: Any) -> Any:
     """Position of the lowest set bit of a word."""
     return _count((x & (~x + _ONE)) - _ONE)
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _bit(v: int) -> Any:
     return _ONE << np.uint64(v % _WORD)
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _clique_cells(sizes: Any, v: int, row: Any) -> Any:
     cells = sizes[v]
     for q in range(row.size):
@@ -49,7 +50,7 @@ def _clique_cells(sizes: Any, v: int, row: Any) -> Any:
     return cells
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _score(graph: Any, sizes: Any, v: int, method: int) -> Any:
     """How bad it would be to eliminate `v` next: added edges, added edges by size, or the cells of its clique."""
     mine = graph[v]
@@ -72,7 +73,7 @@ def _score(graph: Any, sizes: Any, v: int, method: int) -> Any:
     return total
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _remove(graph: Any, v: int, clique: Any, touched: Any) -> None:
     """Eliminate `v`: write its neighbours to `clique`, join them, and mark whose score may have changed."""
     words = clique.size
@@ -98,9 +99,9 @@ def _remove(graph: Any, v: int, clique: Any, touched: Any) -> None:
             graph[u, v // _WORD] &= ~_bit(v)
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _run(
-    graph: Any, sizes: Any, order: Any, cliques: Any, start: int, method: int, jitter: float, state: Any, scratch: Any
+    graph: Any, sizes: Any, order: Any, cliques: Any, start: Any, method: int, jitter: float, state: Any, scratch: Any
 ) -> Any:
     """Greedy elimination from position `start` of `order`; returns the position it reached.
 
@@ -108,7 +109,8 @@ def _run(
     """
     n = graph.shape[0]
     touched, rest, place, score = scratch
-    touched[:] = ~np.uint64(0)
+    for q in range(touched.size):
+        touched[q] = ~np.uint64(0)
     for v in range(n):
         place[v] = n
     for i in range(start):
@@ -142,7 +144,7 @@ def _run(
     return n
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _cells(sizes: Any, order: Any, cliques: Any, kept: Any, place: Any, degree: Any) -> Any:
     """Cells of the maximal elimination cliques, which are marked in `kept`.
 
@@ -174,7 +176,15 @@ def _cells(sizes: Any, order: Any, cliques: Any, kept: Any, place: Any, degree: 
     return total
 
 
-@njit(cache=True)
+@compiled(inner=True)
+def _copy(source: Any, target: Any) -> None:
+    """Copy a matrix. A loop, because numba takes seconds to compile an assignment of slices."""
+    for i in range(source.shape[0]):
+        for q in range(source.shape[1]):
+            target[i, q] = source[i, q]
+
+
+@njit(inline="always")
 def _search(
     core: Any, sizes: Any, restarts: int, enough: float, state: Any, boards: Any, lists: Any, scratch: Any
 ) -> Any:
@@ -182,31 +192,34 @@ def _search(
 
     The search ends at the first tree of at most `enough` cells.
 
-    A vertex whose neighbours are joined already costs nothing to eliminate, so those go first and every heuristic
-    works on what remains: the part of the graph with loops.
+    A vertex whose neighbours are joined already costs nothing to eliminate, so those go first (attempt -1) and every
+    heuristic works on what remains: the part of the graph with loops.
     """
     work, cliques, best_cliques = boards
     order, kept, best_kept, place, degree = lists
     state[0] = np.uint64(12345)
-    start = _run(core, sizes, order, cliques, 0, -1, 0.0, state, scratch)
-    best = np.inf
-    for attempt in range(3 + restarts):
-        work[:] = core
-        if attempt < 3:
-            _run(work, sizes, order, cliques, start, attempt, 0.0, state, scratch)
-        else:
-            _run(work, sizes, order, cliques, start, 1 + attempt % 2, 0.3, state, scratch)
+    best, start = np.inf, np.int64(0)  # a literal 0 would have `_run` compiled for it alone, too
+    for attempt in range(-1, 3 + restarts):
+        board = core if attempt < 0 else work
+        if attempt >= 0:
+            _copy(core, work)
+        method, jitter = (attempt, 0.0) if attempt < 3 else (1 + attempt % 2, 0.3)
+        reached = _run(board, sizes, order, cliques, start, method, jitter, state, scratch)
+        if attempt < 0:
+            start = reached
+            continue
         cells = _cells(sizes, order, cliques, kept, place, degree)
         if cells < best or attempt == 0:
             best = cells
-            best_cliques[:] = cliques
-            best_kept[:] = kept
+            _copy(cliques, best_cliques)
+            for v in range(kept.size):
+                best_kept[v] = kept[v]
         if start == sizes.size or best <= enough:
             break
     return best
 
 
-@njit(cache=True)
+@compiled()
 def cells_with(
     graph: Any,
     sizes: Any,
@@ -229,7 +242,7 @@ def cells_with(
     arrays (see `make_scratch`).
     """
     for c in range(out.size):
-        core[:] = graph
+        _copy(graph, core)
         changed = base < 0.0
         for i in range(starts[c], starts[c + 1]):
             for k in range(starts[c], starts[c + 1]):

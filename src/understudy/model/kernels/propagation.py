@@ -24,14 +24,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from understudy.model.kernels.arguments import CROSS, FUSE, MOVE, NORMALISE, RATIO, SPREAD
+from understudy.model.kernels import compiled
+from understudy.model.kernels.arguments import FUSE, MOVE, NORMALISE, RATIO, SPREAD
 
 FAST = {"reassoc", "contract", "nsz", "arcp"}  # without "nnan" and "ninf": an overflow must stay visible
 
 TINY = 1e-280  # sums below it count as underflow
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def _multiply(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: Any) -> bool:
     """Put the product of a block's inputs into `row`; False when it is zero everywhere."""
     scale = 1.0
@@ -66,7 +67,7 @@ def _multiply(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: An
     return True
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def _deposit(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: Any, tables: int) -> None:
     """Add a block to every output."""
     if bounds[3] > bounds[2]:
@@ -92,7 +93,7 @@ def _deposit(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: Any
             W[a + gather[steps + j]] += row[j]
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def _spread(W: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: Any) -> None:
     """Add the one input's block to the one output, which is contiguous."""
     a, target = places[0], places[1]
@@ -109,7 +110,7 @@ def _spread(W: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: A
             W[target + j] += W[a + gather[steps + j]]
 
 
-@njit(cache=True, fastmath=FAST)
+@njit(inline="always")
 def _sweep(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
     """One `FUSE` or `SPREAD` step."""
     first, tables = s.table_at[q], s.table_at[q + 1] - s.table_at[q]
@@ -138,7 +139,7 @@ def _sweep(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
         advance(index, sizes, jumps, places, tables)
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def _clear(W: Any, s: Any, q: int) -> None:
     """Set a step's outputs to 0: other tables may have lain there before."""
     for t in range(s.table_at[q] + s.bounds[q, 2], s.table_at[q + 1]):
@@ -147,9 +148,9 @@ def _clear(W: Any, s: Any, q: int) -> None:
             out[j] = 0.0
 
 
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any, index: Any) -> float:
-    """Run steps `first .. last-1`; returns the smallest cell of any normalised message, to notice underflow.
+    """Run steps `first .. last-1`, none a `CROSS`; returns the smallest cell of a normalised message, to see underflow.
 
     Stops at a message that is 0 everywhere, and then returns -1.
 
@@ -176,10 +177,9 @@ def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any,
                 a[j] = a[j] / (up[j] * scale) if up[j] > 0.0 else 0.0
         elif s.kind[q] == MOVE:
             a = W[s.offset[t] : s.offset[t] + np.uint64(s.cells[t])]
-            a[:] = W[s.offset[t + 1] : s.offset[t + 1] + np.uint64(s.cells[t])]
-        elif s.kind[q] == CROSS:
-            _clear(W, s, q)
-            cross(W, s, q, row, places, index)
+            source = W[s.offset[t + 1] : s.offset[t + 1] + np.uint64(s.cells[t])]
+            for j in range(a.size):
+                a[j] = source[j]
         else:
             if s.kind[q] == FUSE:
                 _clear(W, s, q)
@@ -187,7 +187,7 @@ def run(W: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any,
     return smallest
 
 
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def lower(T: Any, ends: Any) -> float:
     """Subtract from each table `T[ends[i]:ends[i + 1]]` its maximum; returns the sum of the maxima."""
     total = 0.0
@@ -202,7 +202,7 @@ def lower(T: Any, ends: Any) -> float:
     return total
 
 
-@njit(cache=True, fastmath={"contract"})
+@compiled(fastmath={"contract"})
 def exponentials(T: Any, powers: Any, bits: Any) -> None:
     """`exp` of values of at most 0, in their place. Below -690 it stays `exp(-690)`.
 
@@ -250,7 +250,7 @@ def exponentials(T: Any, powers: Any, bits: Any) -> None:
 _CONTIGUOUS = np.uint64(2**64 - 1)
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def advance(index: Any, sizes: Any, jumps: Any, places: Any, tables: int) -> None:
     """Turn the odometer of the outer axes by one and move every table with it."""
     d = sizes.size - 1
@@ -264,7 +264,7 @@ def advance(index: Any, sizes: Any, jumps: Any, places: Any, tables: int) -> Non
         d -= 1
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def _product(W: Any, out: Any, places: Any, lists: Any, gather: Any, first: Any, last: Any) -> None:
     """The product of tables `first .. last-1`, each along its own list of offsets."""
     for j in range(out.size):
@@ -279,7 +279,7 @@ def _product(W: Any, out: Any, places: Any, lists: Any, gather: Any, first: Any,
                 out[j] *= W[a + gather[steps + j]]
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def _add(W: Any, values: Any, places: Any, lists: Any, gather: Any, first: Any, last: Any) -> None:
     """Add values to tables `first .. last-1`, along their lists of offsets."""
     for t in range(first, last):
@@ -292,7 +292,7 @@ def _add(W: Any, values: Any, places: Any, lists: Any, gather: Any, first: Any, 
                 W[a + gather[steps + j]] += values[j]
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def _times(vector: Any, matrix: Any, out: Any) -> None:
     """`out = vector @ matrix`, four rows at a time."""
     n = out.size
@@ -306,7 +306,7 @@ def _times(vector: Any, matrix: Any, out: Any) -> None:
             out[j] += v0 * m0[j] + v1 * m1[j] + v2 * m2[j] + v3 * m3[j]
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def _add_products(out: Any, a: Any, b: Any, x: int, y: int) -> None:
     """`out += a.T @ b` for four rows `a`, `b` each."""
     b0, b1, b2, b3 = b[:y], b[y : 2 * y], b[2 * y : 3 * y], b[3 * y : 4 * y]
@@ -317,7 +317,7 @@ def _add_products(out: Any, a: Any, b: Any, x: int, y: int) -> None:
             part[j] += v0 * b0[j] + v1 * b1[j] + v2 * b2[j] + v3 * b3[j]
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def _rearrange(source: Any, out: Any, width: int, height: int, by_width: int, by_height: int) -> None:
     """Copy a matrix to another layout: steps between columns and rows."""
     for i in range(height):
@@ -325,20 +325,23 @@ def _rearrange(source: Any, out: Any, width: int, height: int, by_width: int, by
             out[i * by_height + j * by_width] = source[i * width + j]
 
 
-@njit(cache=True, fastmath=FAST)
+@compiled(fastmath=FAST)
 def cross(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
     """One `CROSS` step. Rows and columns are padded with zeros to a multiple of four."""
     first, tables = s.table_at[q], s.table_at[q + 1] - s.table_at[q]
     sizes = s.axis_size[s.axis_at[q] : s.axis_at[q + 1]]
     jumps = s.jump[s.jump_at[q] : s.jump_at[q + 1]]
     lists, gather, bounds = s.lists[first : first + tables], s.gather, s.bounds[q]
-    wide, long, turns, x, y = s.plain[q]
-    row[:] = 0.0
-    ends = np.cumsum(np.array([0, 4 * x, 4 * y, x, y, x * y, x * y, x * y, wide * long]))
-    a, b = row[ends[0] : ends[1]], row[ends[1] : ends[2]]
-    along, down = row[ends[2] : ends[3]], row[ends[3] : ends[4]]
-    matrix, turned, summed = row[ends[4] : ends[5]], row[ends[5] : ends[6]], row[ends[6] : ends[7]]
-    plain = row[ends[7] : ends[8]]
+    wide, long, turns, x, y = s.plain[q, 0], s.plain[q, 1], s.plain[q, 2], s.plain[q, 3], s.plain[q, 4]
+    _clear(W, s, q)
+    for j in range(row.size):
+        row[j] = 0.0
+    a, rest = row[: 4 * x], row[4 * x :]
+    b, rest = rest[: 4 * y], rest[4 * y :]
+    along, rest = rest[:x], rest[x:]
+    down, rest = rest[:y], rest[y:]
+    matrix, turned, summed = rest[: x * y], rest[x * y : 2 * x * y], rest[2 * x * y : 3 * x * y]
+    plain = rest[3 * x * y : 3 * x * y + wide * long]
     rows, columns, both = bounds[3] > bounds[2], bounds[4] > bounds[3], tables > bounds[4]
     for t in range(tables):
         places[t] = s.offset[first + t]
@@ -365,14 +368,16 @@ def cross(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
                     down[j] *= other[j]
                 _add(W, down[:long], places, lists, gather, bounds[3], bounds[4])
             if both and (k == 3 or turn == turns - 1):
-                _add_products(summed, a[:], b[:], x, y)
-                a[:] = 0.0
+                _add_products(summed, a, b, x, y)
+                for i in range(4 * x):
+                    a[i] = 0.0
             if both and turn == turns - 1:
                 for i in range(wide):
                     for j in range(long):
                         plain[i * long + j] = matrix[i * y + j] * summed[i * y + j]
                 _add(W, plain, places, lists, gather, bounds[4], tables)
-                summed[:] = 0.0
+                for i in range(x * y):
+                    summed[i] = 0.0
             advance(index, sizes, jumps, places, tables)
 
 
@@ -382,7 +387,7 @@ def cross(W: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
 # schedule `s` has no `CROSS` steps.
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _log_sum(a: Any) -> Any:
     top = -np.inf
     for j in range(a.size):
@@ -395,7 +400,7 @@ def _log_sum(a: Any) -> Any:
     return top + np.log(total)
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def _add_inputs(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: Any, gather: Any) -> None:
     """Put the sum of a block's inputs into `row`."""
     shift = 0.0
@@ -413,7 +418,7 @@ def _add_inputs(W: Any, row: Any, length: Any, places: Any, bounds: Any, lists: 
             row[j] += W[a + gather[steps + j]]
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True, fastmath=FAST)
 def _log_deposit(W: Any, top: Any, value: float, o: Any, summing: bool) -> None:
     if summing:
         if value > -np.inf:
@@ -422,7 +427,7 @@ def _log_deposit(W: Any, top: Any, value: float, o: Any, summing: bool) -> None:
         top[o] = max(top[o], value)
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _log_sweep(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: Any, summing: bool) -> None:
     """Visit every cell of a `FUSE` step: first for the largest terms, then for the sums."""
     first, tables = s.table_at[q], s.table_at[q + 1] - s.table_at[q]
@@ -450,7 +455,7 @@ def _log_sweep(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: A
         advance(index, sizes, jumps, places, tables)
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _log_fuse(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: Any) -> None:
     for t in range(s.table_at[q] + s.bounds[q, 2], s.table_at[q + 1]):
         for o in range(np.int64(s.offset[t]), np.int64(s.offset[t]) + s.cells[t]):
@@ -463,7 +468,7 @@ def _log_fuse(W: Any, top: Any, s: Any, q: int, row: Any, places: Any, index: An
             W[o] = top[o] + np.log(W[o]) if W[o] > 0.0 else -np.inf
 
 
-@njit(cache=True)
+@compiled()
 def run_log(W: Any, top: Any, s: Any, first: int, last: int, sums: Any, row: Any, places: Any, index: Any) -> None:
     """Run steps `first .. last-1` on logarithms; `top` is scratch as long as `W`; `sums` keeps logarithms."""
     for q in range(first, last):
@@ -476,7 +481,8 @@ def run_log(W: Any, top: Any, s: Any, first: int, last: int, sums: Any, row: Any
                     W[start + j] -= sums[q]
         elif s.kind[q] == MOVE:
             source = np.int64(s.offset[t + 1])
-            W[start : start + n] = W[source : source + n]
+            for j in range(n):
+                W[start + j] = W[source + j]
         elif s.kind[q] == RATIO:
             up, shift = np.int64(s.offset[t + 1]), sums[s.plain[q, 0]]
             for j in range(n):

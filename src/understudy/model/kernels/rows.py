@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from understudy.model.kernels import compiled
 
 
-@njit(inline="always")
+@compiled(inner=True, forceinline=True)
 def uniform(state: Any) -> float:
     """Draw a number in [0, 1) by SplitMix64; advances the state."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -24,7 +25,7 @@ def uniform(state: Any) -> float:
 # Sampling
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _fill(weights: Any, total: float, rounding: bool, state: Any, values: Any) -> None:
     """Draw values for the rows of one group: rounded counts in random order (Algorithm 7), or independent draws."""
     n, last = values.size, 0
@@ -53,24 +54,29 @@ def _fill(weights: Any, total: float, rounding: bool, state: Any, values: Any) -
         values[i], values[k] = values[k], values[i]
 
 
-@njit(cache=True)
+@compiled()
 def draw_values(groups: Any, weights: Any, seed: Any, rounding: bool, out: Any) -> None:
     """Draw a value for each row by the weights of the row's group; uniform in a group without weight."""
-    state = np.full(1, seed, np.uint64)
-    starts = np.zeros(weights.shape[0] + 1, np.int64)
+    state, starts = np.empty(1, np.uint64), np.empty(weights.shape[0] + 1, np.int64)
+    values, even = np.empty(groups.size, np.int32), np.empty(weights.shape[1])
+    state[0] = seed
+    for g in range(starts.size):
+        starts[g] = 0
+    for v in range(even.size):
+        even[v] = 1.0
     for i in range(groups.size):
         starts[groups[i] + 1] += 1
     for g in range(weights.shape[0]):
         starts[g + 1] += starts[g]
-    values = np.empty(groups.size, np.int32)
-    even = np.ones(weights.shape[1])
     for g in range(weights.shape[0]):
         if starts[g + 1] > starts[g]:
-            total = weights[g].sum()
-            if total > 0.0:
-                _fill(weights[g], total, rounding, state, values[starts[g] : starts[g + 1]])
-            else:
-                _fill(even, float(even.size), rounding, state, values[starts[g] : starts[g + 1]])
+            total = 0.0
+            for v in range(even.size):
+                total += weights[g, v]
+            shares = weights[g] if total > 0.0 else even
+            _fill(
+                shares, total if total > 0.0 else float(even.size), rounding, state, values[starts[g] : starts[g + 1]]
+            )
     for i in range(groups.size):
         out[i] = values[starts[groups[i]]]
         starts[groups[i]] += 1
@@ -79,7 +85,7 @@ def draw_values(groups: Any, weights: Any, seed: Any, rounding: bool, out: Any) 
 # Gradual updates
 
 
-@njit(cache=True)
+@compiled(inner=True)
 def _find_shrink_factor(have: Any, target: Any, wanted: float) -> float:
     """Find beta such that cells with too many rows give up `wanted` rows: the sum of min(excess, beta * have)."""
     low, high = 0.0, 1.0
@@ -96,33 +102,42 @@ def _find_shrink_factor(have: Any, target: Any, wanted: float) -> float:
     return high
 
 
-@njit(cache=True)
+@compiled()
 def plan_changes(
-    have: Any, target: Any, alpha: float, share: float, state: Any, removed: Any, copied: Any, written: Any
+    have: Any,
+    target: Any,
+    alpha: float,
+    share: float,
+    nearest: bool,
+    state: Any,
+    removed: Any,
+    copied: Any,
+    written: Any,
 ) -> None:
     """Compute how many rows each cell gives up, gets as copies of its rows, and gets by writing its values.
 
     Cells with too few rows grow by at most a factor 1 + alpha, an empty one by alpha times its target; a `share` of
     the growth is copied. Amounts are rounded up or down at random without bias, so that cells that want a fraction of a
-    row get it over the rounds.
+    row get it over the rounds; or to the `nearest` number.
     """
     wanted = 0.0
     for c in range(have.size):
         removed[c] = copied[c] = written[c] = 0
         if have[c] < target[c]:
             grow = alpha * target[c] if have[c] == 0 else min(target[c] - have[c], alpha * have[c])
-            rows = int(grow + uniform(state))
+            rows = int(grow + (0.5 if nearest else uniform(state)))
             if have[c] > 0:
-                copied[c] = min(int(share * rows + uniform(state)), have[c], rows)
+                copied[c] = min(int(share * rows + (0.5 if nearest else uniform(state))), have[c], rows)
             written[c] = rows - copied[c]
             wanted += rows
     beta = _find_shrink_factor(have, target, wanted)
     for c in range(have.size):
         if have[c] > target[c]:
-            removed[c] = min(int(min(have[c] - target[c], beta * have[c]) + uniform(state)), have[c])
+            excess = min(have[c] - target[c], beta * have[c])
+            removed[c] = min(int(excess + (0.5 if nearest else uniform(state))), have[c])
 
 
-@njit(cache=True)
+@compiled()
 def pick_rows(cells: Any, have: Any, removed: Any, copied: Any, state: Any, freed: Any, models: Any) -> Any:
     """Pick the rows to overwrite and the rows to copy, both in random order, without replacement within each cell.
 
@@ -153,7 +168,7 @@ def pick_rows(cells: Any, have: Any, removed: Any, copied: Any, state: Any, free
     return taken, found
 
 
-@njit(cache=True)
+@compiled()
 def shuffle_values(values: Any, state: Any) -> None:
     """Shuffle values in place."""
     for i in range(values.size - 1, 0, -1):

@@ -1,4 +1,4 @@
-"""Whole runs of `batch` under audit, and mistakes made on purpose in it: each is caught by a check that it passes.
+"""Whole runs of `adaptive` under audit, and mistakes made on purpose in it: each is caught by a check that it passes.
 
 As in the audit of AIM, the claim is made from the receipt, and a constant model takes the place of estimation, which
 cannot reach the rows. Audits of correct code draw true random bits and fail by chance with probability at most
@@ -18,8 +18,8 @@ from understudy.accounting.budget import Account
 from understudy.accounting.neighbours import Neighbours
 from understudy.errors import BudgetExceeded
 from understudy.gate import Allocation, PrivateTable, Selection
-from understudy.mechanism import batch
-from understudy.mechanism.batch import STOP, Batch
+from understudy.mechanism import adaptive
+from understudy.mechanism.adaptive import STOP, Adaptive
 from understudy.model.graphical import GraphicalModel
 from understudy.testing.audit import Trial, check_claim
 from understudy.testing.contract import SIZES, check_spending, check_twin
@@ -35,7 +35,7 @@ ONE_ROUND = {"rounds": 1, "first": 0.01, "look": 0.0, "threshold": 0.0}
 
 def _trial(patch, happened, mechanism, rho, present, absent, runs, total):
     """The claim is what the receipt of a run says, at the same delta."""
-    patch.setattr(batch, "estimate", lambda domain, measured, **_: GraphicalModel(domain, {}, total=total))
+    patch.setattr(adaptive, "estimate", lambda domain, measured, **_: GraphicalModel(domain, {}, total=total))
 
     def run(source):
         table = PrivateTable(source, Budget.of(rho=rho))
@@ -54,16 +54,16 @@ def noise_trial(patch, folder, *, runs=250):
         return math.fsum(more * precision for more, precision in seen) >= 0.8 * math.fsum(p for _, p in seen)
 
     tables = CodedSource(TWO, [*EVERYONE, [1, 1]]), CodedSource(TWO, EVERYONE)
-    return _trial(patch, happened, Batch(workload="all-2way", **ONE_ROUND), 1.0, *tables, runs, len(EVERYONE))
+    return _trial(patch, happened, Adaptive(workload="all-2way", **ONE_ROUND), 1.0, *tables, runs, len(EVERYONE))
 
 
 def choice_trial(patch, folder, *, runs=150):
     """Nearly all of the budget in one choice; replacing a row raises one score by 2 w and lowers the other by it."""
     path = folder / "workload.yaml"
     path.write_text("- {clique: [a], weight: 8}\n- {clique: [b], weight: 8}\n")
-    patch.setattr(Batch, "_draws", lambda *_: 1)
+    patch.setattr(Adaptive, "_draws", lambda *_: 1)
     patch.setattr(PrivateTable, "allocation", lambda table, rho: Allocation(0.0))  # offsets are public: let them be 0
-    mechanism = Batch(workload=str(path), choosing=0.98, **ONE_ROUND)
+    mechanism = Adaptive(workload=str(path), choosing=0.98, **ONE_ROUND)
     kept = [[0, 0], [0, 1], [1, 1]]
     tables = (CodedSource(TWO, [*kept, row], rows_public=4) for row in ([0, 0], [1, 1]))
     return _trial(patch, lambda fit: fit.rounds[-1]["chosen"] == ["a"], mechanism, 0.5, *tables, runs, 4)
@@ -100,13 +100,13 @@ def _spied():
     budget = Budget.of(rho=0.3)
     with Spy() as spy:
         table = PrivateTable(CodedSource(SIZES, ROWS), budget)
-        Batch(rounds=2).fit(table, rho=0.3)
+        Adaptive(rounds=2).fit(table, rho=0.3)
     check_spent(spy, Receipt(budget, table.account.charges, table.neighbours))
 
 
 def test_correct_code_passes():
     _spied()
-    check_twin(Batch(rounds=2))
+    check_twin(Adaptive(rounds=2))
 
 
 def test_sensitivity_of_one_instead_of_the_largest_weight_is_caught(monkeypatch):
@@ -115,7 +115,7 @@ def test_sensitivity_of_one_instead_of_the_largest_weight_is_caught(monkeypatch)
         _spied()
 
 
-class Peeking(Batch):
+class Peeking(Adaptive):
     """Stops by the true number of rows instead of by a private choice."""
 
     def fit(self, table, **rest):
@@ -144,7 +144,7 @@ def test_choices_that_are_not_paid_for_are_caught(monkeypatch):
         Account, "pay", lambda account, charges: original(account, [c for c in charges if c.what != "select"])
     )
     with pytest.raises(AssertionError, match="rho"):
-        check_spending(Batch(rounds=2))
+        check_spending(Adaptive(rounds=2))
 
 
 def test_every_choice_with_the_rounds_whole_share_is_refused(monkeypatch):
@@ -154,4 +154,4 @@ def test_every_choice_with_the_rounds_whole_share_is_refused(monkeypatch):
     )
     table = PrivateTable(CodedSource(SIZES, ROWS), Budget.of(rho=0.3))
     with pytest.raises(BudgetExceeded):
-        Batch(rounds=2).fit(table, rho=0.3)
+        Adaptive(rounds=2).fit(table, rho=0.3)

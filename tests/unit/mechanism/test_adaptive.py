@@ -1,4 +1,4 @@
-"""`batch`: what it spends, chooses and records, by hand and on small tables."""
+"""`adaptive`: what it spends, chooses and records, by hand and on small tables."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from understudy.bounds import Evidence, marginal_bounds
 from understudy.domain import Domain
 from understudy.errors import SettingError
 from understudy.gate import Allocation, PrivateTable
-from understudy.mechanism import batch
-from understudy.mechanism.batch import STOP, Batch, choose_batch
+from understudy.mechanism import adaptive
+from understudy.mechanism.adaptive import STOP, Adaptive, choose_batch
 from understudy.model.graphical import GraphicalModel
 from understudy.release.answer import _stages_from_rounds
 from understudy.testing import insecure
@@ -35,13 +35,13 @@ def _table(rho=1.0, rows=None, sizes=SIZES, **rest):
 def _fit(rho=1.0, mechanism=None, **rest):
     table = _table(rho, **rest)
     with insecure(1):
-        return (mechanism or Batch()).fit(table, rho=rho), table
+        return (mechanism or Adaptive()).fit(table, rho=rho), table
 
 
 @pytest.mark.parametrize("rho", [1e-4, 0.7, 1e4])
 @pytest.mark.parametrize("settings", [{}, {"rounds": 1}, {"rounds": 3, "growth": 2.0}, {"workload": "all-1way"}])
 def test_all_of_the_budget_is_spent_and_no_more(settings, rho):
-    fit, table = _fit(rho, Batch(**settings))
+    fit, table = _fit(rho, Adaptive(**settings))
     assert float(table.account.spent) == pytest.approx(rho, rel=1e-9)
     assert table.account.spent <= table.account.budget.capacity
     assert sum(entry["share"] for entry in fit.rounds) <= 1 + 1e-9
@@ -50,7 +50,7 @@ def test_all_of_the_budget_is_spent_and_no_more(settings, rho):
 
 def test_pure_dp_spends_all_of_epsilon():
     table = PrivateTable(CodedSource(SIZES, _rows()), Budget.of(epsilon=3.0, delta=0))
-    Batch().fit(table, rho=3.0)
+    Adaptive().fit(table, rho=3.0)
     assert float(table.account.spent) == pytest.approx(3.0, rel=1e-9)
 
 
@@ -60,7 +60,7 @@ def test_only_measurements_and_selections_are_asked_for():
 
 
 def test_much_budget_reproduces_all_pairs():
-    fit, _ = _fit(1e6, Batch(workload="all-2way"))
+    fit, _ = _fit(1e6, Adaptive(workload="all-2way"))
     rows = np.array(_rows())
     for pair, (i, j) in {("a", "b"): (0, 1), ("a", "c"): (0, 2), ("b", "d"): (1, 3)}.items():
         true = np.bincount(rows[:, i] * SIZES[pair[1]] + rows[:, j], minlength=SIZES[pair[0]] * SIZES[pair[1]])
@@ -122,52 +122,52 @@ def test_the_tree_stays_within_its_limit_also_where_candidates_are_not_reviewed(
     sizes = dict.fromkeys("abcdef", 6)
     rows = np.random.default_rng(0).integers(0, 2, (400, 6)).tolist()
     for reviewed in (10**6, 0):
-        monkeypatch.setattr(batch, "_REVIEWED", reviewed)
+        monkeypatch.setattr(adaptive, "_REVIEWED", reviewed)
         table = _table(1e4, rows=rows, sizes=sizes)
-        fit = Batch(max_mib=0.004, threshold=0.0, workload="all-2way").fit(table, rho=1e4)
+        fit = Adaptive(max_mib=0.004, threshold=0.0, workload="all-2way").fit(table, rho=1e4)
         assert fit.model.size_mib <= 0.004
 
 
 def test_triples_wait_until_pairs_connect_them():
     table = _table(1e6)
-    weights = Batch()._cliques(Domain(SIZES))
-    early = Batch()._candidates(table, weights, [("a",), ("b",)], 300.0, 1e5)
-    later = Batch()._candidates(table, weights, [("a", "b"), ("b", "c")], 300.0, 1e5)
+    weights = Adaptive()._cliques(Domain(SIZES))
+    early = Adaptive()._candidates(table, weights, [("a",), ("b",)], 300.0, 1e5)
+    later = Adaptive()._candidates(table, weights, [("a", "b"), ("b", "c")], 300.0, 1e5)
     assert {len(r) for r in early} == {1, 2}
     assert [r for r in later if len(r) == 3] == [("a", "b", "c")]
 
 
 def test_choices_of_a_round_follow_from_noise_and_cells():
     """K tables of c cells that share a budget have noise kappa c sqrt(K) each: it may reach 0.22 of the rows."""
-    table, few = _table(1.0), Batch(max_mib=1e-6)
+    table, few = _table(1.0), Adaptive(max_mib=1e-6)
     pairs = [("a", "b"), ("a", "c"), ("c", "d")]  # 9, 6 and 8 cells
     kappa = table.expected_noise(0.9 * 0.01)
     assert few._draws(table, pairs, 1e9, 0.01) == len(SIZES)
-    assert few._draws(table, pairs, 1.0, 0.01) == batch._FEWEST
+    assert few._draws(table, pairs, 1.0, 0.01) == adaptive._FEWEST
     rows = math.sqrt(3.5) * kappa * 8 / 0.22
     assert few._draws(table, pairs, rows, 0.01) == 3
-    assert Batch()._draws(table, pairs, 1e9, 0.01) == 2 * len(SIZES)  # every tree of this domain fits
+    assert Adaptive()._draws(table, pairs, 1e9, 0.01) == 2 * len(SIZES)  # every tree of this domain fits
 
 
 @pytest.mark.parametrize(("columns", "largest"), [(20, 3), (21, 2)])
 def test_wide_tables_have_pairs_only_and_smaller_trees_by_default(columns, largest):
     domain = Domain({f"c{i}": 2 for i in range(columns)})
-    assert max(map(len, Batch()._cliques(domain))) == largest
-    assert Batch(max_mib=80.0)._limit(domain) == pytest.approx(80.0 * min(1, 20 / columns) ** 2)
+    assert max(map(len, Adaptive()._cliques(domain))) == largest
+    assert Adaptive(max_mib=80.0)._limit(domain) == pytest.approx(80.0 * min(1, 20 / columns) ** 2)
 
 
 def test_settings_that_leave_nothing_are_refused():
     with pytest.raises(SettingError, match=r"first and look together"):
-        Batch(first=0.5, look=0.5)
-    with pytest.raises(SettingError, match=r"batch\.growth"):
-        Batch(growth=0.5)
+        Adaptive(first=0.5, look=0.5)
+    with pytest.raises(SettingError, match=r"adaptive\.growth"):
+        Adaptive(growth=0.5)
 
 
 def test_bounds_hold_for_measured_and_chosen_against_cliques():
     """Seeded: the bound of every marginal holds, and some of those that were not measured have one."""
     rows, seen = np.array(_rows(2000)), set()
     for rho in (0.002, 0.02):
-        fit, table = _fit(rho, Batch(workload="all-3way"), rows=rows.tolist())
+        fit, table = _fit(rho, Adaptive(workload="all-3way"), rows=rows.tolist())
         first = fit.rounds[0]
         cliques = [(tuple(c), float(w)) for c, w in zip(first["cliques"], first["weights"], strict=True)]
         stages = _stages_from_rounds(fit.measurements, fit.rounds)

@@ -1,8 +1,8 @@
-"""`batch`: few rounds, each of which chooses many marginals, measures them together and fits the model once.
+"""`adaptive`: few rounds, each of which chooses many marginals, measures them together and fits the model once.
 
 AIM measures one marginal and fits its model again, forty to a hundred times. Here a round chooses until the next
 marginal would cost more than it is worth. The algorithm, why it is private, and what was tried are in
-docs/decisions/batch.md.
+docs/decisions/adaptive.md.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _FELT = 0.22  # of the rows: a round chooses as many pairs as can be measured wi
 _FEWEST, _MOST = 2, 40  # choices of a round, whatever the budget
 _PLENTY = 16  # more choices than columns where this many times as many could be measured: a quarter of the noise
 _REVIEWED = 2000  # candidates that are looked at again, whether they still fit, after every choice
-_ROUGH, _MEDIUM_MIB = (0.05, 0.01), 8.0  # tolerance within rounds, of large and smaller models
-_PRECISE, _SMALL_MIB = (1e-2, 1e-3), 1.0  # at the end; more precisely where that takes no time
+_ROUGH = ((24.0, 0.2), (8.0, 0.05), (0.0, 0.01))  # tolerance within rounds, for models of at least so many MiB
+_PRECISE = ((24.0, 0.03), (1.0, 1e-2), (0.0, 1e-3))  # at the end; more precisely where that takes no time
 
 
-class Batch(Mechanism):
+class Adaptive(Mechanism):
     """Choose a batch of marginals that the model explains worst, measure them, fit the model; a few times over.
 
     **Privacy.** Every answer comes from the gate, which is asked to `measure` and to `select` only. Shares, candidates,
@@ -69,7 +69,8 @@ class Batch(Mechanism):
         generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
     """
 
-    name = "batch"
+    name = "adaptive"
+    when = "The default: below the error of AIM in a few rounds, in seconds instead of minutes."
 
     workload: str | None = None
     max_mib: Positive = 80.0
@@ -87,7 +88,7 @@ class Batch(Mechanism):
     def __post_init__(self) -> None:
         if not self.first + self.look <= 0.9:
             raise SettingError(
-                "batch: first and look together may take at most 0.9 of the budget; give one of them less"
+                "adaptive: first and look together may take at most 0.9 of the budget; give one of them less"
             )
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
@@ -136,14 +137,16 @@ class Batch(Mechanism):
                 cliques = {column: domain.cells(column) ** (1 / 3) for column in columns}
             spent = share if cliques else batch.spent  # what was not measured with is left to the later rounds
             found = table.measure(cliques, rho=share - batch.spent, weights=cliques)
-            log.add_round(batch.record, before=model, share=doubts[number], measured=len(found))
+            expected = model.project_many([m.clique for m in found])
+            log.add_round(batch.record, before=model, share=doubts[number], expected=expected)
             left = 0.0 if spent == left else left - spent
             if found:
                 measurements += found
-                fitted, tolerance = measurements, _ROUGH[model.size_mib < _MEDIUM_MIB]
+                size_mib = JunctionTree.of(domain, [m.clique for m in measurements]).size_mib
+                fitted, tolerance = measurements, _tolerance(_ROUGH, size_mib)
                 if left <= 0:  # the last fit follows the counts of columns with an axis
                     fitted = re_express_all(declared, kept(), table.recoding, table.code_groups, total=total)
-                    tolerance = _PRECISE[model.size_mib < _SMALL_MIB]
+                    tolerance = _tolerance(_PRECISE, size_mib)
                 model = estimate(domain, fitted, total=total, warm_start=model, tolerance=tolerance)
             progress(Step("measure", 1 - left / rho, _describe_round(number + 1, len(found), model)))
         rounds = log.entries([m.clique for m in kept()])
@@ -333,6 +336,11 @@ def _still_fitting(
 
 def _fits(domain: Domain, cliques: Sequence[Clique], limit_mib: float) -> bool:
     return JunctionTree.of(domain, cliques).size_mib <= limit_mib
+
+
+def _tolerance(steps: Sequence[tuple[float, float]], size_mib: float) -> float:
+    """The tolerance for a model of this size."""
+    return next(tolerance for least, tolerance in steps if size_mib >= least)
 
 
 def _describe_round(number: int, measured: int, model: GraphicalModel) -> str:

@@ -1,0 +1,388 @@
+"""How often the intervals of `Release.infer` hold the truth, how wide they are, and how often a true null is rejected.
+
+    python benchmarks/inference.py run DATA RECORD --tables adult,fire --mechanisms mst --epsilons 0.5,1,4 --runs 100
+    python benchmarks/inference.py show RECORD [RECORD ...]
+
+`run` makes releases and asks each for some statistics, chosen at random: shares of values and of cells, means of
+groups, differences, correlations, linear and logistic regressions. Every interval becomes a line of RECORD; runs that
+RECORD has are not repeated. There are four kinds of runs (`--kinds`):
+
+    plain       the target is the table; what was measured is up to the mechanism
+    keep        the columns of three analyses are measured together (`keep`, mst only); the target is the table
+    population  as keep, from 10,000 rows drawn from the table; the target is the whole table
+    shuffled    as population, after one column of each analysis was shuffled; tests that it has no effect
+
+The truth is computed from the coded rows: a number counts as the mean of its bin. `show` prints the coverage by kind
+of statistic, separately for relations that were measured, the ratio of the mean standard error to the true root mean
+square error (1 is exact, 1.3 is what is wanted at most), and the share of rejected nulls. TUNING names the tables on
+which constants were chosen; the others only check them.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("NUMBA_NUM_THREADS", "1")
+
+import argparse
+import csv
+import json
+import tempfile
+import time
+import zlib
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+import understudy as us
+from numeric import drafted
+from numeric import load as load_text
+from understudy.errors import SettingError
+from understudy.schema.axis import AxisColumn
+
+TUNING = ("adult", "nltcs", "salary")
+CODED = {
+    "adult": "aim/adult",
+    "nltcs": "aim/nltcs",
+    "salary": "aim/salary",
+    "fire": "aim/fire",
+    "titanic": "aim/titanic",
+    "acs": "privbayes/acs",
+}
+FIELDS = (
+    *("table", "mechanism", "epsilon", "kind", "run", "statistic", "measured", "asked", "term", "truth", "estimate"),
+    *("se", "low", "high", "df", "p", "privacy", "sampling", "model", "correlation"),
+)
+SAMPLE = 10_000
+COMMON = 0.01
+SETTINGS: dict[str, dict[str, Any]] = {"aim": {"max_mib": 4.0, "workload": "all-2way"}, "adaptive": {"max_mib": 4.0}}
+
+
+class Table:
+    """A table, its schema, and its rows as analysts would see them."""
+
+    def __init__(self, data: Path, name: str) -> None:
+        self.name = name
+        if name in CODED:
+            sizes = json.loads((data / f"{CODED[name]}-domain.json").read_text())
+            frame = pd.read_csv(data / f"{CODED[name]}.csv.gz")
+            sizes = {k: v["domain"] if isinstance(v, dict) else v for k, v in sizes.items()}
+            frame.columns = [str(column) for column in frame.columns]
+            self.frame = frame[list(sizes)].set_axis([_plain(c) for c in sizes], axis=1)
+            self.schema = us.Schema.from_domain({_plain(c): size for c, size in sizes.items()})
+        else:
+            self.frame = load_text(data, name)
+            self.schema = drafted(self.frame, wide=False)
+        self.rows = self.view(self.frame)
+        self.listed = [c.name for c in self.schema.coded if not isinstance(c, AxisColumn) or _has_no_bins(c)]
+        self.numbers = [c for c in self.rows if self.rows[c].dtype == float and self.rows[c].nunique() > 8]
+        self.groups = [c for c in self.rows if 2 <= self.rows[c].nunique() <= 8 and self._is_even(c)]
+        self.binary = [c for c in self.groups if self.rows[c].nunique() == 2 and self.rows[c].dtype == float]
+        self.numbers = self.numbers or self.binary
+
+    def _is_even(self, column: str) -> bool:
+        """Whether no value of a column is so rare that it may be merged."""
+        return bool(self.rows[column].value_counts(normalize=True).min() > 0.02)
+
+    def view(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows as coded: numbers are the means of their bins, categories are text, other cells are empty."""
+        encoded = self.schema.encode(frame)
+        found = {}
+        for column in self.schema.coded:
+            codes = encoded.codes[column.name][encoded.keep]
+            if isinstance(column, AxisColumn):
+                values = np.full(column.size, np.nan)
+                values[: column.ordinary] = column.axis.mean_values(column.draw) / column.per_unit
+            else:
+                labels = column.code_labels()
+                values = np.array([x if i < column.ordinary else None for i, x in enumerate(labels)], dtype=object)
+            found[column.name] = values[codes]
+        return pd.DataFrame(found)
+
+
+def _has_no_bins(column: AxisColumn) -> bool:
+    """Whether every code is a single value."""
+    axis = column.axis
+    return bool(axis.grain and (axis.spike | (axis.upper - axis.lower <= axis.grain)).all())
+
+
+def _plain(name: str) -> str:
+    """A name that needs no quotes in a formula."""
+    text = "".join(c if c.isalnum() else "_" for c in name)
+    return f"c{text}" if text[0].isdigit() else text
+
+
+# Statistics: what is asked, the columns that have to be measured together, and the truth by term
+
+
+def ask_shares(table: Table, columns: tuple[str, ...], rng: np.random.Generator, count: int) -> Iterator[Any]:
+    """Shares of cells of at least 1 % of the rows, of columns whose codes are single values."""
+    if not set(columns) <= set(table.listed):
+        return
+    shares = table.rows.groupby(list(columns)).size() / len(table.rows)
+    shares = shares[shares >= COMMON]
+    for cell in rng.permutation(len(shares))[:count]:
+        values = shares.index[cell] if len(columns) > 1 else (shares.index[cell],)
+        if any('"' in str(v) for v in values):
+            continue
+        query = ", ".join(f'{c}="{_level(v)}"' for c, v in zip(columns, values, strict=True))
+        yield ("values" if len(columns) == 1 else "cells"), f"share({query})", columns
+
+
+def ask_pair(table: Table, pair: tuple[str, str]) -> Iterator[Any]:
+    one, two = pair
+    if one in table.numbers and two in table.numbers:
+        yield "correlations", f"corr({one}, {two})", pair
+    for number, group in (pair, pair[::-1]):
+        if number in table.numbers and group in table.groups and number != group:
+            yield "group means", f"mean({number}) | {group}", pair
+            yield "differences", f"{number} ~ C({group})", pair
+
+
+def ask_triple(table: Table, triple: tuple[str, str, str]) -> Iterator[Any]:
+    """Regressions on a number and a group, or two numbers."""
+    response, one, two = triple
+    term = f"C({two})" if two in table.groups and two not in table.numbers else two
+    if response in table.numbers:
+        yield "linear", f"{response} ~ {one} + {term}", triple
+    if response in table.binary:
+        yield "logistic", f"{response} ~ {one} + {term}", triple
+
+
+def choose_triples(table: Table, rng: np.random.Generator, count: int) -> list[tuple[str, str, str]]:
+    """Responses with two predictors, small enough to be measured together."""
+    found: list[tuple[str, str, str]] = []
+    domain = table.schema.domain
+    for _ in range(200):
+        responses = table.binary if len(found) % 2 and table.binary else table.numbers
+        triple = (rng.choice(responses), rng.choice(table.numbers), rng.choice(table.groups or table.numbers))
+        if len(set(triple)) == 3 and domain.cells(triple) <= 20_000 and triple not in found:
+            found.append(tuple(map(str, triple)))
+        if len(found) == count:
+            break
+    return found
+
+
+def truth(rows: pd.DataFrame, asked: str, *, logistic: bool) -> dict[str, float]:
+    """The value of each term in given rows."""
+    if "~" in asked:
+        return _fit(rows, asked, logistic)
+    function, _, rest = asked.partition("(")
+    inner, _, group = rest.rpartition(")")
+    group = group.strip(" |")
+    if function == "corr":
+        one, two = (name.strip() for name in inner.split(","))
+        known = rows[[one, two]].dropna()
+        return {asked: float(np.corrcoef(known[one], known[two])[0, 1])}
+    if function == "mean":
+        known = rows[[inner, *([group] if group else [])]].dropna()
+        means = known.groupby(group)[inner].mean()
+        return {f"mean({inner}) | {group}={_level(k)}": float(v) for k, v in means.items()}
+    inside = np.ones(len(rows), bool)
+    for part in inner.split(", "):
+        column, _, value = part.partition("=")
+        cells = rows[column]
+        inside &= (cells == float(value.strip('"'))) if cells.dtype == float else (cells == value.strip('"'))
+    return {asked: float(inside.mean())}
+
+
+def _level(value: Any) -> str:
+    return f"{value:.10g}" if isinstance(value, float) else str(value)
+
+
+def _fit(rows: pd.DataFrame, asked: str, logistic: bool) -> dict[str, float]:
+    response, _, right = asked.partition(" ~ ")
+    terms, names = [np.ones(len(rows))], ["Intercept"]
+    used = [response, *(t[2:-1] if t.startswith("C(") else t for t in right.split(" + "))]
+    rows = rows[used].dropna()
+    terms = [np.ones(len(rows))]
+    for term in right.split(" + "):
+        if term.startswith("C("):
+            levels = sorted(rows[term[2:-1]].unique())
+            for level in levels[1:]:
+                terms.append((rows[term[2:-1]] == level).to_numpy(float))
+                names.append(f"{term}[T.{_level(level)}]")
+        else:
+            terms.append(rows[term].to_numpy(float))
+            names.append(term)
+    design, answer = np.column_stack(terms), rows[response].to_numpy(float)
+    if not logistic:
+        return dict(zip(names, np.linalg.lstsq(design, answer, rcond=None)[0].tolist(), strict=True))
+    values, answer = np.zeros(len(names)), (answer == answer.max()).astype(float)
+    for _ in range(30):
+        chances = 1 / (1 + np.exp(-design @ values))
+        weight = chances * (1 - chances)
+        values = values + np.linalg.solve((design * weight[:, None]).T @ design, design.T @ (answer - chances))
+    return dict(zip(names, values.tolist(), strict=True))
+
+
+# Runs
+
+
+def choose(table: Table, release: us.Release, kept: list[tuple[str, str, str]], seed: int) -> Iterator[Any]:
+    """What one release is asked: some statistics of each kind, of columns measured together and of others."""
+    rng = np.random.default_rng(seed)
+    if kept:
+        for triple in kept:
+            yield from ask_triple(table, triple)
+            for pair in combinations(triple, 2):
+                yield from ask_pair(table, pair)
+                yield from ask_shares(table, pair, rng, 2)
+        return
+    columns = list(table.schema.domain)
+    cliques = [set(m.clique) for m in release.measurements]
+    pairs = [pair for pair in combinations(columns, 2) if all(c in table.rows for c in pair)]
+    measured = [pair for pair in pairs if any(set(pair) <= clique for clique in cliques)]
+    others = [pair for pair in pairs if pair not in set(measured)]
+    for column in rng.permutation([c for c in columns if c in table.rows])[:10]:
+        yield from ask_shares(table, (str(column),), rng, 2)
+    for some in (measured, others):
+        for place in rng.permutation(len(some))[:10]:
+            yield from ask_shares(table, some[place], rng, 2)
+        told = [asked for pair in some for asked in ask_pair(table, pair)]
+        yield from (told[place] for place in rng.permutation(len(told))[:8])
+    for triple in choose_triples(table, rng, 3):
+        yield from ask_triple(table, triple)
+
+
+def run_once(
+    table: Table, mechanism: str, epsilon: float, kind: str, run: int, ledger: Path
+) -> Iterator[dict[str, Any]]:
+    seed = zlib.crc32(f"{mechanism} {epsilon} {kind} {run}".encode())
+    rng = np.random.default_rng(seed)
+    frame, target = table.frame, "table" if kind in ("plain", "keep") else "population"
+    kept = [] if kind == "plain" else choose_triples(table, rng, 3)
+    if target == "population":
+        frame = frame.iloc[rng.choice(len(frame), min(SAMPLE, len(frame)), replace=False)].reset_index(drop=True)
+    if kind == "shuffled":
+        frame = frame.copy()
+        for _, one, _ in kept:
+            frame[one] = frame[one].to_numpy()[rng.permutation(len(frame))]
+    settings = SETTINGS.get(mechanism, {}) | ({"keep": kept} if kept else {})
+    release = us.synthesize(
+        frame, table.schema, epsilon=epsilon, delta=1e-9, mechanism=mechanism, ledger=ledger, **settings
+    )
+    cliques = [set(m.clique) for m in release.measurements]
+    fixed = {"table": table.name, "mechanism": mechanism, "epsilon": epsilon, "kind": kind, "run": run}
+    for statistic, asked, columns in choose(table, release, kept, seed):
+        shuffled = {triple[1] for triple in kept} & set(columns) if kind == "shuffled" else set()
+        if kind == "shuffled" and (not shuffled or statistic in ("cells", "values", "group means")):
+            continue
+        measured = any(set(columns) <= clique for clique in cliques)
+        if statistic == "linear":
+            measured = all(any(set(pair) <= clique for clique in cliques) for pair in combinations(columns, 2))
+        line = fixed | {"statistic": statistic, "measured": int(measured), "asked": asked}
+        try:
+            family = {"linear": "gaussian", "differences": "gaussian"}.get(statistic)
+            found = release.infer(asked, target=target, family=family)
+        except SettingError as error:
+            yield line | {"term": f"refused: {error}"[:90]}
+            continue
+        true = truth(table.rows, asked, logistic=statistic == "logistic") if kind != "shuffled" else {}
+        missed = next((w.split("missed correlation of ")[1].split(" ")[0] for w in found.warnings if "missed" in w), "")
+        for part in found.lines:
+            if part.estimate is None or part.term == "Intercept":
+                continue
+            response = asked.partition(" ~ ")[0]
+            if kind == "shuffled" and response not in shuffled and not any(c in part.term for c in shuffled):
+                continue
+            if kind != "shuffled" and part.term not in true:
+                continue
+            given = {name: getattr(part, name) for name in FIELDS[10:19]}
+            yield line | given | {"term": part.term, "truth": true.get(part.term, 0.0), "correlation": missed}
+        if kind == "shuffled" and statistic == "differences":
+            tested = release.infer(f"chisq({columns[0]}, {columns[1]})").lines[0]
+            yield line | {"statistic": "chi-square", "term": "chisq", "truth": 0.0, "p": tested.p}
+
+
+def run(given: argparse.Namespace) -> None:
+    done = set()
+    if given.record.exists():
+        with given.record.open() as file:
+            done = {tuple(line[f] for f in FIELDS[:5]) for line in csv.DictReader(file)}
+    else:
+        given.record.write_text(",".join(FIELDS) + "\n")
+    tables = {name: Table(given.data, name) for name in given.tables.split(",")}
+    for number in range(given.runs):
+        for name, table in tables.items():
+            for mechanism in given.mechanisms.split(","):
+                for epsilon in map(float, given.epsilons.split(",")):
+                    for kind in given.kinds.split(","):
+                        if (name, mechanism, str(epsilon), kind, str(number)) in done:
+                            continue
+                        started = time.process_time()
+                        with tempfile.TemporaryDirectory() as folder:
+                            lines = list(run_once(table, mechanism, epsilon, kind, number, Path(folder) / "l.sqlite"))
+                        with given.record.open("a", newline="") as file:
+                            csv.DictWriter(file, FIELDS).writerows(lines)
+                        spent = time.process_time() - started
+                        print(
+                            f"{name} {mechanism} {epsilon} {kind} {number}: {len(lines)} lines, {spent:.1f} s",
+                            flush=True,
+                        )
+
+
+# Results
+
+
+def show(given: argparse.Namespace) -> None:
+    record = pd.concat([pd.read_csv(path, dtype={"term": str}) for path in given.records])
+    known = record[record.se.notna() | record.p.notna()]
+    null = known[known.kind == "shuffled"]
+    known = known[(known.kind != "shuffled") & known.se.notna()].copy()
+    known["covered"] = (known.low <= known.truth) & (known.truth <= known.high)
+    known["squared"] = ((known.estimate - known.truth) / known.se) ** 2
+    known["half"] = (known.high - known.low) / 2
+    print("| table | mechanism | epsilon | runs | statistic | measured | intervals | coverage | error / se |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for key, part in known.groupby(["table", "mechanism", "epsilon", "kind", "statistic", "measured"]):
+        name, mechanism, epsilon, kind, statistic, measured = key
+        runs = part.run.nunique()
+        cells = (name, mechanism, f"{epsilon:g}", f"{kind}, {runs}", statistic, "yes" if measured else "no", len(part))
+        error = float(np.sqrt(part.squared.mean()))
+        print("| " + " | ".join(map(str, cells)) + f" | {100 * part.covered.mean():.1f} % | {error:.2f} |")
+    print(
+        "\n| table | mechanism | epsilon | test | measured | tests | rejected at 5 % |\n|---|---|---|---|---|---|---|"
+    )
+    for key, part in null[null.p.notna()].groupby(["table", "mechanism", "epsilon", "statistic", "measured"]):
+        cells = (*key[:2], f"{key[2]:g}", key[3], "yes" if key[4] else "no", len(part))
+        print("| " + " | ".join(map(str, cells)) + f" | {100 * (part.p < 0.05).mean():.1f} % |")
+    refused = record[record.term.astype(str).str.startswith("refused")]
+    counts: dict[str, int] = defaultdict(int)
+    for text in refused.term:
+        counts[text.split("(")[0][:60]] += 1
+    print(
+        f"\nRefused: {len(refused)} of {len(refused) + record.drop_duplicates([*FIELDS[:6], 'asked']).shape[0]} asked."
+    )
+    for text, count in sorted(counts.items(), key=lambda item: -item[1]):
+        print(f"- {count}: {text}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    command = commands.add_parser("run")
+    command.set_defaults(do=run)
+    command.add_argument("data", type=Path)
+    command.add_argument("record", type=Path)
+    command.add_argument("--tables", default="adult,fire")
+    command.add_argument("--mechanisms", default="mst")
+    command.add_argument("--epsilons", default="1")
+    command.add_argument("--kinds", default="plain")
+    command.add_argument("--runs", type=int, default=100)
+    command = commands.add_parser("show")
+    command.set_defaults(do=show)
+    command.add_argument("records", type=Path, nargs="+")
+    given = parser.parse_args()
+    given.do(given)
+
+
+if __name__ == "__main__":
+    main()

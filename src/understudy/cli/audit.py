@@ -1,0 +1,106 @@
+"""`audit`: run mechanisms thousands of times on made-up tables and compare what leaks with what is claimed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from understudy.cli.console import Json, Quiet, check_new_file, print_result, show_progress
+from understudy.cli.run import parse_settings
+from understudy.errors import SettingError
+from understudy.files import write_text
+
+BROKEN = 10
+"""The exit code when a mechanism leaks more than it claims."""
+
+
+def audit(
+    mechanism: Annotated[
+        list[str] | None, typer.Argument(help="Mechanisms, also of other packages. Default: all.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The claim, with --delta. Default: 1.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Default: 1e-2, as rare events take many runs to be seen; 0 is pure DP.")
+    ] = None,
+    rho: Annotated[float | None, typer.Option(help="The claim in zCDP, instead of epsilon.")] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A mechanism's setting; repeatable.")
+    ] = None,
+    minutes: Annotated[float, typer.Option(help="About how long the runs may take, all mechanisms together.")] = 10.0,
+    pairs: Annotated[int | None, typer.Option(min=10, help="Pairs of runs of each mechanism, instead.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each core.")] = None,
+    max_rows: Annotated[int, typer.Option(min=1, help="Rows of one protected unit.")] = 1,
+    rows_public: Annotated[
+        bool, typer.Option("--rows-public", help="The number of rows is public: neighbours replace a unit.")
+    ] = False,
+    one_run: Annotated[
+        bool, typer.Option("--one-run", help="A single run with many canaries, for slow mechanisms.")
+    ] = False,
+    confidence: Annotated[float, typer.Option(help="Confidence of the lower bounds.")] = 0.95,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Also write a page with plots, as one .html file.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Test whether mechanisms keep their claim, by attacks on runs on made-up tables.
+
+    Reads no data and costs nothing; results may be published. Ctrl-C ends the runs and reports the pairs done. Exit
+    code 10: a mechanism leaks more than it claims. Example:
+
+    understudy audit independent mst --epsilon 1 --delta 1e-2 --minutes 10 -o audit.html
+    """
+    from understudy.mechanism.registry import mechanism_classes
+
+    names = list(dict.fromkeys(mechanism or sorted(mechanism_classes())))
+    for name in names:
+        if name not in mechanism_classes():
+            choices = ", ".join(sorted(mechanism_classes()))
+            raise SettingError(f"mechanism {name!r} is unknown; the choices are {choices}")
+    if setting and len(names) > 1:
+        raise SettingError("--set belongs to one mechanism; name only that one")
+    if one_run and (output is not None or pairs is not None or max_rows > 1 or rows_public):
+        raise SettingError("--one-run has no plot, no pairs, and units of one row; leave those options out")
+    if output is not None:
+        if output.suffix != ".html":
+            raise SettingError("--output: the page is an .html file; give it that ending")
+        check_new_file(output, force=force)
+    given = {"epsilon": epsilon, "delta": delta, "rho": rho, "confidence": confidence, **parse_settings(setting or [])}
+    if not one_run:
+        given |= {"pairs": pairs, "minutes": minutes / len(names), "jobs": jobs or os.cpu_count() or 1}
+        given |= {"max_rows": max_rows, "rows_public": rows_public}
+    found, stopped = _run(names, given, one_run=one_run, silent=quiet or as_json)
+    if output is not None and found:
+        from understudy.testing.page import audit_page
+
+        write_text(audit_page(found), output)
+    words = [one.text() for one in found]
+    words += [f"Interrupted: {', '.join(stopped)} not audited."] if stopped else []
+    words += [f"Page: {output}"] if output is not None and found else []
+    data = {"audits": [one.to_dict() for one in found], "not_audited": stopped}
+    print_result("\n\n".join(words), data, quiet=quiet, as_json=as_json)
+    if any(one.verdict == "broken" for one in found):
+        raise typer.Exit(BROKEN)
+
+
+def _run(names: list[str], given: dict[str, Any], *, one_run: bool, silent: bool) -> tuple[list[Any], list[str]]:
+    """Audit one mechanism after the other; an interrupt keeps what is done and leaves out the rest."""
+    if one_run:
+        from understudy.testing.one_run import audit_once as measure
+    else:
+        from understudy.testing.audit import audit as measure  # type: ignore[assignment]
+    found: list[Any] = []
+    try:
+        with show_progress(quiet=silent) as progress:
+            for name in names:
+                found.append(measure(name, progress=progress, **given))
+                if getattr(found[-1], "interrupted", False):
+                    break
+    except KeyboardInterrupt:
+        if not found:
+            raise
+    return found, names[len(found) :]

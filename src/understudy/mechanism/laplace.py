@@ -1,0 +1,34 @@
+"""`laplace`: the joint table with noise, and rows drawn from it; the baseline of the MGD paper (Li et al. 2022)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.measurement import Measurement
+from understudy.mechanism.base import Count
+from understudy.mechanism.column_groups import ColumnGroups, positive
+
+
+class Laplace(ColumnGroups):
+    """Measure the joint table of all columns, set negative counts to zero, draw rows from it.
+
+    Columns whose joint table would have more than `group_cells` cells are divided, in the order of the schema, into
+    tables that do not, which are independent. The noise is Laplace under pure DP, as in the paper; else Gaussian.
+
+    **Privacy.** One call to the gate; the tables follow from the schema and the settings.
+
+    Attributes:
+        groups: columns that are measured together; the others are divided by `group_cells`.
+        group_cells: the most cells of a table of neighbours.
+    """
+
+    name = "laplace"
+    paper = "Li, Wang, Dang and Li 2022, MGD (the baseline Laplace)"
+    when = "To compare with, or for a table of so few cells that all of them can be measured."
+
+    group_cells: Count = 1_000_000
+
+    def clean(self, measurement: Measurement) -> NDArray[np.float64]:
+        """Set negative counts to zero."""
+        return positive(measurement.values)

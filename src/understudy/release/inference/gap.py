@@ -1,0 +1,160 @@
+"""How strong a relation the mechanism may have missed: what a release says about columns not measured together.
+
+The means of a function that no measured margin explains come from the model alone. They are wrong by the correlation of
+that function with whatever the model lacks: the *missed correlation*. It is estimated from what a release records of
+the choice of its marginals. The constants were chosen on releases of Adult, NLTCS and Salary (mst, aim) and checked on
+other tables (benchmarks/inference.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from understudy.domain import Clique
+from understudy.release.inference.corrected import Array, CorrectedTables
+
+if TYPE_CHECKING:
+    from understudy.release.release import Release
+
+LEAST = 0.05
+"""The smallest missed correlation that is assumed: no mechanism looks for weaker ones."""
+
+EVIDENCE = 8
+"""How many pairs a missed correlation is estimated from, hence its degrees of freedom."""
+
+_FEWEST = 3  # pairs below which nothing is estimated
+_COMMON = 0.01  # of the rows: cells of fewer rows say little
+_PER_DISTANCE = 1.6  # L1 distance from independence of the pair that was preferred, for each unit of correlation
+_PASSES = 20
+
+
+class Gaps:
+    """The missed correlations of a release.
+
+    Args:
+        release: the release, for the record of its mechanism.
+        tables: its tables.
+        assume: a missed correlation that the caller states instead.
+    """
+
+    def __init__(self, release: Release, tables: CorrectedTables, assume: float | None = None) -> None:
+        self._tables, self._assume = tables, assume
+        self._scores = _read_scores(release.rounds)
+        self._tree = _read_tree(release.rounds) if self._scores is None else []
+        self._all = _correlation_of_rounds(release, tables) if not self._tree and self._scores is None else None
+
+    def correlation(self, clique: Clique) -> float | None:
+        """The missed correlation of the columns of a clique that were not measured together; None if not known."""
+        if self._assume is not None:
+            return self._assume
+        apart = [pair for pair in combinations(clique, 2) if not self._tables.is_measured(pair)]
+        known = self._all
+        if self._scores is not None:
+            known = self._correlation_of_scores(apart)
+        elif self._tree:
+            known = max((self._lost_distance(pair) / _PER_DISTANCE for pair in apart), default=LEAST)
+        return None if known is None else max(LEAST, known)
+
+    def _correlation_of_scores(self, apart: Sequence[Clique]) -> float | None:
+        """PrivSyn: the pairs' own noisy distances from independence, plus a standard deviation of the noise."""
+        assert self._scores is not None  # noqa: S101 - the caller checked
+        scores, sigma = self._scores
+        if any(frozenset(pair) not in scores for pair in apart):
+            return None
+        largest = max((scores[frozenset(pair)] for pair in apart), default=0.0)
+        return (max(largest, 0.0) + sigma) / self._tables.rows if apart else LEAST
+
+    def _lost_distance(self, pair: Clique) -> float:
+        """MST: the distance from independence of the last chosen edge between two columns, against which they lost."""
+        order = {frozenset(edge): number for number, edge in enumerate(self._tree)}
+        kept = {frozenset(edge) for clique in self._tables.cliques for edge in combinations(clique, 2)}
+        path = _find_path([*map(frozenset, self._tree), *(kept - order.keys())], *pair)
+        chosen = [order[edge] for edge in path if edge in order]
+        if chosen:
+            return self._distance(self._tree[max(chosen)])
+        return max(map(self._distance, self._tree))  # it was no candidate
+
+    def _distance(self, edge: Clique) -> float:
+        shares = self._tables.shares(edge)
+        alone = np.multiply.outer(shares.sum(axis=1), shares.sum(axis=0))
+        return float(np.abs(shares - alone).sum())
+
+
+def _read_scores(rounds: Sequence[Mapping[str, Any]]) -> tuple[dict[frozenset[str], float], float] | None:
+    """PrivSyn's noisy distances from independence by pair, in rows, and the standard deviation of their noise."""
+    for entry in rounds:
+        if "scores" in entry:
+            values = np.asarray(entry["scores"], np.float64).tolist()
+            pairs = map(frozenset, entry["scored"])
+            return dict(zip(pairs, values, strict=True)), float(entry["scores_sigma"])
+    return None
+
+
+def _read_tree(rounds: Sequence[Mapping[str, Any]]) -> list[Clique]:
+    """The pairs that were chosen one after the other, each by its own selection, where nothing else was."""
+    chosen = [tuple(entry["chosen"]) for entry in rounds if set(entry) == {"chosen"}]
+    return chosen if len(chosen) == len(rounds) and all(len(pair) == 2 for pair in chosen) else []
+
+
+def _find_path(edges: Sequence[frozenset[str]], start: str, end: str) -> list[frozenset[str]]:
+    """The edges of a shortest path between two columns; none if they are not connected."""
+    reached: dict[str, list[frozenset[str]]] = {start: []}
+    waiting = deque([start])
+    while waiting and end not in reached:
+        here = waiting.popleft()
+        for edge in edges:
+            if here in edge:
+                (there,) = edge - {here}
+                if there not in reached:
+                    reached[there] = [*reached[here], edge]
+                    waiting.append(there)
+    return reached.get(end, [])
+
+
+def _correlation_of_rounds(release: Release, tables: CorrectedTables) -> float | None:
+    """Mechanisms of rounds: how wrong the model was about the last pairs, before a round measured them first.
+
+    The rounds pick pairs for being wrong, so the result is rather too large for the others.
+    """
+    found, start = [], 0
+    for entry in release.rounds:
+        end = start + int(entry.get("measured", 0))
+        for fresh in entry.get("fresh", ()):
+            pair, expected = tuple(fresh["pair"]), np.asarray(fresh["expected"], np.float64)
+            for measurement in release.measurements[start:end]:
+                if set(pair) <= set(measurement.clique) and measurement.query is None:
+                    shape = release.model.domain.shape(measurement.clique)
+                    others = tuple(i for i, column in enumerate(measurement.clique) if column not in pair)
+                    own = [column for column in measurement.clique if column in pair]
+                    counts = measurement.values.reshape(shape).sum(axis=others)
+                    counts = counts.transpose([own.index(column) for column in pair])
+                    variance = measurement.sigma**2 * len(measurement.values) / counts.size / tables.rows**2
+                    found.append(_squared_error(expected, counts / tables.rows, variance))
+                    break
+        start = end
+    known = [value for value in found if value is not None][-EVIDENCE:]
+    return math.sqrt(max(0.0, float(np.mean(known)))) if len(known) >= _FEWEST else None
+
+
+def _squared_error(expected: Array, measured: Array, variance: float) -> float | None:
+    """The mean over common cells of the squared correlation that the model lacked; None without such cells."""
+    shares = expected.reshape(measured.shape) / max(float(expected.sum()), 1e-300)
+    cells = np.argwhere(shares >= _COMMON)
+    if not len(cells) or min(shares.shape) < 2:
+        return None
+    rest = np.zeros((len(cells), *shares.shape))
+    rest[np.arange(len(cells)), cells[:, 0], cells[:, 1]] = 1.0
+    rows, columns = shares.sum(axis=1, keepdims=True), shares.sum(axis=0, keepdims=True)
+    for _ in range(_PASSES):
+        rest -= (rest * np.divide(shares, rows, out=np.zeros_like(shares), where=rows > 0)).sum(2, keepdims=True)
+        rest -= (rest * np.divide(shares, columns, out=np.zeros_like(shares), where=columns > 0)).sum(1, keepdims=True)
+    size = (rest**2 * shares).sum(axis=(1, 2))
+    errors = (rest * (measured - shares)).sum(axis=(1, 2)) ** 2 - variance * (rest**2).sum(axis=(1, 2))
+    useful = size > 1e-9
+    return float((errors[useful] / size[useful]).mean()) if useful.any() else None

@@ -1,0 +1,129 @@
+"""The public table of a run: its rows beside rows of the private model, weighted to fit what was measured.
+
+Public rows may resemble the private ones or not. So several models are made, with and without them, and a noisy error
+of each, paid from the budget, decides between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.errors import SettingError
+from understudy.gate import PrivateTable
+from understudy.mechanism import Fit
+from understudy.model.generate import re_express_all
+from understudy.model.weighted import WeightedRows, find_possible, tilt
+from understudy.progress import Progress, Step
+from understudy.run.quality import Rating, measure_quality
+from understudy.schema import PrivacyUnit, Schema
+from understudy.source import Source
+from understudy.source.memory import encode_rows
+from understudy.source.read import collect_table
+
+PRIORS = ((1.0, True), (1.0, False), (0.9, False))
+"""By candidate, the weight of all public rows together before tilting, the rest being on rows of the private model; and
+whether the public rows count as a sample of the same population, which noise alone does not move far."""
+
+CANDIDATES = 1 + len(PRIORS)
+"""The private model itself, and one weighting for each prior."""
+
+SHARE = 0.01
+"""The part of the budget that measures the error of one candidate."""
+
+_MOST_ROWS = 50_000  # of either kind: more say little about a table, and every step of the fit passes over all of them
+
+
+@dataclass(frozen=True)
+class PublicRows:
+    """Rows that the custodian declares public, coded by the private table's schema.
+
+    Attributes:
+        name: what the receipt calls the table.
+        codes: one array by column.
+    """
+
+    name: str
+    codes: dict[str, NDArray[Any]]
+
+    @classmethod
+    def read(cls, table: Any, name: str, schema: Schema) -> PublicRows:
+        """Read and code a public table; of a very large one, rows at equal distances.
+
+        Raises:
+            InputError: if the table cannot be read, lacks a column, or holds no rows.
+        """
+        if isinstance(table, Source):
+            raise SettingError("public: give the table as a frame or a file: its rows are needed, not only counts")
+        as_rows = replace(schema, privacy_unit=PrivacyUnit(), rows=None)
+        codes = encode_rows(collect_table(table, as_rows), as_rows, exact=False).codes
+        rows = len(next(iter(codes.values())))
+        if not rows:
+            raise SettingError("public: the public table holds no rows that the schema accepts; give another one")
+        kept = np.linspace(0, rows - 1, min(rows, _MOST_ROWS)).astype(np.int64)
+        return cls(name, {column: array[kept] for column, array in codes.items()})
+
+
+def rating_of(workload: str | None) -> Rating:
+    """What the error of a candidate is measured on: the workload, with the share of one candidate."""
+    return Rating(SHARE, workload)
+
+
+def choose_model(
+    table: PrivateTable, fit: Fit, public: PublicRows, schema: Schema, rating: Rating, progress: Progress
+) -> Fit:
+    """Return the best of the private model and its combinations with public rows.
+
+    **Privacy.** Weighting the rows is post-processing. Each candidate is rated by one question to the gate, paid with
+    the rating's share of the budget.
+
+    Args:
+        table: the rows behind the gate.
+        fit: the private model.
+        public: the public rows.
+        schema: what is public about the columns.
+        rating: which tables are compared, and the share of the budget for each candidate.
+        progress: called with each step.
+    """
+    progress(Step("estimate", None, f"weights for the rows of {public.name}"))
+    candidates = [fit, *_weigh(fit, public, schema, table.rows_public)]
+    progress(Step("measure", None, f"the errors of {len(candidates)} models"))
+    errors = [measure_quality(table, candidate, rating).value for candidate in candidates]
+    best = candidates[int(np.argmin(errors))]
+    used = best.model if isinstance(best.model, WeightedRows) else None
+    entry: dict[str, Any] = {
+        "measured": 0,
+        "share": 0.0,
+        "public": public.name,
+        "errors": [float(error) for error in errors],
+        "effective_rows": None if used is None else used.effective_rows,
+    }
+    return replace(best, rounds=[*best.rounds, entry])
+
+
+def _weigh(fit: Fit, public: PublicRows, schema: Schema, total: float | None) -> Sequence[Fit]:
+    """The candidates with public rows, one for each prior; none where a rule of the schema forbids every row."""
+    domain, recoding = fit.model.domain, fit.recoding
+    measured = re_express_all(schema.domain, fit.measurements, recoding, schema.code_groups, total=total)
+    size = int(np.clip(round(fit.model.total), 1, _MOST_ROWS))
+    drawn = fit.model.sample(size, np.random.default_rng(0))
+    codes = {
+        column: np.concatenate([recoding.apply(column, public.codes[column]), drawn[column]]).astype(np.int64)
+        for column in domain
+    }
+    given = len(next(iter(public.codes.values())))
+    is_public = np.arange(given + size) < given
+    possible = find_possible(domain, codes, given + size)
+    made = []
+    for prior, alike in PRIORS:
+        weights = np.where(is_public, prior / given, (1 - prior) / size) * possible
+        kept = weights > 0
+        if kept.any():
+            rows = {column: array[kept] for column, array in codes.items()}
+            model = tilt(domain, rows, weights[kept], measured, total=fit.model.total, trust=given * alike)
+            made.append(replace(fit, model=model, generator=None))
+    return made

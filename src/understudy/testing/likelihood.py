@@ -1,0 +1,188 @@
+"""The exact log likelihood ratio of a run's answers between two tables that the auditor knows.
+
+For tables D0 and D1 with counts x0 and x1, an answer y with Gaussian noise adds ((y - x0)^2 - (y - x1)^2) / (2 sigma^2)
+to it, one with Laplace noise of scale b (|y - x0| - |y - x1|) / b, and a choice the difference of the log
+probabilities of what was chosen. Questions may depend on earlier answers: given these, they are the same on both
+tables, so the sum is the likelihood ratio of the whole run. By the lemma of Neyman and Pearson nothing computed from
+the answers tells the tables apart better, if the noise is what is claimed. An audit uses only the order of these
+numbers, which stays meaningful where the noise is not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.accounting import Budget
+from understudy.domain import Clique
+from understudy.gate import PrivateTable, Selection
+from understudy.gate.selection import indif, merged
+from understudy.measurement import Measurement
+from understudy.quality import NoisyError
+from understudy.source import Source
+from understudy.tabulate import Counts
+
+_Table = NDArray[np.float64]
+
+
+@dataclass
+class Ratio:
+    """The log likelihood ratio of the answers so far.
+
+    Attributes:
+        value: its value; larger for runs on the second table.
+        divergence: how far apart its means on the two tables are, if the noise is what is claimed; for Gaussian noise
+            the square of mu.
+    """
+
+    value: float = 0.0
+    divergence: float = 0.0
+
+    def add_noisy(self, answer: Any, counts: tuple[Any, Any], scale: float, noise: str) -> None:
+        """Add an answer of exact values plus noise: Gaussian of sigma `scale`, or Laplace of this scale.
+
+        >>> ratio = Ratio()
+        >>> ratio.add_noisy(7, (5, 6), 4.0, "gaussian")
+        >>> ratio.value
+        0.09375
+        """
+        y, x0, x1 = (np.asarray(one, np.float64) for one in (answer, *counts))
+        if noise == "gaussian":
+            self.value += float(((y - x0) ** 2 - (y - x1) ** 2).sum()) / (2 * scale**2)
+            self.divergence += float(((x1 - x0) ** 2).sum()) / scale**2
+            return
+        self.value += float((np.abs(y - x0) - np.abs(y - x1)).sum()) / scale
+        apart = np.abs(x1 - x0) / scale
+        self.divergence += float((2 * (apart + np.expm1(-apart))).sum())
+
+    def add_choice(self, place: int, scores: tuple[_Table, _Table], rate: float) -> None:
+        """Add a choice by the exponential mechanism, whose log weights are `rate` times the scores.
+
+        >>> ratio = Ratio()
+        >>> ratio.add_choice(1, (np.array([0.0, 0.0]), np.array([0.0, 2.0])), 0.287629 / 2)
+        >>> round(ratio.value, 6)
+        0.133509
+        """
+        log0, log1 = (_log_shares(rate * score) for score in scores)
+        self.value += float(log1[place] - log0[place])
+        self.divergence += float(((np.exp(log1) - np.exp(log0)) * (log1 - log0)).sum())
+
+
+def _log_shares(weights: _Table) -> _Table:
+    top = weights - weights.max()
+    shares: _Table = top - math.log(float(np.exp(top).sum()))
+    return shares
+
+
+def _laplace_scale(sigma: float) -> float:
+    """The scale of the discrete Laplace of this standard deviation: sigma^2 = 2 q / (1 - q)^2, q = exp(-1 / scale)."""
+    variance = sigma**2
+    q = ((variance + 1) - math.sqrt(2 * variance + 1)) / variance
+    return -1 / math.log(q)
+
+
+@dataclass
+class KnownPair:
+    """Two neighbouring tables whose exact counts the auditor knows; each is counted once for each recoding."""
+
+    absent: Source
+    present: Source
+    _known: dict[tuple[Any, ...], tuple[_Table, _Table]] = field(default_factory=dict)
+
+    def counts(self, clique: Clique, maps: Mapping[str, NDArray[np.int64]]) -> tuple[_Table, _Table]:
+        """The counts of a clique's cells on both tables, after merging codes."""
+        used = {column: maps[column] for column in clique if column in maps}
+        key = (clique, *((column, codes.tobytes()) for column, codes in used.items()))
+        if key not in self._known:
+            self._known[key] = self._count(self.absent, clique, used), self._count(self.present, clique, used)
+        return self._known[key]
+
+    @staticmethod
+    def _count(source: Source, clique: Clique, maps: Mapping[str, NDArray[np.int64]]) -> _Table:
+        counts: Counts = dict(source.counts([clique]))[clique]
+        shape = source.domain.shape(clique)
+        return merged(counts, shape, [maps.get(column) for column in clique]).astype(np.float64)
+
+
+class WatchedTable(PrivateTable):
+    """A `PrivateTable` that adds up the log likelihood ratio of its answers between two known tables.
+
+    **Privacy.** For audits, on made-up tables: the ratio is computed from exact counts.
+
+    Args:
+        source: one of the two tables.
+        budget: as for `PrivateTable`.
+        pair: both tables.
+        plan: as for `PrivateTable`.
+    """
+
+    def __init__(
+        self, source: Source, budget: Budget, *, pair: KnownPair, plan: Mapping[Clique, float] | None = None
+    ) -> None:
+        super().__init__(source, budget, plan=plan)
+        self.pair, self.ratio = pair, Ratio()
+
+    def _both(self, clique: Clique) -> tuple[_Table, _Table]:
+        return self.pair.counts(clique, self.recoding.maps)
+
+    def measure(
+        self, cliques: Iterable[Clique], *, rho: float, weights: Mapping[Clique, float] | None = None
+    ) -> list[Measurement]:
+        """As the gate's."""
+        answers = super().measure(cliques, rho=rho, weights=weights)
+        for one in answers:
+            scale = one.sigma if one.noise == "gaussian" else _laplace_scale(one.sigma)
+            self.ratio.add_noisy(one.values, self._both(one.clique), scale, one.noise)
+        return answers
+
+    def select(self, candidates: Iterable[Clique], **given: Any) -> Selection:
+        """As the gate's."""
+        wanted = list(candidates)
+        answer = super().select(wanted, **given)
+        far = [self._distances(clique, given.get("against")) for clique in wanted]
+        weights, offsets = given.get("weights"), given.get("offsets")
+        scores = [
+            np.array(
+                [
+                    (1.0 if weights is None else weights[clique])
+                    * (one[table] - (0.0 if offsets is None else offsets[clique]))
+                    for clique, one in zip(wanted, far, strict=True)
+                ]
+            )
+            for table in (0, 1)
+        ]
+        rate = answer.epsilon / (2 * answer.sensitivity)
+        self.ratio.add_choice(wanted.index(answer.clique), (scores[0], scores[1]), rate)
+        return answer
+
+    def dependence(self, pairs: Iterable[Clique], *, rho: float) -> dict[Clique, int]:
+        """As the gate's."""
+        wanted = list(pairs)
+        answers = super().dependence(wanted, rho=rho)
+        charge = self.account.charges[-1]
+        for clique, score in answers.items():
+            self.ratio.add_noisy(score, self._distances(clique, None), charge.scale, charge.noise)
+        return answers
+
+    def error(self, against: Mapping[Clique, Any], *, weights: Mapping[Clique, int], rho: float) -> NoisyError:
+        """As the gate's."""
+        answer = super().error(against, weights=weights, rho=rho)
+        far = {clique: self._distances(clique, against) for clique in weights}
+        whole = sum(weights.values())
+        exact = [sum(weights[c] * far[c][table] for c in far) / whole for table in (0, 1)]
+        self.ratio.add_noisy(answer.rows, (exact[0], exact[1]), answer.scale, answer.noise)
+        return answer
+
+    def _distances(self, clique: Clique, against: Mapping[Clique, Any] | None) -> tuple[float, float]:
+        """On both tables: the L1 distance of the counts from a marginal, or the InDif score."""
+        one, other = self._both(clique)
+        if against is None:
+            shape = self.domain[clique[0]], one.size // self.domain[clique[0]]
+            return float(indif(one.astype(np.int64), shape)), float(indif(other.astype(np.int64), shape))
+        given = np.asarray(against[clique], np.float64).reshape(-1)
+        return float(np.abs(one - given).sum()), float(np.abs(other - given).sum())

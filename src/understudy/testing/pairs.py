@@ -1,0 +1,321 @@
+"""Worst-case pairs of neighbouring tables, and runs of a mechanism on both: what an audit is made of.
+
+The tables are made up and tiny, so an audit reads no data and may be published. Which pair is the worst depends on the
+mechanism: trial runs decide, by the divergence of the exact likelihood ratio on each pair, and are then discarded.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from understudy.accounting import Budget, Neighbours, Receipt
+from understudy.accounting.calibrate import can_plan, certified_plan
+from understudy.domain import Clique, Domain
+from understudy.errors import InternalError, SettingError, UnderstudyError
+from understudy.measurement import combine
+from understudy.mechanism import Fit, Mechanism, make_mechanism
+from understudy.mechanism.registry import mechanism_classes, setting_names
+from understudy.schema import Schema
+from understudy.testing.likelihood import KnownPair, WatchedTable
+from understudy.testing.tables import CodedSource
+
+_CLOSE = 0.85
+"""Pairs whose divergence is at least this part of the largest are about as good."""
+
+_HALF = 100
+"""Rows of each kind in the pair `tie`, at least: so many that no mechanism merges a code at usual budgets."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two neighbouring tables: with and without the rows of one unit, the target.
+
+    Attributes:
+        name: what it is called in results.
+        sizes: the columns and their numbers of codes.
+        others: the rows of everybody else.
+        target: the codes of the unit's rows.
+        instead: where the number of rows is public: the row that the target takes the place of.
+    """
+
+    name: str
+    sizes: Mapping[str, int]
+    others: Sequence[Sequence[int]]
+    target: Sequence[int]
+    instead: Sequence[int]
+
+    def tables(self, *, max_rows: int, rows_public: bool) -> KnownPair:
+        """The two tables, as the gate reads them; a unit of k rows has k copies."""
+        mine, away = [list(self.target)] * max_rows, [list(self.instead)] * max_rows
+        rows = list(map(list, self.others))
+        number = len(rows) + max_rows if rows_public else None
+        absent = rows + (away if rows_public else [])
+        made = [CodedSource(self.sizes, r, max_rows=max_rows, rows_public=number) for r in (absent, rows + mine)]
+        return KnownPair(made[0], made[1])
+
+
+def worst_pairs(budget: Budget) -> list[Pair]:
+    """The pairs that are tried.
+
+    - *lone*: hardly anybody else is in the table; the target is alone in a cell of every marginal.
+    - *tie*: two large groups; the pairs of columns are equally dependent, and the target tips the scales: choices tell
+      as much as counts. The noise of single columns cancels.
+    - *crowd*: everybody else has the same codes, so the target moves each measure of dependence as far as one row can.
+
+    The target's codes differ between columns: noise that is used twice then cancels in a difference.
+    """
+    four, three = dict.fromkeys("abcd", 2), dict.fromkeys("abc", 2)
+    sigma = math.sqrt(3 / (2 * float(budget.rho)))
+    half = max(_HALF, math.ceil(15 * sigma))
+    return [
+        Pair("lone", four, [(0, 0, 0, 0)] * 5, (1, 0, 1, 0), (0, 1, 0, 1)),
+        Pair("tie", three, [(0, 0, 0)] * half + [(1, 1, 1)] * half, (0, 0, 1), (1, 1, 0)),
+        Pair("crowd", three, [(0, 0, 1)] * (4 * half), (1, 1, 0), (0, 0, 1)),
+    ]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A mechanism and a budget under audit; plain data, so that a second process can be given the same.
+
+    Attributes:
+        mechanism: its name in the registry.
+        settings: its settings.
+        budget: `epsilon` and `delta`, or `rho`.
+        max_rows: rows of one unit.
+        rows_public: whether the number of rows is public, so that neighbours replace a unit.
+        pair: the name of the pair, once it is chosen.
+        features: what the learned statistic looks at: measured tables and their numbers of cells, once they are known.
+    """
+
+    mechanism: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    budget: Mapping[str, float] = field(default_factory=lambda: {"epsilon": 1.0, "delta": 1e-2})
+    max_rows: int = 1
+    rows_public: bool = False
+    pair: str = ""
+    features: Sequence[tuple[Sequence[str], int]] = ()
+
+
+STATISTICS = ("likelihood", "model", "rows", "learned")
+"""The statistics by which an audit tries to tell the tables apart; the last is made of a run's features."""
+
+
+class Bench:
+    """A mechanism ready to run on one pair.
+
+    Args:
+        setup: what is under audit.
+        pair: the tables.
+        made: the mechanism itself, where it is no registered one.
+
+    Raises:
+        SettingError: for a mechanism or a setting that is unknown or does not fit the audit's tables.
+    """
+
+    def __init__(self, setup: Setup, pair: Pair, made: Mechanism | None = None) -> None:
+        self.setup, self.pair = setup, pair
+        self.tables = pair.tables(max_rows=setup.max_rows, rows_public=setup.rows_public)
+        budget = Budget.of(**setup.budget)
+        self.mechanism = (made or self._make()).prepare(Schema.from_domain(dict(pair.sizes)))
+        if budget.pure and not self.mechanism.pure:
+            raise SettingError(f"{self.mechanism.name} needs Gaussian noise: give a delta above 0")
+        unit = None if setup.max_rows == 1 else "unit"
+        self.neighbours = Neighbours(unit, setup.max_rows, setup.rows_public)
+        weights = self.mechanism.plan(Domain(pair.sizes)) if can_plan(budget, self.neighbours) else {}
+        self.plan: dict[Clique, float] | None
+        self.plan, self.budget = certified_plan(weights, budget, self.neighbours) if weights else (None, budget)
+
+    def _make(self) -> Mechanism:
+        settings = dict(self.setup.settings)
+        known = mechanism_classes()
+        if "public" in setting_names(known.get(self.setup.mechanism)) and "public" not in settings:
+            settings["public"] = CodedSource(self.pair.sizes, self.pair.others)  # a made-up table is nobody's
+        return make_mechanism(self.setup.mechanism, **settings)
+
+    def run(self, present: bool) -> tuple[WatchedTable, Fit]:
+        """One run with fresh noise, on the table with the target or without it."""
+        source = self.tables.present if present else self.tables.absent
+        table = WatchedTable(source, self.budget, pair=self.tables, plan=self.plan)
+        return table, self.mechanism.fit(table, rho=float(self.budget.capacity))
+
+    def explore(self, runs: int) -> tuple[float, int]:
+        """How far apart the pair lets a run's answers be, as the mean divergence; and how many kinds of questions."""
+        tables = [self.run(bool(i % 2))[0] for i in range(runs)]
+        asked = {charge.what for table in tables for charge in table.account.charges}
+        return float(np.mean([table.ratio.divergence for table in tables])), len(asked)
+
+    def receipt(self) -> Receipt:
+        """The receipt of a run."""
+        return Receipt(self.budget, self.run(True)[0].account.charges, self.neighbours)
+
+    def observe(self, present: bool, rng: np.random.Generator) -> list[float]:
+        """The statistics of one run, followed by its features."""
+        table, fit = self.run(present)
+        codes = {
+            column: int(fit.recoding.apply(column, np.array([code]))[0])
+            for column, code in zip(self.pair.sizes, self.pair.target, strict=True)
+        }
+        expected = _expect(fit, codes)
+        found = fit.model.sample(max(1, round(fit.model.total)), rng)
+        same = np.logical_and.reduce([np.asarray(found[column]) == code for column, code in codes.items()])
+        return [table.ratio.value, expected, float(same.sum()), fit.model.total, *self._features(fit)]
+
+    def _features(self, fit: Fit) -> Iterator[float]:
+        """Every measured cell, each table's own mean where it was measured several times; 0 where it was not."""
+        measured: dict[tuple[Clique, int], list[Any]] = {}
+        for one in fit.measurements:
+            if one.query is None:
+                measured.setdefault((one.clique, len(one.values)), []).append(one)
+        for clique, cells in self.setup.features:
+            several = measured.get((tuple(clique), cells))
+            yield 0.0 if several is None else 1.0
+            yield from [0.0] * cells if several is None else combine(several)[0].tolist()
+
+    def find_features(self, runs: int) -> list[tuple[Clique, int]]:
+        """The tables that are measured in some of a few runs, with their numbers of cells."""
+        seen: dict[tuple[Clique, int], None] = {}
+        for i in range(runs):
+            for one in self.run(bool(i % 2))[1].measurements:
+                if one.query is None:
+                    seen.setdefault((one.clique, len(one.values)))
+        return list(seen)
+
+    def pairs(self, count: int) -> NDArray[np.float64]:
+        """Statistics of so many pairs of runs: by pair, table (without and with the target) and statistic."""
+        rng = np.random.default_rng()
+        return np.array([[self.observe(False, rng), self.observe(True, rng)] for _ in range(count)])
+
+
+def _expect(fit: Fit, codes: Mapping[str, int]) -> float:
+    """The expected count of the cell that holds the target in all columns."""
+    try:
+        table = fit.model.project(tuple(codes))
+    except UnderstudyError:  # a model without a joint table; its rows are looked at all the same
+        return 0.0
+    shape = [fit.model.domain[column] for column in codes]
+    return float(np.asarray(table).reshape(shape)[tuple(codes.values())])
+
+
+def choose_pair(setup: Setup, made: Mechanism | None = None, *, runs: int = 10) -> tuple[Bench, float]:
+    """The pair on which the mechanism's answers differ most, by trial runs that are not used again.
+
+    Of pairs that are about as good, the one on which it asks most kinds of questions: one on which nothing is chosen
+    would say nothing about choices.
+
+    Returns:
+        The bench on this pair, and the divergence found there.
+    """
+    offered = [pair for pair in worst_pairs(Budget.of(**setup.budget)) if setup.pair in ("", pair.name)]
+    if not offered:
+        raise SettingError(f"pair {setup.pair!r} is unknown; the choices are lone, tie and crowd")
+    benches, refused = [], None
+    for pair in offered:
+        try:
+            benches.append(Bench(setup, pair, made))
+        except SettingError as error:  # settings may name columns that a pair has not
+            refused = error
+    if not benches and refused is not None:
+        raise refused
+    found = [(*bench.explore(runs), bench) for bench in benches]
+    close = _CLOSE * max(divergence for divergence, _, _ in found)
+    divergence, _, best = max((one for one in found if one[0] >= close), key=lambda one: (one[1], one[0]))
+    chosen = Setup(**vars(setup) | {"pair": best.pair.name, "features": best.find_features(2 * runs)})
+    return Bench(chosen, best.pair, made), divergence
+
+
+# -- Many pairs of runs, in this process or in several. Not through `multiprocessing`: it would start a caller's own
+# script again.
+
+
+BATCH_SECONDS = 2.0
+
+
+class Workers:
+    """Processes that each run pairs on the same bench, or this process alone.
+
+    Args:
+        bench: what to run; processes make their own from its setup.
+        jobs: how many processes; 1 stays here.
+    """
+
+    def __init__(self, bench: Bench, jobs: int) -> None:
+        self._bench = bench
+        self._processes = [] if jobs == 1 else [_start(bench.setup) for _ in range(jobs)]
+
+    def __enter__(self) -> Workers:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+    def batches(self, pairs: int, size: int) -> Iterator[NDArray[np.float64]]:
+        """The statistics of so many pairs, in batches as they are ready.
+
+        Raises:
+            InternalError: when a process fails.
+        """
+        sizes = [size] * (pairs // size) + ([pairs % size] if pairs % size else [])
+        if not self._processes:
+            yield from map(self._bench.pairs, sizes)
+            return
+        todo: SimpleQueue[int] = SimpleQueue()
+        done: SimpleQueue[NDArray[np.float64] | None] = SimpleQueue()
+        for one in sizes:
+            todo.put(one)
+        for process in self._processes:
+            Thread(target=_feed, args=(process, todo, done), daemon=True).start()
+        for _ in sizes:
+            batch = done.get()
+            if batch is None:
+                raise InternalError("a process of the audit ended early; run it again with --jobs 1")
+            yield batch
+
+
+def _start(setup: Setup) -> subprocess.Popen[str]:
+    command = [sys.executable, "-P", "-m", "understudy.testing.pairs", json.dumps(asdict(setup))]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True)
+
+
+def _feed(process: subprocess.Popen[str], todo: SimpleQueue[int], done: SimpleQueue[Any]) -> None:
+    if process.stdin is None or process.stdout is None:
+        return
+    while not todo.empty():
+        size = todo.get()
+        try:
+            process.stdin.write(f"{size}\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except (OSError, ValueError):
+            line = ""
+        done.put(np.array(json.loads(line)) if line else None)
+        if not line:
+            return
+
+
+def main() -> None:
+    """Run pairs of the setup that the command line gives: as many as each line of input says."""
+    setup = Setup(**json.loads(sys.argv[1]))
+    pair = next(one for one in worst_pairs(Budget.of(**setup.budget)) if one.name == setup.pair)
+    bench = Bench(setup, pair)
+    for line in sys.stdin:
+        sys.stdout.write(json.dumps(bench.pairs(int(line)).tolist()) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

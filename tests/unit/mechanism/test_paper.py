@@ -1,0 +1,219 @@
+"""Paper mode: each mechanism as published, line by line where our defaults differ."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import understudy as us
+from understudy.accounting import Budget
+from understudy.cli.commands import app
+from understudy.domain import CodeGroups, Domain
+from understudy.errors import SettingError
+from understudy.gate import PrivateTable
+from understudy.measurement import Measurement
+from understudy.mechanism import MECHANISMS, make_mechanism
+from understudy.mechanism.compress import compress
+from understudy.mechanism.nist_mst import NistMST
+from understudy.mechanism.privsyn import PrivSyn
+from understudy.model.estimate import estimate, estimate_as_printed
+from understudy.model.fit import Generator
+from understudy.model.gum import UPDATES, GumModel, Plan
+from understudy.release.rows import find_members
+from understudy.run.file import RunFile
+from understudy.schema import Recoding, Schema
+from understudy.testing import insecure
+from understudy.testing.tables import CodedSource
+
+PUBLISHED = sorted(name for name, kind in MECHANISMS.items() if kind.paper)
+
+
+def test_every_mechanism_but_our_own_has_a_paper_and_all_say_when_to_use_them():
+    assert set(MECHANISMS) - set(PUBLISHED) == {"batch"}
+    assert all(kind.when.endswith(".") for kind in MECHANISMS.values())
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_papers_settings_are_settings_and_given_ones_win(name):
+    kind = MECHANISMS[name]
+    published = make_mechanism(name, paper=True)
+    assert published.settings().items() >= kind(**kind.paper_settings()).settings().items()
+    for setting in kind.paper_settings():
+        usual = getattr(kind(), setting)
+        assert getattr(make_mechanism(name, paper=True, **{setting: usual}), setting) == usual
+
+
+def test_a_mechanism_without_a_paper_and_one_that_is_made_already_are_refused():
+    with pytest.raises(SettingError, match="batch has no paper to follow"):
+        make_mechanism("batch", paper=True)
+    with pytest.raises(SettingError, match="paper: a mechanism object already has its settings"):
+        make_mechanism(MECHANISMS["mst"](), paper=True)
+
+
+# -- Algorithm 4 and step 8 of "Winning the NIST Contest" -------------------------------------------------------------
+
+
+def test_domain_compression_merges_whatever_is_below_three_sigma_into_one_code():
+    """An axis and a hierarchy make no difference, nor do many codes: mu_t >= 3 sigma stays."""
+    counts = np.array([90, 5, 6, 5, 80, 59, 61, -7])
+    ages = Measurement(("age",), counts, 20.0)
+    groups = CodeGroups(axes={"age": 8}, tied=["age"])
+    merged = compress(Domain({"age": 8}), [ages], groups, as_printed=True)
+    assert merged.merged("age") == [[0], [4], [6], [1, 2, 3, 5, 7]]
+    assert compress(Domain({"age": 8}), [ages], groups) != merged
+    many = Measurement(("age",), np.full(5000, 61), 20.0)
+    assert not compress(Domain({"age": 5000}), [many], as_printed=True).columns
+    assert compress(Domain({"age": 5000}), [many]).columns == ("age",)
+
+
+@pytest.mark.parametrize(
+    ("rule", "shares"), [("even", [1, 1 / 3, 1 / 3, 1 / 3]), ("counts", [1, 0.25, 0.75, 0]), ("spread", None)]
+)
+def test_merged_values_are_written_by_the_papers_rules(rule, shares):
+    recoding = Recoding({"a": np.array([0, 1, 1, 1])})
+    measured = [Measurement(("a",), np.array([500, 20, 60, -9]), 1.0)]
+    found = find_members(recoding, Schema.from_domain({"a": 4}), measured, rule)["a"].chances
+    assert shares is None or found.tolist() == pytest.approx(shares)
+    assert found[1:].sum() == pytest.approx(1)
+
+
+def test_the_loss_has_weights_one_over_sigma():
+    """Two measurements of one column, sigma 1 and 4: the mean of 60 and 40 has weights 1 and 1/4, not 1 and 1/16."""
+    measured = [Measurement(("a",), np.array([60, 40]), 1.0), Measurement(("a",), np.array([40, 60]), 4.0)]
+    domain = Domain({"a": 2})
+    assert estimate(domain, measured, total=100.0).project(("a",))[0] == pytest.approx(40 + 20 * 16 / 17, abs=0.01)
+    assert estimate_as_printed(domain, measured, total=100.0).project(("a",))[0] == pytest.approx(56, abs=0.01)
+    assert estimate_as_printed(domain, measured).total == pytest.approx(100)
+
+
+def test_a_published_run_of_mst_spreads_rare_values_evenly_and_is_recorded(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"town": np.where(rng.random(2000) < 0.9, 0, rng.integers(1, 40, 2000)).astype(str)})
+    frame["sex"] = rng.integers(2, size=2000).astype(str)
+    schema = Schema.from_dict(
+        {
+            "fields": [
+                {
+                    "name": "town",
+                    "type": "string",
+                    "constraints": {"enum": [str(i) for i in range(40)], "required": True},
+                },
+                {"name": "sex", "type": "string", "constraints": {"enum": ["0", "1"]}},
+            ],
+            "understudy": {"privacy_unit": "row"},
+        }
+    )
+    with insecure(3):
+        release = us.synthesize(frame, schema, rho=0.02, paper=True, output=tmp_path / "r")
+    assert release.settings["rare"] == "even"
+    assert release.settings["split"] == pytest.approx((1 / 3,) * 3)
+    loaded = us.Release.load(tmp_path / "r")
+    assert loaded.generator == Generator("tree", as_printed=True)
+    assert "town" in loaded.merged
+    rare = (
+        loaded.sample(40_000, seed=1)
+        .to_pandas()["town"]
+        .value_counts()[[v for v in loaded.merged["town"] if v != "(other)"]]
+    )
+    assert rare.max() - rare.min() <= 1
+
+
+# -- NIST-MST ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epsilon", "weight"), [(0.3, 8), (1.0, 6), (4.0, 4)])
+def test_nist_mst_weighs_the_income_score_by_epsilon(epsilon, weight):
+    """Algorithm 5, line 6, and step 4: sigma is inversely proportional to the weight within a group."""
+    chosen = NistMST.as_published(cliques=[("sex", "age")], income=("sex", "city", "income"))
+    rows = np.random.default_rng(1).integers(2, size=(20_000, 4))
+    source = CodedSource({"sex": 2, "city": 2, "income": 2, "age": 2}, rows)
+    budget = Budget.of(epsilon=epsilon, delta=1e-9)
+    fit = chosen.fit(PrivateTable(source, budget), rho=float(budget.capacity))
+    sigma = {m.clique: m.sigma for m in fit.measurements}
+    first, second = sigma["age",], sigma["sex", "age"]
+    assert first / sigma["income",] == pytest.approx(2)
+    assert first / sigma["city",] == pytest.approx(1)
+    assert second / sigma["sex", "city", "income"] == pytest.approx(weight)
+    assert second / sigma["city", "income"] == pytest.approx(2)
+    assert {len(m.clique) for m in fit.measurements} == {1, 2, 3}
+    assert chosen.plan(source.domain) == {}
+
+
+# -- PrivSyn -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_papers_gradual_updates_start_from_independent_columns_and_decay_every_twenty_passes(monkeypatch):
+    domain = Domain(dict.fromkeys("abcd", 2))
+    joint = np.array([[40.0, 10.0], [10.0, 40.0]])
+    tables = dict.fromkeys([("a", "b"), ("b", "c"), ("a", "c"), ("c", "d")], joint)
+    plan = Plan(domain, tables, UPDATES["privsyn"])
+    assert [draw.column for draw in plan.appended] == ["d"]
+    assert [(draw.column, draw.given) for draw in plan.started[0]] == [("a", ()), ("b", ()), ("c", ())]
+    seen = []
+    monkeypatch.setattr(
+        "understudy.model.gum._Step.run",
+        lambda step, alpha, share, state, *, part, nearest: seen.append((alpha, share, part, nearest)) or 0.5,
+    )
+    plan.run(domain, 10, np.random.default_rng(0))
+    passes = seen[::3]
+    assert len(seen) == 3 * 50
+    assert [alpha for alpha, *_ in passes] == pytest.approx([1.0] * 20 + [0.84] * 20 + [0.84**2] * 10)
+    assert [share for _, share, *_ in passes[:4]] == [0.5, 1.0, 0.5, 1.0]
+    assert {rest for _, _, *rest in map(tuple, passes) for rest in [tuple(rest)]} == {(1.0, True)}
+
+
+def test_published_updates_meet_tables_without_noise_and_are_saved():
+    rng = np.random.default_rng(2)
+    joint = rng.random((3, 2, 4))
+    joint *= 10_000 / joint.sum()
+    tables = {("a", "b"): joint.sum(2), ("b", "c"): joint.sum(0), ("a", "c"): joint.sum(1)}
+    model = GumModel(Domain({"a": 3, "b": 2, "c": 4}), 10_000, tables, "privsyn")
+    again = GumModel.from_arrays(model.domain, model.to_arrays())
+    assert again.updates == "privsyn"
+    rows = again.sample(10_000, rng)
+    for clique, table in tables.items():
+        have = np.zeros(table.shape)
+        np.add.at(have, tuple(rows[column] for column in clique), 1)
+        assert np.abs(have - table).sum() < 0.02 * 10_000
+
+
+def test_published_privsyn_spends_tenths_and_measures_no_column_again():
+    rng = np.random.default_rng(4)
+    a = rng.integers(3, size=2000)
+    source = CodedSource({"a": 3, "b": 3, "c": 2}, np.stack([a, a, rng.integers(2, size=2000)], axis=1))
+    table = PrivateTable(source, Budget.of(rho=1.0))
+    with insecure(1):
+        fit = PrivSyn.as_published().fit(table, rho=1.0)
+    spent = {"dependence": 0.0, "columns": 0.0, "tables": 0.0}
+    for charge in table.account.charges:
+        kind = "dependence" if charge.what == "dependence" else "columns" if len(charge.about[0]) == 1 else "tables"
+        spent[kind] += float(charge.rho)
+    assert spent == pytest.approx({"columns": 0.1, "dependence": 0.1, "tables": 0.8}, rel=1e-6)
+    assert [m.clique for m in fit.measurements].count(("c",)) == 1
+    assert fit.model.updates == "privsyn"
+
+
+# -- the three ways to ask for it --------------------------------------------------------------------------------------
+
+
+def test_paper_on_the_command_line_and_in_a_run_file(tmp_path):
+    pd.DataFrame({"a": [0, 1, 1, 0] * 50, "b": [0, 1, 0, 0] * 50}).to_csv(tmp_path / "t.csv", index=False)
+    Schema.from_domain({"a": 2, "b": 2}).save(tmp_path / "s.yaml")
+    (tmp_path / "run.yaml").write_text(
+        "data: t.csv\nschema: s.yaml\nbudget: {rho: 1}\nmechanism: {name: aim, rounds: 4}\npaper: true\n"
+    )
+    spec = RunFile.load(tmp_path / "run.yaml").spec()
+    made = make_mechanism(spec.mechanism, paper=spec.paper, **spec.settings)
+    assert (made.look, made.rounds, made.as_printed) == (0.0, 4, True)
+    (tmp_path / "run.yaml").write_text("data: t.csv\nschema: s.yaml\nbudget: {rho: 1}\npaper: 1\n")
+    with pytest.raises(SettingError, match="`paper` must be true or false"):
+        RunFile.load(tmp_path / "run.yaml").spec()
+    given = ["synthesize", str(tmp_path / "t.csv"), "-s", str(tmp_path / "s.yaml"), "--rho", "1", "--paper"]
+    refused = CliRunner().invoke(app, [*given, "-m", "batch", "-o", str(tmp_path / "no.release")])
+    assert "batch has no paper to follow" in refused.output
+    done = CliRunner().invoke(app, [*given, "--set", "penalty=0.25", "-o", str(tmp_path / "r.release"), "--quiet"])
+    assert done.exit_code == 0, done.exception
+    assert us.Release.load(tmp_path / "r.release").settings["penalty"] == 0.25
+    assert us.Release.load(tmp_path / "r.release").settings["rare"] == "even"

@@ -1,0 +1,443 @@
+"""Estimates with intervals: the worked numbers of the method, brute force on small cases, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import combinations
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import understudy as us
+from understudy.cli import app
+from understudy.errors import SettingError
+from understudy.measurement import Measurement
+from understudy.model.graphical import GraphicalModel
+from understudy.model.product import ProductModel
+from understudy.release.inference import infer
+from understudy.release.inference.corrected import CorrectedTables
+from understudy.schema import Recoding, Schema
+from understudy.schema.schema import PrivacyUnit
+
+NOISY = np.array([[30, 10], [5, 55]])
+CLOSE = [[0.28, 0.12], [0.07, 0.53]]
+
+
+def release_of(
+    model: Any,
+    measurements: list[Measurement],
+    *,
+    recoding: Recoding | None = None,
+    rows: int | None = None,
+    **more: Any,
+) -> Any:
+    """A release as `infer` sees it, of a table with codes."""
+    sizes = dict(model.domain)
+    if recoding is not None:
+        sizes |= {column: len(array) for column, array in recoding.maps.items()}
+    schema = Schema.from_domain({column: size - (rows is not None) for column, size in sizes.items()})
+    if rows is not None:  # the last code is for unknown cells: no row is left out
+        columns = [column.model_copy(update={"on_unknown": "other", "outside": "clip"}) for column in schema.columns]
+        schema = replace(schema, columns=tuple(columns), rows=rows)
+    found = SimpleNamespace(
+        schema=schema,
+        model=model,
+        measurements=measurements,
+        recoding=recoding or Recoding.identity(),
+        rounds=[],
+        mechanism="mst",
+        **more,
+    )
+    found.corrected = CorrectedTables(found)
+    return found
+
+
+def joint(shares: Any, **sizes: int) -> GraphicalModel:
+    return GraphicalModel(us.Domain(sizes), {tuple(sizes): np.log(np.asarray(shares))}, total=100.0)
+
+
+def binary(shares: Any = NOISY / 100, more: tuple[Measurement, ...] = (), **options: Any) -> Any:
+    pair = Measurement(("a", "b"), NOISY.reshape(-1), 2.0)
+    return release_of(joint(shares, a=2, b=2), [pair, *more], **options)
+
+
+# -- the worked numbers of the method
+
+
+@pytest.mark.parametrize("shares", [NOISY / 100, CLOSE], ids=["exact", "close"])
+def test_a_share_of_a_measured_cell_is_its_noisy_count(shares):
+    (line,) = infer(binary(shares), "share(a=0, b=0)").lines
+    assert line.estimate == pytest.approx(0.30)
+    assert line.se**2 == pytest.approx(3.04e-4)
+    assert (line.privacy, line.sampling, line.model, line.p, line.df) == (1.0, 0.0, 0.0, None, None)
+    assert (line.low, line.high) == pytest.approx((0.30 - 1.959964 * line.se, 0.30 + 1.959964 * line.se))
+
+
+def test_a_public_number_of_rows_adds_no_variance():
+    pair = Measurement(("a", "b"), np.array([[30, 10, 0], [5, 55, 0], [0, 0, 0]]).reshape(-1), 2.0)
+    (line,) = infer(release_of(joint(np.full((3, 3), 1 / 9), a=3, b=3), [pair], rows=100), "share(a=0, b=0)").lines
+    others = np.full(9, -0.3)
+    others[0] = 0.7
+    assert line.se**2 == pytest.approx(4e-4 * float(((others - others.mean()) ** 2).sum()))
+
+
+def test_the_slope_of_two_binary_columns():
+    slope = infer(binary(), "b ~ a", family="gaussian").lines[1]
+    assert slope.estimate == pytest.approx(2 / 3)
+    assert slope.se**2 == pytest.approx(2.5039e-3, rel=1e-4)
+    drawn = infer(binary(), "b ~ a", family="gaussian", target="population").lines[1]
+    assert drawn.se == pytest.approx(0.0920, rel=1e-3)
+    assert drawn.privacy == pytest.approx(0.296, abs=1e-3)
+    assert drawn.sampling * drawn.se**2 == pytest.approx(5.9606e-3, rel=1e-4)
+
+
+def test_several_looks_at_a_column_are_averaged():
+    (line,) = infer(binary(more=(Measurement(("a",), np.array([41, 59]), 1.0),)), "share(a=0)").lines
+    assert line.estimate == pytest.approx(0.40889, abs=1e-5)
+    assert line.se**2 == pytest.approx(1e-4 * (1.77778 * (0.5 - 0.40889) ** 2 + 0.88889 / 2), rel=1e-4)
+    assert line.se**2 == pytest.approx(4.622e-5, rel=0.01)  # about the model's share of 0.4 instead of the estimate
+
+
+def test_a_relation_that_was_not_measured_widens_the_interval_and_warns():
+    ones = [Measurement(("a",), np.array([40, 60]), 2.0), Measurement(("b",), np.array([35, 65]), 2.0)]
+    model = ProductModel(us.Domain({"a": 2, "b": 2}), 100.0, {"a": np.array([0.4, 0.6]), "b": np.array([0.35, 0.65])})
+    release = release_of(model, ones)
+    with pytest.raises(SettingError, match=r"\(a, b\).*assume=0.1"):
+        infer(release, "share(a=0, b=0)")
+    found = infer(release, "share(a=0, b=0)", assume=0.05)
+    (line,) = found.lines
+    assert line.estimate == pytest.approx(0.14)
+    assert line.privacy * line.se**2 == pytest.approx(6.01e-5, rel=0.01)
+    assert line.se**2 == pytest.approx(1.966e-4, rel=1e-3)
+    assert line.df == pytest.approx(16.6, abs=0.05)
+    assert (line.low, line.high) == pytest.approx((0.110, 0.170), abs=5e-4)
+    assert "not measured: (a, b)" in found.warnings[0]
+    assert "keep=[('a', 'b')]" in found.warnings[0]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.4])
+def test_the_share_of_a_merged_value_is_what_was_measured_before_merging(share):
+    recoding = Recoding({"a": np.array([0, 1, 1])})
+    model = ProductModel(us.Domain({"a": 2}), 100.0, {"a": np.array([share, 1 - share])})
+    release = release_of(model, [Measurement(("a",), np.array([50, 30, 20]), 2.0)], recoding=recoding)
+    (line,) = infer(release, "share(a=1)").lines
+    assert line.estimate == pytest.approx(0.30)
+    assert line.se**2 == pytest.approx(2.68e-4, rel=2e-3)
+
+
+def test_combining_rules():
+    given = {"estimates": [1.0, 1.2, 0.9, 1.1], "variances": [0.01] * 4}
+    one = us.combine(**given, rule="reiter")
+    assert (one.se**2, one.df) == pytest.approx((0.014167, 34.68), rel=1e-4)
+    two = us.combine(**given, rule="raghunathan")
+    assert (two.se**2, two.df) == pytest.approx((0.010833, 0.811), rel=1e-3)
+    three = us.combine(given["estimates"], rule="replicates", centre=1.0)
+    assert (three.estimate, three.se**2, three.df) == pytest.approx((1.0, 1.25 / 60, 3))
+    assert "were measured" in three.condition
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"estimates": [1.0], "rule": "reiter"}, "at least two"),
+        ({"estimates": ["x", "y"], "rule": "reiter"}, "at least two"),
+        ({"estimates": [1.0, 2.0], "rule": "rubin"}, "unknown"),
+        ({"estimates": [1.0, 2.0], "rule": "replicates"}, "centre"),
+        ({"estimates": [1.0, 2.0], "variances": [1.0], "rule": "reiter"}, "at least two"),
+        ({"estimates": [1.0, 1.1], "variances": [9.0, 9.0], "rule": "raghunathan"}, "negative"),
+        ({"estimates": [1.0, 2.0], "variances": [1.0, 1.0], "rule": "reiter", "confidence": 95}, "confidence"),
+    ],
+)
+def test_combining_refuses(given, message):
+    with pytest.raises(SettingError, match=message):
+        us.combine(**given)
+
+
+# -- against brute force: the best linear unbiased estimate, found by weighted least squares over all measurements
+
+
+def test_estimates_of_measured_tables_are_the_best_linear_unbiased_ones():
+    rng = np.random.default_rng(1)
+    sizes = {"a": 3, "b": 2, "c": 4}
+    cliques = [("a",), ("a", "b"), ("b", "c"), ("a", "b", "c"), ("c",), ("a", "b")]
+    true = rng.integers(5, 200, (3, 2, 4)).astype(float)
+    axes = {column: axis for axis, column in enumerate(sizes)}
+    measured, rows, values, weights = [], [], [], []
+    for clique in cliques:
+        sigma = float(rng.uniform(2, 6))
+        others = tuple(axes[c] for c in sizes if c not in clique)
+        noisy = np.rint(true.sum(axis=others) + rng.normal(0, sigma, [sizes[c] for c in clique]))
+        measured.append(Measurement(clique, noisy.reshape(-1), sigma))
+        sums = np.array([np.eye(24)[i].reshape(3, 2, 4).sum(axis=others).reshape(-1) for i in range(24)]).T
+        rows.append(sums / sigma)
+        values.append(noisy.reshape(-1) / sigma)
+        weights.append(sigma)
+    matrix, answers = np.concatenate(rows), np.concatenate(values)
+    best = np.linalg.lstsq(matrix, answers, rcond=None)[0].reshape(3, 2, 4)
+    release = release_of(joint(rng.dirichlet(np.ones(24)).reshape(3, 2, 4), a=3, b=2, c=4), measured)
+    tables = release.corrected
+    assert tables.table(("a", "b", "c")) * tables.rows == pytest.approx(best)
+    assert tables.table(("a", "c")) * tables.rows == pytest.approx(best.sum(axis=1))
+    assert tables.rows == pytest.approx(best.sum())
+    inverse = np.linalg.inv(matrix.T @ matrix)
+    function = rng.normal(size=(3, 2, 4))
+    function -= float((function * best).sum() / best.sum())
+    noise = tables.uncertainty({("a", "b", "c"): function[None]}).noise[0, 0]
+    assert noise == pytest.approx(function.reshape(-1) @ inverse @ function.reshape(-1) / tables.rows**2)
+
+
+def test_what_does_not_depend_on_an_unmeasured_relation_is_the_same_in_a_larger_table():
+    pairs = [Measurement(pair, np.array([40, 20, 10, 30]) + n, 2.0) for n, pair in enumerate([("a", "b"), ("b", "c")])]
+    release = release_of(joint(np.random.default_rng(2).dirichlet(np.ones(8)).reshape(2, 2, 2), a=2, b=2, c=2), pairs)
+    tables = release.corrected
+    whole = tables.table(("a", "b", "c"))
+    for pair in (("a", "b"), ("b", "c")):
+        axis = next(i for i, column in enumerate("abc") if column not in pair)
+        assert whole.sum(axis=axis) == pytest.approx(tables.table(pair), abs=1e-7)
+    small = np.array([[1.0, 0.0], [0.0, 0.0]])[None] - tables.table(("a", "b"))[0, 0]
+    large = np.repeat(small[..., None], 2, axis=-1)
+    one, two = tables.uncertainty({("a", "b"): small}), tables.uncertainty({("a", "b", "c"): large})
+    assert two.noise == pytest.approx(one.noise)
+    assert two.gaps[("a", "b", "c")] == pytest.approx([0.0], abs=1e-9)
+
+
+# -- regressions agree with the usual ones where there is next to no noise
+
+
+@pytest.fixture(scope="module")
+def people() -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    rows = 20_000
+    region, age = rng.choice(3, rows, p=[0.5, 0.3, 0.2]), rng.integers(0, 30, rows)
+    sex = rng.integers(0, 2, rows)
+    hours = np.clip(np.rint(age / 3 + 2 * region + rng.normal(0, 2, rows)), 0, 15).astype(int)
+    rich = rng.random(rows) < 1 / (1 + np.exp(2 - 0.08 * age - 0.7 * sex))
+    return pd.DataFrame({"region": region, "age": age, "sex": sex, "hours": hours, "rich": rich.astype(int)})
+
+
+@pytest.fixture(scope="module")
+def precise(people) -> us.Release:
+    sizes = {"region": 3, "age": 30, "sex": 2, "hours": 16, "rich": 2}
+    keep = [*combinations(("region", "age", "hours"), 2), ("age", "sex", "rich"), ("sex", "hours")]
+    return us.synthesize(people, Schema.from_domain(sizes), rho=2000.0, mechanism="mst", keep=keep, threshold=0.0)
+
+
+def test_least_squares(precise, people):
+    found = precise.infer("hours ~ age + C(region)")
+    design = np.column_stack([np.ones(len(people)), people.age, people.region == 1, people.region == 2])
+    true = np.linalg.lstsq(design, people.hours.to_numpy(float), rcond=None)[0]
+    assert [line.term for line in found.lines] == ["Intercept", "age", "C(region)[T.1]", "C(region)[T.2]"]
+    assert [line.estimate for line in found.lines] == pytest.approx(true, abs=0.02)
+    assert not found.warnings
+    drawn = precise.infer("hours ~ age + C(region)", target="population")
+    rest = people.hours - design @ true
+    bread = np.linalg.inv(design.T @ design)
+    robust = np.sqrt(np.diag(bread @ ((design * (rest**2).to_numpy()[:, None]).T @ design) @ bread))
+    assert [line.se for line in drawn.lines] == pytest.approx(robust, rel=0.05)
+
+
+def test_logistic_regression(precise, people):
+    import statsmodels.api as sm
+
+    found = precise.infer("rich ~ age + sex", target="population")
+    usual = sm.Logit(people.rich, sm.add_constant(people[["age", "sex"]])).fit(disp=0)
+    assert [line.estimate for line in found.lines] == pytest.approx(usual.params.tolist(), abs=0.01)
+    assert [line.se for line in found.lines] == pytest.approx(usual.bse.tolist(), rel=0.05)
+    assert found.method == "logistic regression of rich"
+
+
+def test_means_shares_correlations_and_parts_of_the_table(precise, people):
+    by_region = people.groupby("region").age.mean()
+    assert [x.estimate for x in precise.infer("mean(age) | region").lines] == pytest.approx(
+        by_region.tolist(), abs=0.05
+    )
+    assert precise.infer("corr(age, hours)").lines[0].estimate == pytest.approx(people.age.corr(people.hours), abs=0.01)
+    women = people[people.sex == 1]
+    assert precise.infer("age ~ 1", where="sex=1").lines[0].estimate == pytest.approx(women.age.mean(), abs=0.05)
+    share = precise.infer("share(rich=1, age=..9) | sex").lines[1]
+    assert share.term == "share(rich=1, age=..9) | sex=1"
+    assert share.estimate == pytest.approx(((women.rich == 1) & (women.age < 10)).mean(), abs=0.01)
+
+
+def test_independence(precise, people):
+    from scipy.stats import chi2_contingency
+
+    found = precise.infer("chisq(region, hours)").lines[0]
+    assert found.p < 1e-6
+    usual = chi2_contingency(pd.crosstab(people.sex, people.hours), correction=False)
+    tested = precise.infer("chisq(sex, hours)").lines[0]
+    assert tested.estimate == pytest.approx(usual.statistic, rel=0.25)
+    assert tested.df == pytest.approx(usual.dof, rel=0.1)
+
+
+# -- noise, seen many times: what is stated is what happens
+
+
+def test_standard_errors_are_those_of_the_noise():
+    """100 drawings of the noise: the mean square of z is within 5 standard deviations of 1."""
+    rng = np.random.default_rng(5)
+    true = np.array([[300, 120, 80], [150, 250, 100]])
+    numbers, groups = np.arange(3.0), true.sum(axis=1)
+    slope = (true @ numbers / groups)[1] - (true @ numbers / groups)[0]
+    squares = []
+    for _ in range(100):
+        noisy = true + np.rint(rng.normal(0, 8, true.shape))
+        model = joint(np.maximum(noisy, 1) / np.maximum(noisy, 1).sum(), a=2, b=3)
+        line = infer(release_of(model, [Measurement(("a", "b"), noisy.reshape(-1), 8.0)]), "b ~ a").lines[1]
+        squares.append(((line.estimate - slope) / line.se) ** 2)
+    assert 0.3 < float(np.mean(squares)) < 1.7
+
+
+def test_laplace_noise_has_longer_tails():
+    table = Measurement(("a", "b"), NOISY.reshape(-1), 2.0, noise="laplace")
+    (line,) = infer(release_of(joint(NOISY / 100, a=2, b=2), [table]), "share(a=0, b=0)").lines
+    assert (line.high - line.estimate) / line.se == pytest.approx(2.1183, abs=1e-4)
+
+
+# -- mechanisms, files and the command line
+
+
+@pytest.mark.parametrize(
+    "mechanism", ["mst", "aim", "adaptive", "privsyn", "privbayes", "independent", "mwem", "gaussian"]
+)
+def test_every_mechanism_answers_or_says_why_not(mechanism, people, tmp_path):
+    schema = Schema.from_domain({"region": 3, "age": 30, "sex": 2, "hours": 16, "rich": 2})
+    path = tmp_path / "people.release"
+    us.synthesize(people, schema, epsilon=2.0, delta=1e-9, mechanism=mechanism).save(path)
+    release = us.Release.load(path)
+    share = release.infer("share(sex=1)").lines[0]
+    assert share.low < people.sex.mean() < share.high
+    for asked in ("hours ~ age", "share(rich=1) | region", "corr(age, hours)"):
+        if mechanism == "independent":
+            with pytest.raises(SettingError, match="not measured"):
+                release.infer(asked)
+        found = release.infer(asked, assume=0.1 if mechanism in ("independent", "privbayes") else None)
+        assert all(line.low <= line.estimate <= line.high for line in found.lines)
+
+
+def test_rounds_and_scores_say_how_strong_a_missed_relation_may_be(people):
+    from understudy.release.inference.gap import Gaps
+
+    schema = Schema.from_domain({"region": 3, "age": 30, "sex": 2, "hours": 16, "rich": 2})
+    for mechanism in ("mst", "aim", "privsyn"):
+        release = us.synthesize(people, schema, epsilon=2.0, delta=1e-9, mechanism=mechanism)
+        known = Gaps(release, release.corrected).correlation(("region", "sex"))
+        assert known is not None
+        assert 0.05 <= known < 0.6
+        assert Gaps(release, release.corrected, 0.3).correlation(("region", "sex")) == 0.3
+
+
+def test_missing_values_rare_values_and_bins():
+    rng = np.random.default_rng(7)
+    rows = 8000
+    frame = pd.DataFrame(
+        {
+            "income": np.where(rng.random(rows) < 0.2, np.nan, rng.gamma(3, 900, rows).round()),
+            "town": rng.choice(["Aldham", "Bourne", "x", "y", "z"], rows, p=[0.6, 0.397, 0.001, 0.001, 0.001]),
+        }
+    )
+    content = {
+        "fields": [
+            {"name": "income", "type": "integer", "constraints": {"minimum": 0, "maximum": 9999}},
+            {"name": "town", "type": "string", "constraints": {"enum": ["Aldham", "Bourne", "x", "y", "z"]}},
+        ],
+        "understudy": {"privacy_unit": "row"},
+    }
+    for field in content["fields"]:
+        field["understudy"] = {"status": "reviewed"}
+    schema = Schema.from_dict(content)
+    release = us.synthesize(frame, schema, epsilon=5.0, delta=1e-9, mechanism="mst", keep=[("income", "town")])
+    mean = release.infer("mean(income)").lines[0]
+    assert mean.low - 20 < frame.income.clip(0, 9999).mean() < mean.high + 20
+    found = release.infer("mean(income) | town")
+    assert [line.term for line in found.lines] == [f"mean(income) | town={t}" for t in ("Aldham", "Bourne", "(rare)")]
+    assert found.lines[2].estimate is None
+    assert "too few rows" in found.warnings[0]
+    aldham = release.infer("I(town == 'Aldham') ~ 1", family="gaussian").lines[0]
+    assert aldham.low < 0.6 < aldham.high + 0.02
+
+
+def test_the_command_line(precise, tmp_path):
+    precise.save(tmp_path / "people.release")
+    run = CliRunner().invoke(app, ["infer", str(tmp_path / "people.release"), "hours ~ age", "--population", "--json"])
+    data = json.loads(run.stdout)
+    assert (data["target"], [line["term"] for line in data["lines"]]) == ("population", ["Intercept", "age"])
+    shown = CliRunner().invoke(app, ["infer", str(tmp_path / "people.release"), "mean(age) | sex", "--where", "rich=1"])
+    assert "mean(age) | sex=0" in shown.stdout
+    assert precise.infer("hours ~ age").to_frame().loc["age", "estimate"] > 0
+    assert str(precise.infer("hours ~ age")).splitlines()[1].split()[:3] == ["term", "estimate", "se"]
+
+
+# -- bad input
+
+
+@pytest.mark.parametrize(
+    ("asked", "options", "message"),
+    [
+        ("hours ~ wage", {}, "'wage' does not exist; the columns are region"),
+        ("", {}, "is not a statistic"),
+        ("hello", {}, "is not a statistic"),
+        ("hours ~ age +", {}, "not a formula"),
+        ("hours ~ (age", {}, "not a formula"),
+        ("~ age", {}, "response"),
+        ("hours + rich ~ age", {}, "one response"),
+        ("hours ~ age + I(2 * age)", {}, r"I\(2 \* age\).*follows from"),
+        ("hours ~ __import__('os')", {}, "not allowed"),
+        ("hours ~ age.mean()", {}, "not allowed"),
+        ("hours ~ C(age, 3)", {}, "not allowed"),
+        ("hours ~ (lambda: 1)()", {}, "not"),
+        ("hours ~ log(age)", {}, "infinite"),
+        ("hours ~ I(sex == 'F')", {}, "'F' is not a value of sex"),
+        ("hours ~ age", {"family": "poisson"}, "family"),
+        ("hours ~ age", {"family": "binomial"}, "other values than 0 and 1"),
+        ("hours ~ age", {"target": "world"}, "target"),
+        ("hours ~ age", {"confidence": 95}, "confidence"),
+        ("hours ~ age", {"assume": 2}, "assume"),
+        ("hours ~ age", {"where": "wage=3"}, "'wage'"),
+        ("corr(age)", {}, r"corr: write corr\(age, hours\)"),
+        ("corr(age, age)", {}, "corr: write"),
+        ("chisq(sex, region) | rich", {}, "chisq: write"),
+        ("chisq(region, sex)", {}, "not measured together"),
+        ("mean(wage) | sex", {}, "'wage'"),
+        ("share(sex=9)", {}, "sex"),
+        ("median(age)", {}, "is not a statistic"),
+        (3, {}, "as text"),
+    ],
+)
+def test_refused_with_the_remedy(precise, asked, options, message):
+    with pytest.raises(SettingError, match=message):
+        precise.infer(asked, **options)
+
+
+def test_a_term_of_too_many_levels_is_refused():
+    model = ProductModel(us.Domain({"a": 10_000, "b": 2}), 9.0, {"a": np.full(10_000, 1e-4), "b": np.array([0.5, 0.5])})
+    ones = [Measurement(("a",), np.ones(10_000), 2.0), Measurement(("b",), np.array([5000, 5000]), 2.0)]
+    with pytest.raises(SettingError, match=r"'a' has 10000 levels"):
+        infer(release_of(model, ones), "b ~ C(a)")
+
+
+def test_a_group_that_the_noise_hides_is_refused():
+    table = Measurement(("a", "b"), np.array([900, 700, 20, 10]), 8.0)
+    release = release_of(joint([[0.55, 0.43], [0.01, 0.01]], a=2, b=2), [table])
+    with pytest.raises(SettingError, match="too few rows differ in 'a'"):
+        infer(release, "b ~ a", family="gaussian")
+    with pytest.raises(SettingError, match="too few rows"):
+        infer(release, "b ~ a")
+    found = infer(release, "mean(b) | a")
+    assert [line.estimate is None for line in found.lines] == [False, True]
+
+
+def test_dropped_columns_and_several_rows_of_a_person_are_named(precise):
+    from understudy.schema.column import Dropped
+
+    schema = replace(precise.schema, columns=(*precise.schema.columns, Dropped(name="name")))
+    with pytest.raises(SettingError, match="'name' is not in the release"):
+        infer(replace(precise, schema=schema), "hours ~ name")
+    several = replace(schema, privacy_unit=PrivacyUnit("name", 3))
+    with pytest.raises(SettingError, match="rows of one 'name' are not independent"):
+        infer(replace(precise, schema=several), "mean(hours)", target="population")

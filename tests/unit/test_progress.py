@@ -1,0 +1,53 @@
+"""Steps of progress."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from numba import njit
+
+from understudy.progress import Step, report_compiling
+
+
+def test_compiling_is_reported_once_for_a_loop_and_what_it_calls() -> None:
+    @njit
+    def inner(x: float) -> float:
+        return x + 1.0
+
+    @njit
+    def outer(x: float) -> float:
+        return inner(x)
+
+    steps: list[Step] = []
+    with report_compiling(steps.append):
+        assert outer(1.0) == 2.0
+        assert outer(2.0) == 3.0
+    assert steps == [Step("compile", None, "compiling, once on this machine")]
+    with report_compiling(steps.append):
+        outer(3.0)
+    assert len(steps) == 1
+
+
+FIRST_RUN = """
+from numba.core import event
+import understudy as us, pyarrow as pa
+names = set()
+class Compiled(event.Listener):
+    def on_start(self, event): names.add(event.data["dispatcher"].py_func.__qualname__)
+    def on_end(self, event): pass
+with event.install_listener("numba:compile", Compiled()):
+    table = pa.table({c: [0, 1, 2, 1] * 50 for c in "abcd"})
+    us.synthesize(table, us.Schema.from_domain(dict.fromkeys("abcd", 3)), epsilon=1.0, delta=1e-6).sample(seed=1)
+print(len(names), "cross" in names, any("join" in name for name in names))
+"""
+
+
+@pytest.mark.slow
+def test_a_first_run_compiles_few_loops_and_none_for_error_messages(tmp_path) -> None:
+    """Compilation takes processor seconds: 131 loops before, many of them numba's own to write an error message."""
+    settings = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path), "UNDERSTUDY_LEDGER": str(tmp_path / "ledger.sqlite")}
+    done = subprocess.run([sys.executable, "-c", FIRST_RUN], env=settings, capture_output=True, text=True, check=True)
+    loops, crossing, messages = done.stdout.split()
+    assert int(loops) <= 45
+    assert (crossing, messages) == ("False", "False")
