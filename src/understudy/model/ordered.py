@@ -18,6 +18,7 @@ from understudy.measurement import Measurement, combine, noisy_total, weighted_m
 from understudy.schema import Recoding
 
 Array = NDArray[np.float64]
+_KEPT = 0.05  # of a column's rows: else 95th percentiles of small tables would be lost
 
 
 def ordered_counts(
@@ -148,10 +149,10 @@ def _fit_column(counts: Array, sigma: float, places: int, total: float) -> Array
     others *= min(1.0, total / max(float(others.sum()), total))
     rows = max(total - float(others.sum()), 0.0)
     on_axis = counts[:places] + (rows - counts[:places].sum()) / places
-    return np.concatenate((nearest_distribution(on_axis, sigma, rows), others))
+    return np.concatenate((nearest_distribution(on_axis, sigma, rows, kept=_KEPT), others))
 
 
-def nearest_distribution(counts: Array, sigma: float, total: float) -> Array:
+def nearest_distribution(counts: Array, sigma: float, total: float, *, kept: float = 1.0) -> Array:
     """Find counts that are not negative, whose cumulative counts are nearest to the given ones by least squares.
 
     Cumulative counts that rise are isotonic regression, which keeps the mean of the cumulative counts and hence that of
@@ -166,6 +167,7 @@ def nearest_distribution(counts: Array, sigma: float, total: float) -> Array:
         counts: unbiased counts of codes in order, which add up to the total; they may be negative.
         sigma: the standard deviation of their noise.
         total: the number of rows.
+        kept: an end that seems to hold this share of the rows is not empty, whatever the noise.
 
     **Guarantees.** The result is not negative and adds up to the total.
 
@@ -176,9 +178,11 @@ def nearest_distribution(counts: Array, sigma: float, total: float) -> Array:
     levels = np.clip(levels, 0.0, total)
     last = np.cumsum(sizes)
     first = last - sizes + 1
-    above = total - levels < sigma * _needed_deviations(len(counts) - last, len(counts) - first, len(counts))
+    needed = sigma * _needed_deviations(len(counts) - last, len(counts) - first, len(counts))
+    above = total - levels < np.minimum(needed, kept * total)
     above = np.logical_and.accumulate(above[::-1])[::-1]
-    below = levels < sigma * _needed_deviations(first, last, len(counts))
+    needed = sigma * _needed_deviations(first, last, len(counts))
+    below = levels < np.minimum(needed, kept * total)
     below = np.logical_and.accumulate(below & ~above)
     found = np.diff(np.repeat(levels, sizes), prepend=0.0, append=total)
     start, stop = int(sizes[below].sum()), len(counts) - int(sizes[above].sum())

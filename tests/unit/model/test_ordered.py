@@ -120,6 +120,14 @@ def test_margins_of_merged_codes_are_divided_among_their_codes():
     assert found == pytest.approx([44.0, 33.0, 23.0], abs=1e-3)
 
 
+def test_an_end_with_a_twentieth_of_the_rows_is_kept_however_large_the_noise():
+    counts = np.r_[np.full(10, 90.0), np.full(10, 10.0)]
+    assert nearest_distribution(counts, 100.0, 1000.0)[10:].sum() == 0
+    assert nearest_distribution(counts, 100.0, 1000.0, kept=0.05)[10:].sum() > 50
+    counts = np.r_[np.full(10, 98.0), np.full(10, 2.0)]
+    assert nearest_distribution(counts, 100.0, 1000.0, kept=0.05)[10:].sum() == 0
+
+
 def test_precise_sums_of_merged_codes_do_not_fill_the_empty_end_of_an_axis():
     rng = np.random.default_rng(5)
     domain, groups = Domain({"a": 150, "b": 4}), CodeGroups(axes={"a": 150})
