@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, describe_columns
 from understudy.bundle.rows import (
     PROCESS_ROWS,
@@ -31,6 +33,7 @@ from understudy.report import public_report
 from understudy.report.page import load_template
 from understudy.report.public import CAUTION, measured_tables
 from understudy.schema.axis import AxisColumn
+from understudy.schema.column import Coded
 from understudy.yaml_json import dump_text
 
 FORMATS = ("csv", "parquet", "dta", "sav")
@@ -300,7 +303,7 @@ def render_readme(
     page: str = load_template("readme.md.j2", "understudy.bundle").render(
         release=release,
         receipt=receipt,
-        title=release.schema.title or "A stand-in",
+        title=release.title,
         warning=receipt.guarantee() if receipt.insecure or receipt.rehearsal else "",
         joint=[" x ".join(clique) for clique, good in clear.items() if good],
         noisy=[" x ".join(clique) for clique, good in clear.items() if not good],
@@ -315,6 +318,7 @@ def render_readme(
         quoted=list(quoted),
         renamed=renamed,
         replicates=replicates,
+        conditions=", ".join(_example_condition(column) for column in release.schema.coded[:2]),
     )
     return f"{page.rstrip()}\n"
 
@@ -333,3 +337,14 @@ def _choose_statistic(release: Release) -> str:
 
 def _select_loaders(lines: Sequence[tuple[str, str]], files: Sequence[str]) -> list[str]:
     return [line for file, line in lines if file in files]
+
+
+def _example_condition(column: Coded) -> str:
+    """A condition on a column for `answer`: a value, or a range from the middle of a numeric column upwards."""
+    name = column.name if column.name.isidentifier() else f'"{column.name}"'
+    if isinstance(column, AxisColumn):
+        middle = column.axis.lower[column.axis.size // 2]
+        return f"{name}>={column.from_units(np.asarray([middle])).to_pylist()[0]!s}"
+    value = str(column.ordinary_labels[0])
+    plain = value.replace("-", "").replace("_", "").isalnum()
+    return f"{name}={value}" if plain else f'{name}="{value}"'
