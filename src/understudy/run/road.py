@@ -33,7 +33,7 @@ from understudy.errors import (
     SettingError,
     UnderstudyError,
 )
-from understudy.files import check_space
+from understudy.files import FULL_DISK, check_space
 from understudy.gate import PrivateTable
 from understudy.gate.randomness import is_insecure
 from understudy.ledger import Ledger, RunHandle
@@ -616,10 +616,14 @@ def _explain(
         stopped = SystemExit(error.code) if isinstance(error, SystemExit) else KeyboardInterrupt()
         stopped.add_note(after)
         return stopped
+    if isinstance(error, OSError) and error.errno in FULL_DISK:
+        words = "the disk is full: free space, or give another folder for temporary files with --temp-dir (`temp_dir`)"
     if answered and handle is not None:
         return RunInterrupted(f"{words}. {after}")
     if isinstance(error, CannotContinue):
         return InputError(f"{words}; start a new run with the table. {after}")
+    if isinstance(error, OSError) and error.errno in FULL_DISK:
+        return OutputError(f"{words}. {after}")
     if isinstance(error, UnderstudyError):
         error.__context__ = error.__cause__ = None
         return error.with_traceback(None)

@@ -11,7 +11,7 @@ import understudy as us
 from understudy.accounting import Budget
 from understudy.cli.commands import app
 from understudy.domain import CodeGroups, Domain
-from understudy.errors import SettingError
+from understudy.errors import SchemaError, SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism import MECHANISMS, make_mechanism
@@ -141,6 +141,11 @@ def test_nist_mst_weighs_the_income_score_by_epsilon(epsilon, weight):
     assert chosen.plan(source.domain) == {}
 
 
+def test_an_income_that_is_no_column_is_refused_before_anything_is_spent():
+    with pytest.raises(SchemaError, match="pay"):
+        NistMST(cliques=[("a", "b")], income=("pay",)).prepare(Schema.from_domain({"a": 2, "b": 2}))
+
+
 # -- PrivSyn -----------------------------------------------------------------------------------------------------------
 
 
@@ -213,6 +218,8 @@ def test_paper_on_the_command_line_and_in_a_run_file(tmp_path):
     given = ["synthesize", str(tmp_path / "t.csv"), "-s", str(tmp_path / "s.yaml"), "--rho", "1", "--paper"]
     refused = CliRunner().invoke(app, [*given, "-m", "adaptive", "-o", str(tmp_path / "no.release")])
     assert "adaptive has no paper to follow" in refused.output
+    unnamed = CliRunner().invoke(app, [*given, "-o", str(tmp_path / "no.release")])
+    assert "paper: name the mechanism" in unnamed.output
     done = CliRunner().invoke(
         app, [*given, "-m", "mst", "--set", "penalty=0.25", "-o", str(tmp_path / "r.release"), "--quiet"]
     )
