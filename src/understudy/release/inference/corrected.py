@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique
-from understudy.errors import SettingError
+from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement, noisy_total, weighted_mean
 from understudy.release.rows import find_members
 
@@ -34,6 +34,7 @@ Array: TypeAlias = NDArray[np.float64]
 Functions: TypeAlias = Mapping[Clique, Array]
 """Some functions of a row. Each is a sum of tables over declared codes: by clique, an axis for the functions first."""
 
+_MOST_ROWS = 1e15  # more cannot be counted; a forged file may say so
 MOST_CELLS = 1 << 22
 """The largest table that is worked with."""
 
@@ -113,6 +114,8 @@ class CorrectedTables:
                 "use a release of another mechanism, such as mst"
             )
         self.rows = float(known) if known is not None else noisy_total(tables)
+        if not self.rows < _MOST_ROWS:
+            raise ReleaseError("the measurements add up to no possible number of rows; ask for a fresh copy")
         precision = math.fsum(1 / (m.sigma**2 * len(m.values)) for m in tables)
         self._total_variance = 0.0 if known is not None else 1 / precision / self.rows**2
         self._before = {c: [m for m in tables if m.clique == (c,) and self._is_before(m)] for c in self._merged}
