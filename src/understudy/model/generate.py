@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from understudy.domain import NO_GROUPS, CodeGroups, Domain
 from understudy.errors import InputError
 from understudy.measurement import Measurement, Scaling
-from understudy.model.estimate import estimate, estimate_as_printed
+from understudy.model.estimate import estimate, weigh_as_printed
 from understudy.model.fit import Fit, Generator
 from understudy.model.gum import gum_of
 from understudy.model.junction_tree import JunctionTree
+from understudy.model.network import network_of
 from understudy.model.ordered import order_groups, ordered_counts
 from understudy.model.product import product_of
 from understudy.model.protocol import Model
+from understudy.model.relaxed import relaxed_of
 from understudy.model.tree import tree_fit
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
@@ -69,11 +71,14 @@ def _generate_model(
     if generator.name == "product" and all(table.query is None for table in tables):
         progress(Step("estimate", 1.0, "product of one-way marginals"))
         return product_of(merged, tables, total=total)
+    if generator.name in ("rap", "gem"):
+        progress(Step("estimate", None, "relaxed rows"))
+        return (relaxed_of if generator.name == "rap" else network_of)(merged, tables, total=total)
     if generator.name != "gum":
         cliques = [table.clique for table in tables]
         if limit is None or JunctionTree.of(merged, cliques).size_mib <= limit:
             if generator.as_printed:
-                return estimate_as_printed(merged, tables, total=total, progress=progress)
+                tables, total = weigh_as_printed(merged, tables, total)
             fit_model = tree_fit if generator.name == "tree" else estimate
             return fit_model(merged, tables, total=total, progress=progress)
     progress(Step("estimate", None, "consistent tables"))
