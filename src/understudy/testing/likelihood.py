@@ -134,10 +134,9 @@ class WatchedTable(PrivateTable):
         """As the gate's."""
         answers = super().measure(cliques, **given)
         for one in answers:
+            without, present = self._both(one.clique)
+            exact = (without, present) if one.query is None else (one.query @ without, one.query @ present)
             scale = one.sigma if one.noise == "gaussian" else _laplace_scale(one.sigma)
-            exact = self._both(one.clique)
-            if one.query is not None:
-                exact = one.query @ exact[0], one.query @ exact[1]
             self.ratio.add_noisy(one.values, exact, scale, one.noise)
         return answers
 
