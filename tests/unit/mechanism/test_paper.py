@@ -40,9 +40,8 @@ def test_the_papers_settings_are_settings_and_given_ones_win(name):
     kind = MECHANISMS[name]
     published = make_mechanism(name, paper=True)
     assert published.settings().items() >= kind(**kind.paper_settings()).settings().items()
-    for setting in kind.paper_settings():
-        usual = getattr(kind(), setting)
-        assert getattr(make_mechanism(name, paper=True, **{setting: usual}), setting) == usual
+    usual = {setting: getattr(kind(), setting) for setting in kind.paper_settings()}
+    assert make_mechanism(name, paper=True, **usual) == kind()
 
 
 def test_a_mechanism_without_a_paper_and_one_that_is_made_already_are_refused():
