@@ -93,7 +93,7 @@ class NistMST(Mechanism):
             SettingError: without a public table, or for cliques to keep that cannot be measured.
             InputError: when the public table cannot be read.
         """
-        check_kept(schema.domain, self._kept())
+        check_kept(schema.domain, [*self._kept(), self.income])
         if self.cliques is not None:
             return replace(self, public=None)
         if self.public is None:

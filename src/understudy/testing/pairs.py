@@ -176,8 +176,7 @@ class Bench:
         """Every measured cell, each table's own mean where it was measured several times; 0 where it was not."""
         measured: dict[tuple[Clique, int], list[Any]] = {}
         for one in fit.measurements:
-            if one.query is None:
-                measured.setdefault((one.clique, len(one.values)), []).append(one)
+            measured.setdefault((one.clique, len(one.values)), []).append(one)
         for clique, cells in self.setup.features:
             several = measured.get((tuple(clique), cells))
             yield 0.0 if several is None else 1.0
@@ -188,8 +187,7 @@ class Bench:
         seen: dict[tuple[Clique, int], None] = {}
         for i in range(runs):
             for one in self.run(bool(i % 2))[1].measurements:
-                if one.query is None:
-                    seen.setdefault((one.clique, len(one.values)))
+                seen.setdefault((one.clique, len(one.values)))
         return list(seen)
 
     def pairs(self, count: int) -> NDArray[np.float64]:
@@ -208,7 +206,7 @@ def _expect(fit: Fit, codes: Mapping[str, int]) -> float:
     return float(np.asarray(table).reshape(shape)[tuple(codes.values())])
 
 
-def choose_pair(setup: Setup, made: Mechanism | None = None, *, runs: int = 10) -> tuple[Bench, float]:
+def choose_pair(setup: Setup, made: Mechanism | None = None, *, runs: int = 6) -> tuple[Bench, float]:
     """The pair on which the mechanism's answers differ most, by trial runs that are not used again.
 
     Of pairs that are about as good, the one on which it asks most kinds of questions: one on which nothing is chosen
@@ -261,6 +259,9 @@ class Workers:
         for process in self._processes:
             process.kill()
             process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
 
     def batches(self, pairs: int, size: int) -> Iterator[NDArray[np.float64]]:
         """The statistics of so many pairs, in batches as they are ready.
