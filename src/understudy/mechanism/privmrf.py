@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from heapq import nlargest
 from itertools import combinations, islice
 from typing import Annotated, Any, TypeAlias
 
@@ -127,9 +129,7 @@ class PrivMRF(Mechanism):
         for step in range(steps):
             count = later // steps + (step < later % steps)
             weights = {r: w for r, w in candidates.items() if r not in chosen and table.can_measure(r)} or candidates
-            asked = sorted(weights, key=lambda r: (-weights[r], r))
-            if len(asked) > _ASKED:  # other candidates in every step
-                asked = asked[step::steps][:_ASKED]
+            asked = draw_candidates(weights, _ASKED, step)
             open_ = cliques_within(domain, dict.fromkeys(asked, 1.0), [m.clique for m in measurements], self.max_mib)
             batch = choose_worst(table, model, open_, count=count, rho=self.choosing * left / steps)
             measurements += table.measure(batch, rho=rho_each * len(batch))
@@ -218,7 +218,7 @@ def first_marginals(
 
 
 def useful_marginals(domain: Domain, cliques: Iterable[Clique], *, cells: int, columns: int) -> dict[Clique, float]:
-    """The theta-useful marginals within the cliques, with weights; a step looks at the heaviest.
+    """The theta-useful marginals within the cliques, with the weights by which a step draws its candidates.
 
     A clique of k columns gives each of its candidates the weight k^2 / (their number). Marginals of cliques with very
     many candidates have fewer columns.
@@ -233,6 +233,19 @@ def useful_marginals(domain: Domain, cliques: Iterable[Clique], *, cells: int, c
         for r in mine:
             found[r] = found.get(r, 0.0) + len(clique) ** 2 / len(mine)
     return {r: max(weight, 1e-9) for r, weight in found.items()}
+
+
+def draw_candidates(weights: Mapping[Clique, float], most: int, step: int) -> list[Clique]:
+    """Draw different candidates by weight, with numbers that the step and the columns' names fix; all where few.
+
+    The largest of log(u) / weight for uniform u are a weighted sample without replacement (Efraimidis and Spirakis).
+    """
+
+    def rank(clique: Clique) -> float:
+        digest = sha256(repr((step, clique)).encode()).digest()
+        return math.log((int.from_bytes(digest[:8], "big") + 0.5) / 2**64) / weights[clique]
+
+    return nlargest(most, weights, key=rank)
 
 
 def _scores(distances: Mapping[Clique, int], rows: float) -> Scores:
