@@ -32,7 +32,7 @@ class GEM(RAP):
         batch: how many marginals each round chooses and measures; 1 in the paper.
         measured: the part of each round's budget that goes to measuring; the rest chooses. (1 - a)^2 / (a^2 + (1 -
             a)^2) for the paper's a.
-        first: the part of the budget for a first look at every column.
+        first: the part of the budget for a first look at every column; 0 for none, and then no codes are merged.
         look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
         precise: the noise on a column, as a share of the rows, that is small enough; more for columns of few codes.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
@@ -50,7 +50,7 @@ class GEM(RAP):
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
         """Nothing is measured before the first round, half of each round chooses (a = 0.5)."""
-        return {"first": 0.0, "look": 0.0, "threshold": 0.0, "measured": 0.5}
+        return {"first": 0.0, "measured": 0.5}
 
     def project(
         self, domain: Domain, measurements: Sequence[Measurement], total: float | None, before: RelaxedModel | None

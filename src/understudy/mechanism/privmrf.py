@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from hashlib import sha256
+from heapq import nlargest
 from itertools import combinations, islice
 from typing import Annotated, Any, TypeAlias
 
-import numpy as np
 from pydantic import Field
 
 from understudy.domain import Clique, Domain
@@ -53,7 +54,7 @@ class PrivMRF(Mechanism):
         theta: how many times the mean noise on a cell the mean count of a marginal's cells must be.
         max_columns: no marginal has more columns.
         max_mib: the largest junction tree of the graph.
-        first: the part of the budget for a first look at every column.
+        first: the part of the budget for a first look at every column; 0 for none, and then no codes are merged.
         look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
         precise: the noise on a column, as a share of the rows, that is small enough; more for columns of few codes.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
@@ -78,15 +79,13 @@ class PrivMRF(Mechanism):
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
         """Columns are not looked at first, no codes are merged."""
-        return {"first": 0.0, "look": 0.0, "threshold": 0.0}
+        return {"first": 0.0}
 
     def __post_init__(self) -> None:
         if not self.graph + self.choosing <= 0.9:
             raise SettingError("privmrf: graph and choosing must not exceed 0.9 of the budget together")
-        if not self.first + self.look <= 0.9 or (self.look and not self.first):
-            raise SettingError(
-                "privmrf: first and look must not exceed 0.9 of the budget together, and look needs first"
-            )
+        if not self.first + self.look <= 0.9:
+            raise SettingError(f"{self.name}: first and look must not exceed 0.9 of the budget together")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Score pairs, build the graph, measure the first marginals, then refine them step by step."""
@@ -126,11 +125,11 @@ class PrivMRF(Mechanism):
         measurements = [*re_express_all(declared, raw, table.recoding), *found]
         model = estimate(domain, measurements, total=total, tolerance=_ROUGH[1])
         candidates = useful_marginals(domain, cliques, cells=most, columns=self.max_columns)
-        rng, chosen = np.random.default_rng(0), list[Clique]()
+        chosen = list[Clique]()
         for step in range(steps):
             count = later // steps + (step < later % steps)
             weights = {r: w for r, w in candidates.items() if r not in chosen and table.can_measure(r)} or candidates
-            asked = _draw(weights, _ASKED, rng)
+            asked = draw_candidates(weights, _ASKED, step)
             open_ = cliques_within(domain, dict.fromkeys(asked, 1.0), [m.clique for m in measurements], self.max_mib)
             batch = choose_worst(table, model, open_, count=count, rho=self.choosing * left / steps)
             measurements += table.measure(batch, rho=rho_each * len(batch))
@@ -236,13 +235,17 @@ def useful_marginals(domain: Domain, cliques: Iterable[Clique], *, cells: int, c
     return {r: max(weight, 1e-9) for r, weight in found.items()}
 
 
-def _draw(weights: Mapping[Clique, float], most: int, rng: np.random.Generator) -> list[Clique]:
-    """Draw different candidates by weight; all of them where there are few."""
-    cliques = list(weights)
-    if len(cliques) <= most:
-        return cliques
-    shares = np.array(list(weights.values()))
-    return [cliques[i] for i in rng.choice(len(cliques), most, replace=False, p=shares / shares.sum())]
+def draw_candidates(weights: Mapping[Clique, float], most: int, step: int) -> list[Clique]:
+    """Draw different candidates by weight, with numbers that the step and the columns' names fix; all where few.
+
+    The largest of log(u) / weight for uniform u are a weighted sample without replacement (Efraimidis and Spirakis).
+    """
+
+    def rank(clique: Clique) -> float:
+        digest = sha256(repr((step, clique)).encode()).digest()
+        return math.log((int.from_bytes(digest[:8], "big") + 0.5) / 2**64) / weights[clique]
+
+    return nlargest(most, weights, key=rank)
 
 
 def _scores(distances: Mapping[Clique, int], rows: float) -> Scores:

@@ -42,7 +42,7 @@ class RAP(Mechanism):
         rounds: how many times the rows are fitted (T in the paper).
         batch: how many marginals each round chooses and measures (K).
         measured: the part of each round's budget that goes to measuring; the rest chooses.
-        first: the part of the budget for a first look at every column.
+        first: the part of the budget for a first look at every column; 0 for none, and then no codes are merged.
         look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
         precise: the noise on a column, as a share of the rows, that is small enough; more for columns of few codes.
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
@@ -70,13 +70,11 @@ class RAP(Mechanism):
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:
         """Nothing is measured before the first round, and half of each round chooses."""
-        return {"first": 0.0, "look": 0.0, "threshold": 0.0, "measured": 0.5}
+        return {"first": 0.0, "measured": 0.5}
 
     def __post_init__(self) -> None:
-        if not self.first + self.look <= 0.9 or (self.look and not self.first):
-            raise SettingError(
-                f"{self.name}: first and look must not exceed 0.9 of the budget together, and look needs first"
-            )
+        if not self.first + self.look <= 0.9:
+            raise SettingError(f"{self.name}: first and look must not exceed 0.9 of the budget together")
 
     def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
         """Look at the columns, then choose, measure and project, round by round."""

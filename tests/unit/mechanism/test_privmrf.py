@@ -12,6 +12,7 @@ from understudy.mechanism.privmrf import (
     PrivMRF,
     _scores,
     cfs_score,
+    draw_candidates,
     first_marginals,
     graph_cliques,
     useful_marginals,
@@ -67,6 +68,16 @@ def test_candidates_are_useful_parts_of_cliques_by_weight():
     found = useful_marginals(domain, [("a", "b", "c")], cells=5, columns=6)
     assert set(found) == {("a",), ("b",), ("c",), ("a", "b")}
     assert found["a", "b"] == pytest.approx(9 / 4)
+
+
+def test_candidates_are_drawn_by_weight_the_same_each_time_and_others_in_each_step():
+    weights = {(f"c{i}",): 9.0 if i < 100 else 1.0 for i in range(1000)}
+    drawn = draw_candidates(weights, 200, 0)
+    assert drawn == draw_candidates(weights, 200, 0)
+    assert len(set(drawn)) == 200
+    assert 60 < sum(weights[clique] == 9.0 for clique in drawn) < 100
+    assert set(drawn) != set(draw_candidates(weights, 200, 1))
+    assert set(draw_candidates(weights, 2000, 0)) == set(weights)
 
 
 def test_the_budget_has_three_parts():
