@@ -19,13 +19,16 @@ if _typing.TYPE_CHECKING:
     from understudy import errors, testing
     from understudy.accounting import Budget, Receipt
     from understudy.attacks import attack
+    from understudy.bundle import make_bundle
     from understudy.domain import Clique, Domain
-    from understudy.evaluation import evaluate
+    from understudy.drafting import draft
+    from understudy.evaluation import evaluate, write_report
     from understudy.gate import PrivateTable
     from understudy.ledger import Ledger
     from understudy.measurement import Measurement
     from understudy.mechanism import MECHANISMS, Fit, Mechanism
-    from understudy.progress import Step
+    from understudy.planning import plan
+    from understudy.progress import Step, progress_bar
     from understudy.release import Release
     from understudy.release.inference import combine
     from understudy.run.road import resume, synthesize
@@ -37,13 +40,16 @@ if _typing.TYPE_CHECKING:
 _HOMES = {
     "domain": ("Clique", "Domain"),
     "attacks": ("attack",),
-    "evaluation": ("evaluate",),
+    "evaluation": ("evaluate", "write_report"),
     "measurement": ("Measurement",),
     "mechanism": ("MECHANISMS", "Fit", "Mechanism"),
     "accounting": ("Budget", "Receipt"),
     "gate": ("PrivateTable",),
     "ledger": ("Ledger",),
-    "progress": ("Step",),
+    "progress": ("Step", "progress_bar"),
+    "planning": ("plan",),
+    "drafting": ("draft",),
+    "bundle": ("make_bundle",),
     "release": ("Release",),
     "release.inference": ("combine",),
     "schema": ("Schema",),
@@ -74,11 +80,16 @@ __all__ = [
     "attack",
     "audit",
     "combine",
+    "draft",
     "errors",
     "evaluate",
+    "make_bundle",
+    "plan",
+    "progress_bar",
     "resume",
     "synthesize",
     "testing",
+    "write_report",
     "write_spark",
 ]
 

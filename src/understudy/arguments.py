@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from html import escape
 from numbers import Integral
 from pathlib import Path
 from types import UnionType
@@ -177,3 +178,45 @@ def describe_kind(kind: Any) -> str:
 
 _LIMITS = {"gt": "above", "ge": "of at least", "lt": "below", "le": "of at most"}
 _WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a name"}
+
+
+def parse_unit(text: str, names: list[str] | None = None) -> Any:
+    """Parse who is protected into what a schema file holds.
+
+    Args:
+        text: `row`, or COLUMN:K.
+        names: the columns that it may name; None where others may be in the table.
+
+    Raises:
+        SettingError: when it is neither, or names no such column.
+    """
+    if text == "row":
+        return "row"
+    column, _, count = text.rpartition(":")
+    if not column or not (count.isascii() and count.isdigit()) or int(count) < 1:
+        raise SettingError(f"--unit {text}: write `row`, or COLUMN:K as in patient_id:3")
+    if names is not None and column not in names:
+        raise SettingError(f"--unit {text}: no such column; the columns are {', '.join(names)}")
+    return {"column": column, "max_rows": int(count)}
+
+
+# -- Values in notebooks.
+
+
+_MOST_LINES = 40
+
+
+def html_table(title: str, head: Sequence[str], lines: Sequence[Sequence[object]], *, notes: Sequence[str] = ()) -> str:
+    """Write a table as HTML for a notebook, every text escaped; of many lines, the first ones.
+
+    >>> html_table("T", ("a",), [("<b>",)])
+    '<table><caption>T</caption><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
+    """
+    rows = [tuple(line) for line in lines[:_MOST_LINES]]
+    if len(lines) > _MOST_LINES:
+        rows.append((f"and {len(lines) - _MOST_LINES} more", *[""] * (len(head) - 1)))
+    top = "".join(f"<th>{escape(str(name))}</th>" for name in head)
+    body = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows)
+    caption, words = escape(title), "".join(f"<p>{escape(note)}</p>" for note in notes)
+    header = f"<thead><tr>{top}</tr></thead>" if head else ""
+    return f"<table><caption>{caption}</caption>{header}<tbody>{body}</tbody></table>{words}"

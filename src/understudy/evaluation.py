@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from understudy.arguments import as_mapping, as_names, as_progress, as_whole
-from understudy.errors import SettingError
+from understudy.arguments import as_mapping, as_names, as_path, as_progress, as_whole
+from understudy.errors import OutputError, SettingError
+from understudy.files import write_text
 from understudy.progress import Progress
 from understudy.schema import Schema, frame_kind
+from understudy.schema.custodian import mark_path
 from understudy.schema.frames import to_frame
 from understudy.source.read import collect_table
+
+if TYPE_CHECKING:
+    from understudy.release import Release
 
 PARTIAL = ("nist_density", "nist_conjunctions", "nist_income")
 """Metrics with a published rule for columns that the synthetic table lacks."""
@@ -36,8 +42,7 @@ def evaluate(
     """Score a synthetic table against the real one.
 
     Args:
-        real: a pandas, polars or pyarrow frame, or the path of a CSV or Parquet file; or a table of Spark, Ibis or
-            DuckDB. The rows are brought into memory: of a large table, give a sample.
+        real: whatever `synthesize` takes. The rows are brought into memory: of a large table, give a sample.
         synthetic: the same.
         schema: the schema of both tables, or the path of its file.
         metrics: names from the registry; None: all metrics that need no setting, and those whose settings are given.
@@ -74,6 +79,49 @@ def evaluate(
     )
     scores = measure(*tables, schema, metrics, given, seed=seed, progress=report)
     return to_frame(tidy(scores), "arrow" if isinstance(real, str | PathLike) else frame_kind(real))
+
+
+def write_report(
+    release: Release | str | PathLike[str],
+    path: str | PathLike[str],
+    *,
+    real: Any = None,
+    full: bool = False,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Path:
+    """Write the report about a release, as one HTML file.
+
+    Args:
+        release: the release, or the path of its file.
+        path: the .html file; never overwritten. With `real` it becomes *.custodian-only.html.
+        real: the real table, whatever `synthesize` takes, to compare with.
+        full: whether scores use more of the rows, values and tables; it takes minutes.
+        seed: of all random draws in a comparison.
+        progress: called with each `Step`.
+
+    Returns:
+        The path that was written.
+
+    **Privacy.** Without `real`, post-processing of the release. With it, for the custodian only.
+
+    Raises:
+        OutputError: if the file exists.
+    """
+    from understudy.release import Release as Loaded
+    from understudy.report import custodian_report, public_report
+
+    loaded = release if isinstance(release, Loaded) else Loaded.load(release)
+    target = as_path("path", path) if real is None else mark_path(as_path("path", path))
+    if target.exists():
+        raise OutputError(f"{target} already exists; choose another path")
+    if real is None:
+        page = public_report(loaded)
+    else:
+        table = collect_table(real, loaded.schema)
+        page = custodian_report(loaded, table, full=full, seed=seed, progress=as_progress(progress))
+    write_text(page, target, private=real is not None)
+    return target
 
 
 def tidy(scores: Sequence[Any]) -> Any:

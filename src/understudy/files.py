@@ -5,6 +5,7 @@ All files that the package writes as a whole go through `write_atomically` or `w
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -100,6 +101,10 @@ def check_file_name(path: Path) -> Path:
     if not path.name:
         raise OutputError(f"{path} is a folder; give the name of a file")
     return path
+
+
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""Numbers of the operating system's errors for a full disk."""
 
 
 def check_space(folder: Path, needed_bytes: int) -> None:

@@ -33,6 +33,35 @@ def silent(step: Step) -> None:
 
 
 @contextmanager
+def progress_bar(**options: Any) -> Iterator[Progress]:
+    """Show a progress bar in a terminal or a notebook; yields the callback.
+
+    ```python
+    with us.progress_bar() as progress:
+        release = us.synthesize(people, schema, epsilon=1.0, delta=1e-9, progress=progress)
+    ```
+
+    Args:
+        options: of the `rich.console.Console` that the bar is shown on.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    clocks = (TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), *clocks)
+    with Bar(*columns, console=Console(**options), transient=True) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def show(step: Step) -> None:
+            words = " ".join(f"{step.stage}: {step.detail}".split())
+            bar.update(task, description=words[:100], completed=step.fraction or 0)
+            bar.update(task, total=None if step.fraction is None else 1.0)
+
+        yield show
+
+
+@contextmanager
 def report_compiling(progress: Progress) -> Iterator[None]:
     """Report a step while loops are compiled inside the block, which happens once on a machine."""
     if progress is silent:

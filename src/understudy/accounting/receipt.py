@@ -13,6 +13,7 @@ from understudy.accounting.budget import Account, Budget
 from understudy.accounting.charge import DISCOVERIES, Charge
 from understudy.accounting.exact import float_above, upwards
 from understudy.accounting.neighbours import Neighbours
+from understudy.arguments import html_table
 from understudy.errors import InputError
 
 _PROOFS = {
@@ -87,6 +88,13 @@ class Receipt:
         if self.budget.pure:
             return f"epsilon = {upwards(self.epsilon)} (pure differential privacy, delta = 0)"
         return f"(epsilon = {upwards(self.epsilon)}, delta = {upwards(self.delta)})-differential privacy"
+
+    def __repr__(self) -> str:
+        return f"<Receipt: {self.guarantee()}, {len(self.charges)} charges>"
+
+    def _repr_html_(self) -> str:
+        lines = [line.partition(": ")[::2] for line in self.text().splitlines() if ": " in line]
+        return html_table("Receipt", (), lines)
 
     def text(self) -> str:
         """Describe the receipt in plain words."""

@@ -210,7 +210,7 @@ _MEDIA = {
 
 def data_package(release: Release, files: Sequence[Path], rows: int, *, mark: bool) -> dict[str, Any]:
     """Make the content of the data package; `files` are the rows in each format, the CSV first if there is one."""
-    title = release.schema.title or "A stand-in"
+    title = release.title
     return {
         "$schema": "https://datapackage.org/profiles/2.0/datapackage.json",
         "name": _slug(title),

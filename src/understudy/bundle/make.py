@@ -11,6 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from understudy.bundle.codebook import codebook_csv, codebook_html, data_package, describe_columns
 from understudy.bundle.rows import (
     PROCESS_ROWS,
@@ -30,6 +32,8 @@ from understudy.release import Release
 from understudy.report import public_report
 from understudy.report.page import load_template
 from understudy.report.public import CAUTION, measured_tables
+from understudy.schema.axis import AxisColumn
+from understudy.schema.column import Coded
 from understudy.yaml_json import dump_text
 
 FORMATS = ("csv", "parquet", "dta", "sav")
@@ -79,7 +83,7 @@ def make_bundle(
         seed: for the rows; drawn at random by default. The README states it.
         formats: of `FORMATS`.
         mark: add a column `synthetic` that is 1 in every row.
-        replicates: how many replicate tables to add for standard errors; none, or at least 2.
+        replicates: how many replicate tables to add; none, or at least 2.
         progress: called at each step.
 
     Raises:
@@ -257,12 +261,6 @@ def _check_folder(folder: Path) -> None:
 _SHOWN = 12
 _CLEAR = 0.1
 """A table in which noise alone would misplace a larger share of the rows is not called safe."""
-_PANDAS = {
-    "rows.parquet": 'pd.read_parquet("rows.parquet")',
-    "rows.csv": 'pd.read_csv("rows.csv")',
-    "rows.dta": 'pd.read_stata("rows.dta")',
-    "rows.sav": 'pd.read_spss("rows.sav")',
-}
 _LOADERS: dict[str, tuple[tuple[str, str], ...]] = {
     "Python": (
         ("rows.parquet", 'rows = pandas.read_parquet("rows.parquet")'),
@@ -305,14 +303,14 @@ def render_readme(
     page: str = load_template("readme.md.j2", "understudy.bundle").render(
         release=release,
         receipt=receipt,
-        title=release.schema.title or "A stand-in",
+        title=release.title,
         warning=receipt.guarantee() if receipt.insecure or receipt.rehearsal else "",
         joint=[" x ".join(clique) for clique, good in clear.items() if good],
         noisy=[" x ".join(clique) for clique, good in clear.items() if not good],
         limit=CAUTION * max((table.sigma for table in tables), default=0.0),
         shown=_SHOWN,
         loaders={name: found for name, lines in _LOADERS.items() if (found := _select_loaders(lines, files))},
-        loading=next(code for file, code in _PANDAS.items() if file in files),
+        asked=_choose_statistic(release),
         version=version("understudy"),
         files=files,
         rows=rows,
@@ -320,10 +318,33 @@ def render_readme(
         quoted=list(quoted),
         renamed=renamed,
         replicates=replicates,
-        example=next(iter(release.schema.domain)),
+        conditions=", ".join(_example_condition(column) for column in release.schema.coded[:2]),
     )
     return f"{page.rstrip()}\n"
 
 
+def _choose_statistic(release: Release) -> str:
+    """A statistic to show as an example: the mean of a numeric column, or a share; no name that needs quotes."""
+    plain = [column for column in release.schema.coded if column.name.isidentifier()]
+    for column in plain:
+        if isinstance(column, AxisColumn):
+            return f"mean({column.name})"
+    for column in plain:
+        if column.code_labels()[0].isalnum():
+            return f"share({column.name}={column.code_labels()[0]})"
+    return "mean(COLUMN)"
+
+
 def _select_loaders(lines: Sequence[tuple[str, str]], files: Sequence[str]) -> list[str]:
     return [line for file, line in lines if file in files]
+
+
+def _example_condition(column: Coded) -> str:
+    """A condition on a column for `answer`: a value, or a range from the middle of a numeric column upwards."""
+    name = column.name if column.name.isidentifier() else f'"{column.name}"'
+    if isinstance(column, AxisColumn):
+        middle = column.axis.lower[column.axis.size // 2]
+        return f"{name}>={column.from_units(np.asarray([middle])).to_pylist()[0]!s}"
+    value = str(column.ordinary_labels[0])
+    plain = value.replace("-", "").replace("_", "").isalnum()
+    return f"{name}={value}" if plain else f'{name}="{value}"'

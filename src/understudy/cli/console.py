@@ -17,6 +17,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,7 +28,7 @@ from typer.core import TyperGroup
 from understudy.arguments import holds_password
 from understudy.errors import Notice, OutputError, SettingError, UnderstudyError
 from understudy.files import describe_os_error
-from understudy.progress import Progress, Step, silent
+from understudy.progress import Progress, progress_bar, silent
 
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -176,23 +177,9 @@ def show_progress(*, quiet: bool) -> Iterator[Progress]:
     if quiet or not sys.stderr.isatty():
         yield silent
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    clocks = (TimeElapsedColumn(), TimeRemainingColumn())
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(), *clocks)
-    # The bar's own control characters must reach the terminal; texts in it are escaped below.
-    console = Console(file=_unescaped(sys.stderr))
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("starting", total=None)
-
-        def show(step: Step) -> None:
-            words = " ".join(f"{step.stage}: {step.detail}".split())
-            bar.update(task, description=escape_controls(words)[:100], completed=step.fraction or 0)
-            bar.update(task, total=None if step.fraction is None else 1.0)
-
-        yield show
+    # The bar's own control characters must reach the terminal; texts in it are escaped here.
+    with progress_bar(file=_unescaped(sys.stderr)) as show:
+        yield lambda step: show(replace(step, detail=escape_controls(step.detail)))
 
 
 # -- Errors: every one becomes one clear sentence and an exit code, never a traceback or a value.

@@ -8,7 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
-from understudy.cli.console import Json, Quiet, check_new_file, parse_value, print_result, show_progress
+from understudy.cli.console import (
+    Json,
+    Quiet,
+    check_new_file,
+    parse_value,
+    print_result,
+    refuse_password,
+    show_progress,
+)
 from understudy.errors import SettingError
 from understudy.files import write_text
 
@@ -19,8 +27,8 @@ WARNING = (
 
 
 def evaluate(
-    real: Annotated[Path, typer.Argument(help="The sensitive table: .csv, .csv.gz or .parquet.")],
-    synthetic: Annotated[Path, typer.Argument(help="The synthetic table, with the same columns.")],
+    real: Annotated[str, typer.Argument(help="The sensitive table: a file, folder, 'pattern' or database URL.")],
+    synthetic: Annotated[str, typer.Argument(help="The synthetic table, with the same columns.")],
     schema: Annotated[Path, typer.Option("--schema", "-s", help="The schema: what is public about the columns.")],
     metric: Annotated[
         list[str] | None, typer.Option("--metric", "-m", help="A metric; repeatable. Default: all.")
@@ -43,6 +51,8 @@ def evaluate(
     from understudy.evaluation import evaluate as score
     from understudy.schema.custodian import mark_path
 
+    refuse_password(real)
+    refuse_password(synthetic)
     path = None if output is None else mark_path(output)
     if path is not None:
         check_new_file(path, force=True)
@@ -174,7 +184,7 @@ def report(
     release: Annotated[Path, typer.Argument(help="A release file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The .html file to make.")] = Path("report.html"),
     real: Annotated[
-        Path | None,
+        str | None,
         typer.Option("--real", help="The real table to compare with; the report becomes *.custodian-only.html."),
     ] = None,
     attacks: Annotated[
@@ -187,6 +197,9 @@ def report(
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="METRIC.NAME=VALUE", help="A metric's setting; repeatable.")
     ] = None,
+    full: Annotated[
+        bool, typer.Option("--full", help="Compute the scores from more rows, values and tables; takes minutes.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of all random draws in a comparison.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing output.")] = False,
     quiet: Quiet = False,
@@ -200,12 +213,14 @@ def report(
     from understudy.release import Release
     from understudy.report import custodian_report, public_report
     from understudy.schema.custodian import mark_path
-    from understudy.source import read_table
+    from understudy.source.read import collect_table
 
-    if real is None and (weight is not None or setting or attacks):
-        raise SettingError("--weight, --set and --attacks need the real table; add --real TABLE")
+    if real is None and (weight is not None or setting or attacks or full):
+        raise SettingError("--weight, --set, --attacks and --full need the real table; add --real TABLE")
     if not attacks and (holdout is not None or secret):
         raise SettingError("--holdout and --secret belong to --attacks; add it")
+    if real is not None:
+        refuse_password(real)
     path = mark_path(output) if real is not None else _check_public_path(output)
     _check_report_path(path, force=force)
     loaded = Release.load(release)
@@ -213,7 +228,7 @@ def report(
         if real is None:
             page = public_report(loaded)
         else:
-            table = read_table(real, loaded.schema)
+            table = collect_table(real, loaded.schema)
             given = parse_settings(setting or [])
             played = None
             if attacks:
@@ -223,7 +238,7 @@ def report(
                     loaded, table, holdout=holdout, secrets=secret or (), minutes=minutes, seed=seed, progress=progress
                 )
             page = custodian_report(
-                loaded, table, weight=weight, settings=given, attacks=played, seed=seed, progress=progress
+                loaded, table, weight=weight, settings=given, attacks=played, full=full, seed=seed, progress=progress
             )
     write_text(page, path, private=real is not None)
     words = f"Report: {path}" + ("" if real is None else f"\n{WARNING}")

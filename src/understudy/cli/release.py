@@ -167,8 +167,9 @@ def answer(
     """Count the rows that satisfy conditions, with an interval.
 
     The count is the model's; the interval contains the true count with the stated confidence. Costs no privacy. A range
-    includes both ends and may be open (`age=65..`); an empty condition (`city=`) means an empty cell; double quotes
-    keep special characters in a value (`dose="2,5 mg"`). Example:
+    includes both ends and may be open (`age=65..`, `age>=65`, `age>64`); `icd=J4*` means all values that begin with J4;
+    an empty condition (`city=`) means an empty cell; double quotes keep special characters in a value
+    (`dose="2,5 mg"`). Example:
 
     understudy answer people.release "sex=F, age=30..40"
     """

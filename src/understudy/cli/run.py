@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from understudy.release import Release
     from understudy.run import Outcome
 
+
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask about a large delta.")]
 
 _WORDS = {
     "made": "Made from the table",
@@ -57,7 +61,7 @@ def synthesize(
         str | None, typer.Option(help="Which marginals matter (aim): all-3way, target:COLUMN, or a .yaml file.")
     ] = None,
     generator: Annotated[
-        str | None, typer.Option(help="How rows are made from the measurements: pgm (a graphical model) or gum.")
+        str | None, typer.Option(help="How rows are made from the measurements: pgm (a graphical model), gum or rap.")
     ] = None,
     rows: Annotated[
         int | None, typer.Option(help="Default number of rows of `sample`; published, so do not give the exact count.")
@@ -77,6 +81,7 @@ def synthesize(
         Path | None, typer.Option(help="Folder for temporary files of database engines; they are removed at the end.")
     ] = None,
     ledger: LedgerAddress = None,
+    yes: Yes = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -93,6 +98,8 @@ def synthesize(
     from understudy.source.place import read_query
 
     refuse_password(data)
+    _confirm_delta(delta, yes=yes)
+    known = _find_ledger(ledger)
     with show_progress(quiet=quiet or as_json) as progress:
         release = make_release(
             data,
@@ -115,7 +122,7 @@ def synthesize(
             ledger=ledger,
             **parse_settings(setting or []) | _collect_settings(keep or [], workload=workload, generator=generator),
         )
-    _print_release(release, output, dataset or dataset_name(data), ledger, quiet=quiet, as_json=as_json)
+    _print_release(release, output, dataset or dataset_name(data), known, quiet=quiet, as_json=as_json)
 
 
 def run(
@@ -128,6 +135,7 @@ def run(
         bool, typer.Option("--rehearse", help="Rehearse on rows made from the schema; costs nothing.")
     ] = False,
     ledger: LedgerAddress = None,
+    yes: Yes = False,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -136,10 +144,47 @@ def run(
     A second call makes only what is missing: a finished run costs nothing, an interrupted run is never charged twice.
     """
     from understudy.run import run as run_file
+    from understudy.run.file import RunFile
 
+    budget = RunFile.load(file).content.get("budget")
+    if isinstance(budget, Mapping) and not rehearse:
+        _confirm_delta(budget.get("delta"), yes=yes)
+    known = _find_ledger(ledger)
     with show_progress(quiet=quiet or as_json) as progress:
         outcome = run_file(file, output, quality=quality, rehearse=rehearse, progress=progress, ledger=ledger)
-    print_result(_format_outcome(outcome), {"status": outcome.status, **outcome.summary}, quiet=quiet, as_json=as_json)
+    facts = {"status": outcome.status, **outcome.summary} | ({} if rehearse else {"ledger": known[0]})
+    words = _format_outcome(outcome) + ("" if rehearse else f"\n{_format_ledger(*known)}")
+    print_result(words, facts, quiet=quiet, as_json=as_json)
+
+
+_LARGE_DELTA = 1e-3
+
+
+def _confirm_delta(delta: Any, *, yes: bool) -> None:
+    """Ask whether a large delta is meant: with that probability, the guarantee says nothing.
+
+    Raises:
+        SettingError: where nobody can answer.
+    """
+    if yes or not isinstance(delta, int | float) or not _LARGE_DELTA < delta < 1:
+        return
+    words = f"delta {delta:g} is large: of 8,000 people, the whole rows of {8000 * delta:,.0f} might leak"
+    if not sys.stdin.isatty():
+        raise SettingError(f"{words}; use one below 1 / (10 x people), such as 1e-6, or add --yes. Nothing was spent")
+    typer.confirm(f"{words}. Go on?", abort=True, err=True)
+
+
+def _find_ledger(address: str | None) -> tuple[str, bool]:
+    """The address of the ledger that a run uses, and whether it exists before the run."""
+    from understudy.ledger import Ledger
+
+    ledger = Ledger(address)
+    return ledger.address, ledger.exists
+
+
+def _format_ledger(address: str, existed: bool) -> str:
+    """Name the ledger; a job that runs with another home folder would start a second one without a word."""
+    return f"Ledger: {address}" + ("" if existed else " (new: it knows of no earlier spending)")
 
 
 def rehearse(
@@ -269,7 +314,7 @@ def summarize_file(release: Release, path: Path) -> dict[str, Any]:
 
 
 def _print_release(
-    release: Release, path: Path, dataset: str, ledger: str | None, *, quiet: bool, as_json: bool
+    release: Release, path: Path, dataset: str, ledger: tuple[str, bool], *, quiet: bool, as_json: bool
 ) -> None:
     from understudy.ledger import Ledger
 
@@ -277,8 +322,9 @@ def _print_release(
     words = [f"Release: {path}", f"Mechanism: {release.receipt.mechanism}"]
     words.append(f"Guarantee: {release.receipt.guarantee()}")
     if not release.receipt.insecure:
-        spent = Ledger(ledger).total(dataset)
-        words.append(f"Spent on {dataset!r} so far: {spent}")
+        spent = Ledger(ledger[0]).total(dataset)
+        words += [f"Spent on {dataset!r} so far: {spent}", _format_ledger(*ledger)]
+        data |= {"ledger": ledger[0]}
         data |= {"dataset": dataset, "spent": {"runs": spent.runs, "rho": spent.rho, "epsilon": spent.epsilon}}
     words += [] if release.quality is None else [f"Workload error: {release.quality.text()}"]
     words += release.notes

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from understudy.arguments import parse_unit
 from understudy.cli.console import INTERRUPTED, Json, Quiet, print_result, refuse_password
-from understudy.errors import InputError, OutputError, SchemaError, SettingError
+from understudy.errors import InputError, OutputError, SettingError
 from understudy.files import write_text
 
 if TYPE_CHECKING:
@@ -73,43 +74,30 @@ def draft(
         return
     if types:
         raise SettingError("--type needs --discover; without it, types are proposed from the rows")
-    if "://" in data or Path(data).is_dir():
-        raise SettingError("a draft does not read rows of a database or folder; use --discover")
-    _draft_from_rows(Path(data), output, unit, header, quiet=quiet, as_json=as_json)
+    refuse_password(data)
+    _draft_from_rows(data, output, unit, header, quiet=quiet, as_json=as_json)
 
 
 def _draft_from_rows(
-    data: Path, output: Path, unit: str | None, header: bool | None, *, quiet: bool, as_json: bool
+    data: str, output: Path, unit: str | None, header: bool | None, *, quiet: bool, as_json: bool
 ) -> None:
     """Draft from the rows themselves; marked custodian-only, because it shows their values."""
-    from understudy.schema import Schema
+    from understudy.drafting import draft as propose
     from understudy.schema.custodian import MARK, mark_path, unmark_path
-    from understudy.schema.draft import draft as propose
 
     path = mark_path(output)
     refuse_existing(path, unmark_path(path))
-
-    table, names, dialect, asides = _read_whole_table(data, header)
-    if not len(table):
-        sheet = " in its first sheet, and others are not read" if data.suffix.lower() == ".xlsx" else ""
-        raise InputError(
-            f"{data}: the table has no rows to draft from{sheet}; draft with --discover, or write the schema by hand"
-        )
-    stated = None if unit is None else parse_unit(unit, names)
-    proposal = propose(table, names, dialect, stated)
-    content, notes = _add_labels(proposal.content, proposal.notes, data)
-    content = content if stated is None else set_unit(content, stated)
-    Schema.from_dict(content)
-    if unit is None and content["understudy"]["privacy_unit"] == "row":
-        del content["understudy"]["privacy_unit"]  # nobody said so, and there is no default
-    text = (
-        _annotate(content, notes) if path.suffix != ".json" else format_page(content | {"description": MARK}, ".json")
-    )
+    proposal = propose(data, unit=unit, header=header)
+    content, columns = proposal.content, len(proposal.content["fields"])
+    if path.suffix == ".json":
+        text = format_page(content | {"description": MARK}, ".json")
+    else:
+        text = _annotate(content, proposal.notes)
     write_text(text, path, private=True)
-    questions = [*asides, *proposal.questions]
-    lines = [MARK, f"Draft of {len(names)} columns: {path}", *questions]
+    questions = list(proposal.questions)
+    lines = [MARK, f"Draft of {columns} columns: {path}", *questions]
     lines.append(f"Next: understudy schema review {path}")
-    data_out = {"custodian_only": MARK, "draft": str(path), "columns": len(names), "questions": questions}
+    data_out = {"custodian_only": MARK, "draft": str(path), "columns": columns, "questions": questions}
     print_result("\n".join(lines), data_out, quiet=quiet, as_json=as_json)
 
 
@@ -188,6 +176,8 @@ def review(
     for name in accept or []:
         if name not in names:
             raise SettingError(f"--accept {name}: no such column; the columns are {', '.join(names)}")
+    from understudy.drafting import set_unit
+
     content = set_unit(content, _ask_unit(content, names, unit, stated=states_unit(path), asking=not accept))
     content["fields"], stopped = _ask_fields(content["fields"], accept)
     result = Schema.from_dict(content)
@@ -210,40 +200,6 @@ def refuse_existing(*paths: Path) -> None:
     for path in paths:
         if path.exists():
             raise OutputError(f"{path} already exists, perhaps with your corrections; choose another output")
-
-
-def parse_unit(text: str, names: list[str] | None = None) -> Any:
-    """Parse who is protected into what a schema file holds.
-
-    Args:
-        text: `row`, or COLUMN:K.
-        names: the columns that it may name; None where others may be in the table.
-
-    Raises:
-        SettingError: when it is neither, or names no such column.
-    """
-    if text == "row":
-        return "row"
-    column, _, count = text.rpartition(":")
-    if not column or not (count.isascii() and count.isdigit()) or int(count) < 1:
-        raise SettingError(f"--unit {text}: write `row`, or COLUMN:K as in patient_id:3")
-    if names is not None and column not in names:
-        raise SettingError(f"--unit {text}: no such column; the columns are {', '.join(names)}")
-    return {"column": column, "max_rows": int(count)}
-
-
-def set_unit(content: dict[str, Any], unit: Any) -> dict[str, Any]:
-    """Set the privacy unit of a draft; the column that it names identifies people and is not synthesised."""
-    key = None if unit == "row" else unit["column"]
-    fresh = {"name": key, "understudy": {"kind": "id", "status": "draft", "origin": "reviewed"}}
-    fields = [fresh if field["name"] == key and not _keeps_out(field) else field for field in content["fields"]]
-    return content | {"fields": fields, "understudy": content["understudy"] | {"privacy_unit": unit}}
-
-
-def _keeps_out(field: dict[str, Any]) -> bool:
-    """Whether a field is a key already, or a person decided to leave it out."""
-    kind = field.get("understudy", {}).get("kind")
-    return bool(kind == "id" or (kind == "drop" and not _is_draft(field)))
 
 
 def format_page(content: Any, ending: str = ".yaml") -> str:
@@ -324,7 +280,7 @@ def _parse_letter(answer: str) -> str:
 @app.command()
 def check(
     schema: Annotated[Path, typer.Argument(help="The schema.")],
-    data: Annotated[Path, typer.Argument(help="The private table.")],
+    data: Annotated[str, typer.Argument(help="The private table: a file, folder, 'pattern' or database URL.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Also write the result as JSON, marked custodian-only.")
     ] = None,
@@ -338,10 +294,11 @@ def check(
     """
     from understudy.schema.check import check as fit_of
     from understudy.schema.custodian import find_marked, mark_path
-    from understudy.source.read import read_table
+    from understudy.source.read import collect_table
 
+    refuse_password(data)
     loaded = _load_complete(find_marked(schema))
-    fit = fit_of(loaded, read_table(data, loaded))
+    fit = fit_of(loaded, collect_table(data, loaded))
     if output is not None:
         write_text(format_page(fit.to_dict(), ".json"), mark_path(output), private=True)
     print_result(format_fit(fit), fit.to_dict(), quiet=quiet, as_json=as_json)
@@ -409,64 +366,6 @@ def _load_complete(path: Path) -> Schema:
     loaded = Schema.load(path)
     _ = loaded.domain
     return loaded
-
-
-_HEADLESS = (
-    "The first line was taken for a row, so the columns are called field1, field2 and so on. If it names the columns, "
-    "draft again with --header."
-)
-
-
-def _read_whole_table(path: Path, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
-    """Read every column of a table before there is a schema, by means of a provisional schema.
-
-    Returns:
-        The table, the columns' names, how it is written, and what its owner should know about that.
-    """
-    from understudy.schema import Dialect, Schema
-    from understudy.schema.categorical import Categorical
-    from understudy.schema.sniff import sniff
-    from understudy.source.office import is_office, read_variables
-    from understudy.source.open import read_column_types
-    from understudy.source.place import PARQUET
-    from understudy.source.read import read_table
-
-    if is_office(path):
-        dialect, names = Dialect(), [variable.name for variable in read_variables(path)]
-    elif path.suffix.lower() in PARQUET:
-        dialect, names = Dialect(), list(read_column_types(str(path)))
-    else:
-        dialect, names = sniff(path, header)
-    asides = [_HEADLESS] if header is None and not dialect.header else []
-    unnamed = sum(not name.strip() for name in names)
-    if unnamed:
-        asides.append(f"Left out: {unnamed} of the file's columns, which have no name; name them there to use them.")
-    places = [place for place, name in enumerate(names, 1) if name.strip() and names.count(name) > 1]
-    names = [name for name in names if name.strip()]
-    if not names:
-        raise SchemaError(f"{path}: no column has a name; name the columns in the first line, or add --no-header")
-    if places:
-        raise SchemaError(
-            f"{path}: columns {', '.join(map(str, places[:10]))} share a name with another column; rename them in the "
-            "file, or add --no-header if its first line is a row"
-        )
-    columns = tuple(Categorical(name=name, values=("",)) for name in names)
-    return read_table(path, Schema(columns, dialect=dialect)), names, dialect, asides
-
-
-def _add_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Add the labels of an SPSS or Stata file to a draft; they come from the file's dictionary, not from rows."""
-    from understudy.source.office import apply_labels, is_office, read_variables
-
-    if not is_office(path):
-        return content, notes
-    known = {variable.name: variable for variable in read_variables(path)}
-    fields = [apply_labels(field, known[field["name"]]) for field in content["fields"]]
-    said = {
-        field["name"]: "values and labels of the file's own dictionary" for field in fields if "categories" in field
-    }
-    labelled = {name: words for name, words in said.items() if known[name].values}
-    return content | {"fields": fields}, notes | labelled
 
 
 def _import_metadata(source: Path, form: str | None) -> Any:

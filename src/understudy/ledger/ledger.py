@@ -105,6 +105,11 @@ class Ledger:
         self._database = Database(address, created=_import_book if address is None else None)
 
     @property
+    def exists(self) -> bool:
+        """Whether there is a ledger at its address; a PostgreSQL server is not asked."""
+        return self._database.exists
+
+    @property
     def address(self) -> str:
         """The address of the ledger."""
         return self._database.address

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from math import comb
 from typing import Any
 
+from understudy.arguments import html_table
 from understudy.discovery.discover import discovery_budget
 from understudy.errors import SettingError
 from understudy.mechanism import make_mechanism
@@ -117,6 +118,11 @@ class Plan:
     assumed: tuple[str, ...] = ()
     accuracy: Accuracy | None = None
     needed: dict[str, tuple[float | None, float | None]] = field(default_factory=dict)
+
+    def _repr_html_(self) -> str:
+        lines = [(f"{epsilon:g}", name, why) for epsilon, (name, why) in self.recommended.items()]
+        title = f"Plan for about {self.people:,} people and {self.columns} columns, delta {self.delta:g}"
+        return html_table(title, ("epsilon", "mechanism", "why"), lines, notes=self.assumed)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""

@@ -12,16 +12,20 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
+from understudy.arguments import html_table
 from understudy.bounds import Evidence, Stage, count_interval
 from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.measurement import Measurement
-from understudy.schema import Schema
+from understudy.schema import Dialect, Schema
 from understudy.schema.axis import AxisColumn
+from understudy.schema.categorical import Boolean
 from understudy.schema.column import Coded
+from understudy.schema.temporal import Temporal
 from understudy.yaml_json import is_yaml_or_json
 
 if TYPE_CHECKING:
@@ -63,6 +67,14 @@ class Answer:
     rows_value: float | None = None
     rows_bound: float | None = None
     left_out: str | None = None
+
+    def _repr_html_(self) -> str:
+        number = "{:,.0f}" if self.value >= 1 or self.value == 0 else "{:.4g}"
+        ends = "not known" if self.high is None else f"{number.format(self.low)} to {number.format(self.high)}"
+        lines = [("by the model", number.format(self.value)), ("in the true table", ends)]
+        lines += [("confidence", f"{self.confidence:g}"), ("from", self.source)]
+        lines += [] if self.left_out is None else [("without", self.left_out)]
+        return html_table("Answer", (), lines)
 
 
 def check_confidence(confidence: Any) -> None:
@@ -158,7 +170,15 @@ _WRITTEN = {
     "datetime": "a moment such as 2024-01-31T08:30:00",
     "duration": "seconds, or as P1DT2H30M",
 }
+_COMPARISON = "(>=|<=|>|<|=)"
 _A_POINT = 1e-12  # of a bin on the real line: touched, but hardly any of it
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """An end that does not belong to its range, as in `age>30`."""
+
+    value: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +211,9 @@ class Condition:
 def parse_query(text: str) -> dict[str, Any]:
     """Parse a query: conditions on columns, separated by commas, all of which must hold.
 
-    `sex=F` is a value, `city=Bonn|Ulm` a set of values, `age=30..40` a range that includes both ends, `age=..40` one
-    that is open below, and `city=` an empty cell. Inside double quotes every character is part of a name or value.
+    `sex=F` is a value, `city=Bonn|Ulm` a set of values, `icd=J4*` all values that begin with J4, `age=30..40` a range
+    that includes both ends, `age=..40` or `age<=40` one that is open below, `age>30` one that excludes its end, and
+    `city=` an empty cell. Inside double quotes every character is part of a name or value.
 
     Raises:
         SettingError: when a part is not of this form.
@@ -204,25 +225,48 @@ def parse_query(text: str) -> dict[str, Any]:
         raise SettingError("query: a double quote is not closed; add the closing quote")
     query: dict[str, Any] = {}
     for part in filter(str.strip, _split_unquoted(text, ",")):
-        name, *rest = _split_unquoted(part, "=", 1)
+        name, *rest = _split_unquoted(part, _COMPARISON, 1)
         if not rest or not (name := _unquote(name)):
             raise SettingError(
                 "a query is a list such as `sex=F, age=30..40`: each part a column, `=` and a condition; put a value "
                 'that has a comma in double quotes, as in dose="2,5 mg"'
             )
+        wanted = _parse_condition(name, *rest)
         if name in query:
-            raise SettingError(f"query: column {name!r} has two conditions; write one, such as 30..40 or Bonn|Ulm")
-        ends, values = _split_unquoted(rest[0], "..", 1), _split_unquoted(rest[0], "|")
-        if len(ends) == 2:
-            query[name] = tuple(_unquote(end) or None for end in ends)
-        else:
-            query[name] = [_unquote(value) for value in values] if len(values) > 1 else _unquote(rest[0]) or None
+            wanted = _join_ranges(name, query[name], wanted)
+        query[name] = wanted
     return query
 
 
+def _parse_condition(name: str, mark: str, text: str) -> Any:
+    """Parse what follows a column's name: a value, a list of values, or a range."""
+    if mark != "=":
+        if not (end := _unquote(text)):
+            raise SettingError(f"query: {name!r} is compared with nothing; write a value behind {mark}")
+        limit = Excluded(end) if len(mark) == 1 else end
+        return (limit, None) if mark[0] == ">" else (None, limit)
+    ends, values = _split_unquoted(text, re.escape(".."), 1), _split_unquoted(text, re.escape("|"))
+    if len(ends) == 2:
+        return tuple(_unquote(end) or None for end in ends)
+    return [_unquote(value) for value in values] if len(values) > 1 else _unquote(text) or None
+
+
+def _join_ranges(name: str, one: Any, other: Any) -> tuple[Any, Any]:
+    """Join `age>=30, age<40` to one range.
+
+    Raises:
+        SettingError: where the two conditions are not the two ends of a range.
+    """
+    ranges = isinstance(one, tuple) and isinstance(other, tuple)
+    if not ranges or any(a is not None and b is not None for a, b in zip(one, other, strict=True)):
+        raise SettingError(f"query: column {name!r} has two conditions; write one, such as 30..40 or Bonn|Ulm")
+    low, high = ((a if b is None else b) for a, b in zip(one, other, strict=True))
+    return low, high
+
+
 def _split_unquoted(text: str, mark: str, times: int = 0) -> list[str]:
-    """Split at marks outside quotes: those that an even number of quotes follows."""
-    return re.split(rf'{re.escape(mark)}(?=(?:[^"]*"[^"]*")*[^"]*$)', text, maxsplit=times)
+    """Split at marks, a regular expression, outside quotes: those that an even number of quotes follows."""
+    return re.split(rf'{mark}(?=(?:[^"]*"[^"]*")*[^"]*$)', text, maxsplit=times)
 
 
 def _unquote(text: str) -> str:
@@ -232,7 +276,7 @@ def _unquote(text: str) -> str:
 
 def _quote_name(name: str) -> str:
     """Quote a column's name where a query needs that."""
-    return name if _split_unquoted(name, "=") == _split_unquoted(name, ",") == [_unquote(name)] else f'"{name}"'
+    return name if _split_unquoted(name, _COMPARISON) == _split_unquoted(name, ",") == [_unquote(name)] else f'"{name}"'
 
 
 def read_conditions(schema: Schema, query: Mapping[str, Any]) -> list[Condition]:
@@ -297,6 +341,10 @@ def _find_value_part(column: Coded, value: Any) -> NDArray[np.float64]:
     named |= {entry.code for entry in entries if entry.label is not None and entry.label == str(value)}
     if not named and column.shows_other and column.other_code is not None and str(value) == str(column.other_value()):
         named = {column.other_code}
+    if not named and isinstance(column, Boolean):
+        named = {column.declared_codes()[value]} if value in column.declared_codes() else set()
+    if not named and isinstance(value, str) and value.endswith("*") and not isinstance(column, AxisColumn):
+        named = {entry.code for entry in entries if entry.what == "value" and str(entry.value).startswith(value[:-1])}
     if named:
         part[list(named)] = 1.0
     elif isinstance(column, AxisColumn):
@@ -329,8 +377,16 @@ def _find_spans(column: Coded, wanted: tuple[Any, ...] | list[Any]) -> tuple[tup
 
 def _find_ends(column: AxisColumn, low: Any, high: Any) -> tuple[Any, Any]:
     """Convert the ends of a range to units of the axis; an open end is the axis' own."""
-    first = column.axis.first if low is None else _to_unit(column, low)
-    return first, column.axis.last if high is None else _to_unit(column, high)
+    first = column.axis.first if low is None else _find_end(column, low, 1)
+    return first, column.axis.last if high is None else _find_end(column, high, -1)
+
+
+def _find_end(column: AxisColumn, end: Any, inwards: int) -> Any:
+    """Convert an end of a range to units of the axis; an excluded one becomes the next value inside."""
+    if not isinstance(end, Excluded):
+        return _to_unit(column, end)
+    unit, grain = _to_unit(column, end.value), column.axis.grain
+    return unit + inwards * grain if grain else np.nextafter(unit, inwards * math.inf)
 
 
 def _is_same(declared: Any, given: Any) -> bool:
@@ -341,8 +397,8 @@ def _find_range_part(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
     part = np.zeros(column.size)
     if column.kind == "ordinal":
         codes = [
-            0 if low is None else _find_code(column, low),
-            column.ordinary - 1 if high is None else _find_code(column, high),
+            0 if low is None else _find_code(column, low, 1),
+            column.ordinary - 1 if high is None else _find_code(column, high, -1),
         ]
         _check_order(column, *codes)
         part[codes[0] : codes[1] + 1] = 1.0
@@ -366,6 +422,7 @@ def _find_range_part(column: Coded, low: Any, high: Any) -> NDArray[np.float64]:
         share = np.clip((np.minimum(axis.upper, last) - starts) / width, 0.0, 1.0)
         touched = (axis.lower <= last) & (axis.upper >= first)
         share = np.where(axis.spike, touched, np.maximum(share, touched * _A_POINT))
+        share = np.where(share > 1.0 - _A_POINT, 1.0, share)  # all but an excluded end
     part[: axis.size] = share
     return part
 
@@ -384,7 +441,9 @@ def _check_inside(column: AxisColumn, first: Any, last: Any) -> None:
         raise SettingError(f"query: column {column.name!r} goes from {low} to {high}; values beyond count as {beyond}")
 
 
-def _find_code(column: Coded, value: Any) -> int:
+def _find_code(column: Coded, value: Any, inwards: int) -> int:
+    if isinstance(value, Excluded):
+        return _find_code(column, value.value, inwards) + inwards
     return int(np.flatnonzero(_find_value_part(column, value))[0])
 
 
@@ -394,6 +453,10 @@ def _to_unit(column: AxisColumn, value: Any) -> Any:
             value = float(value)
         if isinstance(value, datetime) and column.kind == "date":
             value = value.date()  # a frame's dates are moments
+        if isinstance(value, str) and isinstance(column, Temporal) and column.pattern is not None:
+            units, valid = column.units_of_text(pa.array([value]), Dialect())  # as the file writes it
+            if valid[0]:
+                return units[0]
         return column.unit_of(value, "query")
     except (ValueError, TypeError):
         written = _WRITTEN.get(column.kind, "a number such as 30.5")

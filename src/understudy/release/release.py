@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.accounting import Receipt
-from understudy.arguments import as_path, as_whole
+from understudy.arguments import as_path, as_whole, html_table
 from understudy.bounds import Bound, marginal_bounds
 from understudy.errors import ManyRows, ReleaseError, SettingError, UnderstudyError
 from understudy.measurement import Measurement
@@ -40,14 +40,18 @@ from understudy.release.archive import (
     write_archive,
 )
 from understudy.schema import Recoding, Schema
+from understudy.schema.axis import AxisColumn
 
 if TYPE_CHECKING:
     from understudy.release.frames import Frame
     from understudy.release.inference import Inference
     from understudy.release.inference.corrected import CorrectedTables
     from understudy.release.rows import RowMaker
+    from understudy.svg import Chart
 
+_DRAWN_ROWS, _DRAWN_BARS = 20_000, 24
 _MOST_ROWS = 10**11  # under a tiny budget the noisy number of rows may be millions of millions
+_UNLISTED = 0.1  # of the rows; a draft folds rare values into `other` as well
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -117,6 +121,47 @@ class Release:
             quality=quality,
             generator=fit.generator,
         )
+
+    @property
+    def title(self) -> str:
+        """The schema's title; without one, the names of the first columns."""
+        names = [column.name for column in self.schema.coded]
+        more = f" and {len(names) - 3} more columns" if len(names) > 3 else ""
+        return self.schema.title or f"Stand-in of {', '.join(names[:3])}{more}"
+
+    def _repr_html_(self) -> str:
+        pairs = sum(len(measurement.clique) > 1 for measurement in self.measurements)
+        lines = [
+            ("Guarantee", self.receipt.guarantee()),
+            ("Mechanism", self.mechanism),
+            ("Columns", len(self.schema.coded)),
+            ("Rows by default", f"{self.default_rows:,}"),
+            ("Tables measured", f"{len(self.measurements)}, {pairs} of several columns"),
+        ]
+        return html_table(self.title, (), lines, notes=self.notes)
+
+    def plot(self, column: str) -> Chart:
+        """Draw the distribution of a column in synthetic rows, as a chart that notebooks show.
+
+        **Privacy.** Post-processing of the release.
+
+        Raises:
+            SettingError: if there is no such column.
+        """
+        names = [coded.name for coded in self.schema.coded]
+        if column not in names:
+            raise SettingError(f"plot: there is no column {column!r}; the columns are {', '.join(names)}")
+        from understudy.svg import Bar, Chart, distribution
+
+        drawn = self.schema.coded[names.index(column)]
+        rows = self.sample(min(self.default_rows, _DRAWN_ROWS), seed=0, as_="arrow", as_written=True)
+        counts = np.bincount(self.schema.encode(rows).codes[column], minlength=drawn.size)
+        labelled = zip(drawn.code_labels(), counts / max(counts.sum(), 1), strict=True)
+        bars = [Bar(label, float(share)) for label, share in labelled]
+        axis = isinstance(drawn, AxisColumn) and drawn.ordinary > 12
+        shown = bars[: drawn.ordinary] if axis else sorted(bars, key=lambda bar: -bar.share)[:_DRAWN_BARS]
+        edges = drawn.axis_edges() if isinstance(drawn, AxisColumn) and axis else None
+        return Chart.alone(distribution(f"Distribution of {column}", shown, ordered=axis, edges=edges))
 
     def __repr__(self) -> str:
         columns = len(self.schema.domain)
@@ -228,7 +273,25 @@ class Release:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What everybody who uses the rows must know, in words; so far, that no pair of columns was measured."""
+        """What everybody who uses the rows must know: unlisted values in many rows, and that no pair was measured."""
+        return (*self._note_unlisted(), *self._note_independence())
+
+    def _note_unlisted(self) -> Iterator[str]:
+        """Name the columns in which values that the schema does not list are common, by their noisy counts."""
+        measured = {measurement.clique: measurement for measurement in self.measurements if measurement.query is None}
+        total = max(float(self.model.total), 1.0)
+        for column in self.schema.coded:
+            found = measured.get((column.name,))
+            if found is None or column.other_code is None or len(found.values) != column.size:
+                continue
+            rows = float(found.values[column.other_code])
+            if rows > _UNLISTED * total + 3 * found.sigma:
+                yield (
+                    f"About {100 * rows / total:.0f} % of the rows have a value of {column.name!r} that the schema "
+                    "does not list (they count as `other`): if new values have appeared, add them to the schema."
+                )
+
+    def _note_independence(self) -> tuple[str, ...]:
         wide = sum(size > 1 for size in self.schema.domain.values())
         if wide < 2 or any(len(measurement.clique) > 1 for measurement in self.measurements):
             return ()
@@ -334,10 +397,12 @@ class Release:
         return infer(self, statistic, family=family, target=target, confidence=confidence, where=where, assume=assume)
 
     def replicates(self, count: int = 20, *, rows: int | None = None, seed: int | None = None) -> list[Any]:
-        """Make synthetic tables for standard errors: each from rows of the model, measured again with new noise.
+        """Make synthetic tables that show how much results vary: each from rows of the model, measured with new noise.
 
-        The spread of an analyst's estimate over them shows what the noise and the drawing of rows do to it. It does not
-        show what the model lacks: a relation that was never measured is missing in all of them.
+        The spread of an estimate over them shows what the noise and the drawing of rows do to it; the error of sampling
+        is in it already. Use it for graphics and to explore; `combine` has the rule. It does not cover what the model
+        lacks: a relation that was never measured is missing in all of them, and so is most of the bias that counts
+        which cannot be negative give to sparse tables. For standard errors and intervals use `infer`.
 
         Args:
             count: how many.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from understudy import svg
 from understudy.domain import Clique
 from understudy.metric.base import Counted, Metric, Score
 from understudy.metric.registry import choose_metrics, get_metric, measure
@@ -19,7 +20,6 @@ from understudy.metric.workload import Settings as WorkloadSettings
 from understudy.metric.workload import workload
 from understudy.progress import Progress, Step, silent
 from understudy.release import Release
-from understudy.report import svg
 from understudy.report.public import (
     CAUTION,
     MeasuredTable,
@@ -39,6 +39,7 @@ from understudy.tabulate import SparseCounts
 
 _SAMPLE = 100_000
 _SHOWN = 24
+_PARTS = 12  # of each kind of a score
 
 
 def public_report(release: Release) -> str:
@@ -56,6 +57,7 @@ def custodian_report(
     *,
     weight: str | None = None,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    full: bool = False,
     attacks: Any = None,
     seed: int = 0,
     progress: Progress = silent,
@@ -67,6 +69,7 @@ def custodian_report(
         real: a frame of the real rows.
         weight: a numeric column; weighted totals and shares are compared as well.
         settings: settings by metric.
+        full: whether scores use more of the rows, values and tables; it takes minutes.
         attacks: the result of `attack` on the release, or None.
         seed: for all random draws.
         progress: called at each step.
@@ -81,7 +84,7 @@ def custodian_report(
     rows = Rows.of(real, schema, what="real table")
     standin = _sample_standin(release)
     facts = _collect_content(release, standin, rows)
-    placed = score_on_scale(rows, standin, schema, settings=settings, seed=seed, progress=progress)
+    placed = score_on_scale(rows, standin, schema, settings=settings, full=full, seed=seed, progress=progress)
     progress(Step("evaluate", 1.0, "writing the report"))
     names = [column.name for column in schema.coded]
     two = WorkloadSettings(
@@ -122,7 +125,7 @@ def _collect_content(release: Release, standin: Rows, real: Rows | None) -> dict
     binned = None if real is None else bin_rows(real, release.schema)
     numbers = summarize_columns(release.schema, standin, real, binned)
     return {
-        "title": release.schema.title or "A stand-in",
+        "title": release.title,
         "release": release,
         "receipt": replace(release.receipt, facts=dict(sorted(release.receipt.facts.items()))),
         "settings": sorted(release.settings.items()),
@@ -170,7 +173,7 @@ def _describe_column(
             f"Distribution of {column.name}",
             shown,
             ordered=in_order,
-            ends=column.axis_ends() if shown is ordinary and isinstance(column, AxisColumn) else None,
+            edges=column.axis_edges() if shown is ordinary and isinstance(column, AxisColumn) else None,
         ),
         "special": [bar for bar in special if shown is ordinary and (bar.share > 0.0005 or (bar.real or 0) > 0)],
         "distance": None if truth is None else float(np.abs(share - truth).sum() / 2),
@@ -224,7 +227,7 @@ def _describe_pairs(standin: Rows, real: Rows | None, names: list[str]) -> dict[
 def _draw_graph(names: list[str], joined: list[tuple[str, str]]) -> Any:
     place = {name: number for number, name in enumerate(names)}
     drawn = [(place[a], place[b]) for a, b in joined if a in place and b in place]
-    return svg.graph("Columns that were measured together", names, drawn) if drawn and len(names) <= 60 else None
+    return svg.graph("Columns that were measured together", names, drawn) if drawn and len(names) <= 120 else None
 
 
 def _draw_attacks(attacks: Any) -> Any:
@@ -241,7 +244,9 @@ def _describe_score(item: ScaledScore) -> dict[str, Any]:
     picture = svg.scale(f"{item.metric.title} on its scale", values[0], values[1], values[2], item.metric.best)
     worst = "" if item.metric.worst is None else f", worst {_format_number(item.metric.worst)}"
     ends = f"{item.metric.better} is better: best {_format_number(item.metric.best)}{worst}"
-    parts = [part for part in item.score.parts if part.kind not in ("marginal", "cell")][:12]
+    shown = [part for part in item.score.parts if part.kind not in ("marginal", "cell")]
+    kinds = dict.fromkeys(part.kind for part in shown)
+    parts = [part for kind in kinds for part in [part for part in shown if part.kind == kind][:_PARTS]]
     return {
         "metric": item.metric,
         "score": item.score,
@@ -359,9 +364,9 @@ def _format_value(column: AxisColumn, name: str, value: float | None) -> str:
         return f"{100 * value:.1f} %"
     if isinstance(column, Numeric):
         return _format_figures(value / 10 ** (column.decimals or 0))
-    if name == "spread" or column.kind == "duration":
-        return f"{_format_figures(value if column.kind == 'date' else value / _DAY)} days"
-    return str(column.from_units(np.asarray([round(value)])).to_pylist()[0])[:16]
+    if name == "spread" or (column.kind == "duration" and column.pattern is None):
+        return _format_length(column, value)
+    return column.format_unit(round(value))[:16]
 
 
 def _format_change(column: AxisColumn, name: str, before: float | None, after: float | None) -> str:
@@ -372,7 +377,15 @@ def _format_change(column: AxisColumn, name: str, before: float | None, after: f
         return f"{100 * gap:+.1f} pp"
     if isinstance(column, Numeric):
         return _format_figures(gap / 10 ** (column.decimals or 0), sign=True, figures=2)
-    return f"{_format_figures(gap if column.kind == 'date' else gap / _DAY, sign=True, figures=2)} days"
+    return _format_length(column, gap, sign=True, figures=2)
+
+
+def _format_length(column: AxisColumn, length: float, *, sign: bool = False, figures: int = 4) -> str:
+    """Format a length of time in days; of times of day in minutes."""
+    unit, word = (1, "days") if column.kind == "date" else (_DAY, "days")
+    if column.kind == "duration" and column.pattern is not None:
+        unit, word = _DAY // 1440, "min"
+    return f"{_format_figures(length / unit, sign=sign, figures=figures)} {word}"
 
 
 def _format_figures(value: float, *, sign: bool = False, figures: int = 4) -> str:
@@ -428,7 +441,7 @@ def cramers_v(counts: NDArray[np.float64]) -> float:
 # -- Scores on a reference scale: between two halves of the real table and independent columns.
 
 
-REPORTED: dict[str, dict[str, Any]] = {
+FULL: dict[str, dict[str, Any]] = {
     "workload": {"most": 150},
     "pmse": {"rows": 10_000, "cross_validated": False},
     "pmse_ratio": {"rows": 10_000, "cross_validated": False},
@@ -436,6 +449,18 @@ REPORTED: dict[str, dict[str, Any]] = {
     "ml_efficacy": {"rows": 10_000},
 }
 """A report computes every metric three times, so the slow ones take fewer rows than `evaluate` does, and no folds."""
+
+SAMPLED: dict[str, dict[str, Any]] = {
+    "workload": {"most": 100},
+    "pmse": {"rows": 2_000, "terms": 10, "models": ("logistic",), "cross_validated": False},
+    "pmse_ratio": {"rows": 2_000, "terms": 10, "models": ("logistic",), "cross_validated": False},
+    "specks": {"rows": 2_000, "terms": 10, "models": ("logistic",), "cross_validated": False},
+    "mgd": {"most": 40, "cells": 10_000},
+    "ml_efficacy": {"rows": 3_000},
+    "range_queries": {"queries": 500},
+    "disclosure": {"rows": 20_000},
+}
+"""The settings of a report that is made in half a minute: scores of samples of the rows, values and tables."""
 
 
 @dataclass(frozen=True)
@@ -461,17 +486,20 @@ def score_on_scale(
     schema: Schema,
     *,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
+    full: bool = False,
     seed: int = 0,
     progress: Progress = silent,
 ) -> list[ScaledScore]:
     """Compute every metric that can run three times: for the stand-in and for both references.
+
+    The settings that are not given are `SAMPLED`, or `FULL` with `full`.
 
     **Privacy.** Scores are made of real rows: for the custodian only.
     """
     given = {name: dict(values) for name, values in (settings or {}).items()}
     names = choose_metrics(None, given)
     for name in names:
-        given[name] = REPORTED.get(name, {}) | given.get(name, {})
+        given[name] = (FULL if full else SAMPLED).get(name, {}) | given.get(name, {})
     rng = np.random.default_rng([seed, 2])
     one, other = real.split(rng)
     tables = {"stand-in": (real, standin), "halves": (one, other), "independent": (real, shuffle_columns(real, rng))}

@@ -199,13 +199,11 @@ class _Folder:
             raise OutputError(
                 f"{self.path} is not empty and holds no run of this file; choose a new folder. Nothing was spent"
             )
-        if "custodian" in self.reports and not self.file.rehearsal:
-            from understudy.source.place import source_kind
-
-            if source_kind(self.file.near(self.file.content["data"])) != "file":
-                raise SettingError(
-                    "outputs: report: a report for the custodian needs the table as one file. Nothing was spent"
-                )
+        if "custodian" in self.reports and self.file.content.get("query") is not None:
+            raise SettingError(
+                "outputs: report: a report for the custodian reads a table, not a query; make a view of it, or leave "
+                "the report out. Nothing was spent"
+            )
 
     def _make(self, progress: Progress, *, begun: bool) -> Release:
         """Make the release. A run that was answered something is finished without the table where that is gone."""
@@ -240,12 +238,12 @@ class _Folder:
 
     def _page(self, kind: str, release: Release, progress: Progress) -> str:
         from understudy.report import custodian_report, public_report
-        from understudy.source import read_table
+        from understudy.source.read import collect_table
 
         if kind == "public":
             return public_report(release)
         data = self.file.data()
-        real = data if self.file.rehearsal else read_table(data, release.schema)
+        real = data if self.file.rehearsal else collect_table(data, release.schema)
         return custodian_report(release, real, progress=progress)
 
     def _summary(self, dataset: str, facts: Mapping[str, Any]) -> dict[str, Any]:

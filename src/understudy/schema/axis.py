@@ -481,10 +481,10 @@ class AxisColumn(Coded):
             labels.append(low if last <= lower else f"{low} to {high}")
         return labels
 
-    def axis_ends(self) -> tuple[str, str]:
-        """Return labels of the smallest and largest value of the column's bins."""
+    def axis_edges(self) -> list[str]:
+        """Return labels of where the bins begin, and of the largest value."""
         last = max(self.axis.lower.max(), self.axis.upper.max() - self.axis.grain)  # the last value may be a spike
-        return self.format_unit(self.axis.lower.min()), self.format_unit(last)
+        return [self.format_unit(unit) for unit in (*self.axis.lower, last)]
 
     def format_unit(self, unit: Any) -> str:
         """Format a value in units of the axis; numbers of four digits, which may be years, have no thousands mark."""

@@ -19,10 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from understudy.arguments import html_table, parse_unit
 from understudy.errors import InputError, SettingError
 from understudy.schema.axis import DEFAULT_BINS, EXACT_UP_TO, AxisColumn
 from understudy.schema.file import parse_field
 from understudy.schema.frames import to_arrow_columns
+from understudy.schema.schema import Schema
 from understudy.schema.sniff import guess_quote, read_beginning
 from understudy.schema.temporal import parse_dates, parse_datetimes
 from understudy.schema.text import EXACT, Dialect, is_text_type, parse_numbers, to_text
@@ -157,6 +159,7 @@ _ODD_SHARE = 0.02
 _FEW_NUMBERS = 12
 _MIDDLE_BINS, _FINE_BINS, _ROWS_A_BIN = 10, (200, 500), 30
 _FEW_SPIKES = 50
+_FEW_KEYS = 20
 _LEAST_CODE, _CODE_SHARE = 100, 0.05
 _ALMOST_ALL, _FEWEST_PAIRS = 0.995, 50
 _MISSING_WORDS = {"?", "na", "n/a", "nan", "null", "none", "n", ".", "-", "--", "missing", "unknown", "#n/a", "nil"}
@@ -194,6 +197,34 @@ class Draft:
     notes: dict[str, str]
     questions: tuple[str, ...]
 
+    def accept(self, unit: str | None = None) -> Schema:
+        """Return the schema with every proposal marked as reviewed: for a person who has read all of them.
+
+        Args:
+            unit: who is protected, `row` or COLUMN:K, where the draft was made without one.
+
+        Raises:
+            SettingError: while nobody has said who is protected.
+        """
+        ours = dict(self.content["understudy"])
+        if unit is not None:
+            ours["privacy_unit"] = parse_unit(unit, [field["name"] for field in self.content["fields"]])
+        if "privacy_unit" not in ours:
+            raise SettingError('who is protected? give accept("row") if nobody has two rows, else accept("COLUMN:K")')
+        fields = [
+            field | {"understudy": {key: value for key, value in field["understudy"].items() if key != "status"}}
+            for field in self.content["fields"]
+        ]
+        return Schema.from_dict(self.content | {"fields": fields, "understudy": ours})
+
+    def _repr_html_(self) -> str:
+        kinds = {
+            field["name"]: field.get("understudy", {}).get("kind") or field.get("type", "")
+            for field in self.content["fields"]
+        }
+        lines = [(name, kind, self.notes.get(name, "")) for name, kind in kinds.items()]
+        return html_table("A draft, for the custodian only", ("column", "kind", "why"), lines, notes=self.questions)
+
 
 def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> Draft:
     """Propose a schema for a table.
@@ -206,6 +237,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
     """
     cells, rows = to_arrow_columns(frame, names, dialect.decimal)
     fields, notes, named, shaped = [], {}, [], []
+    forms: dict[str, dict[str, Any]] = {}
     dates: dict[str, _Days] = {}
     for name in names:
         seen = profile_column(cells[name], dialect)
@@ -216,6 +248,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
             del cells[name]  # whole numbers may turn out to be days between dates
         fields.append({"name": name} | field)
         notes[name] = note
+        forms[name] = _key_form(seen) if seen.distinct > _FEW_KEYS else {"kind": "id"}
         if rows >= 20 and 0.02 * rows < seen.distinct < 0.98 * seen.filled:
             named += [name] if _KEY_NAME.search(name) or _UNIT_NAME.fullmatch(name) else []
             shaped += [name] if field.get("understudy", {}).get("kind") == "drop" and _looks_like_keys(seen) else []
@@ -223,7 +256,7 @@ def draft(frame: Any, names: list[str], dialect: Dialect, unit: Any = None) -> D
     ours: dict[str, Any] = {"privacy_unit": {"column": repeated[0], "max_rows": 1} if repeated else unit or "row"}
     if isinstance(ours["privacy_unit"], dict):
         key, why = ours["privacy_unit"]["column"], "looks like a key that repeats: proposed as" if repeated else "is"
-        fields = [_id_field(key) if field["name"] == key else field for field in fields]
+        fields = [{"name": key, "understudy": forms[key]} if field["name"] == key else field for field in fields]
         notes[key] = f"{why} the privacy unit, fresh keys in the stand-in"
     written = dialect.model_dump(exclude_defaults=True)
     ours |= {"dialect": written} if written else {}
@@ -314,7 +347,7 @@ def _propose(name: str, seen: Profile) -> tuple[dict[str, Any], str]:
     if seen.typed == "nested":
         return {"understudy": {"kind": "drop"}}, "lists, records and bytes cannot be synthesised"
     if _is_key(name, seen):
-        key = {"understudy": {"kind": "id" if _KEY_NAME.search(name) else "drop"}}
+        key = {"understudy": _key_form(seen) if _KEY_NAME.search(name) else {"kind": "drop"}}
         amounts = _propose_with_unit(seen) if not _KEY_NAME.search(name) else None
         return amounts or (key, "different in almost every row: an identifier or free text")
     if seen.typed in ("date", "datetime", "duration"):
@@ -551,6 +584,16 @@ def _propose_moment(seen: Profile) -> tuple[dict[str, Any], str] | None:
     return None
 
 
+def _key_form(seen: Profile) -> dict[str, Any]:
+    """Propose fresh keys of the same form: C2021001 becomes C#######, and keys without one form running numbers."""
+    forms = {re.sub(r"\d+$", lambda run: "#" * len(run.group()), text.strip()) for text in seen.texts}
+    form = forms.pop() if len(forms) == 1 else ""
+    letters = re.fullmatch(
+        r"[A-Za-z]{1,8}[-_/]?#{2,20}", form
+    )  # the letters that all keys share are no key of a person
+    return {"kind": "id", "pattern": form} if letters else {"kind": "id"}
+
+
 def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
     """Propose a duration since midnight for times of day, such as 15:16."""
     valid = np.array([_CLOCK.fullmatch(text) is not None for text in seen.texts])
@@ -560,8 +603,9 @@ def _propose_clock(seen: Profile) -> tuple[dict[str, Any], str] | None:
     limits = {"minimum": 0, "maximum": 86399} | _required(seen, missing).get("constraints", {})
     resolution = "second" if any(text.count(":") > 1 for text in seen.texts) else "minute"
     ours = _ours(missing=missing, resolution=resolution, bins={"width": "1 hour"})
-    note = f"times of day, coded and synthesised as seconds since midnight{besides}"
-    return {"type": "duration", "constraints": limits} | ours, note
+    note = f"times of day, coded as seconds since midnight{besides}"
+    pattern = "%H:%M:%S" if resolution == "second" else "%H:%M"
+    return {"type": "duration", "format": pattern, "constraints": limits} | ours, note
 
 
 def _propose_with_unit(seen: Profile) -> tuple[dict[str, Any], str] | None:

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from understudy.arguments import as_mapping, as_path
+from understudy.arguments import as_mapping, as_path, html_table
 from understudy.domain import CodeGroups, Domain
 from understudy.errors import SchemaError, SettingError
 from understudy.schema.axis import AxisColumn
@@ -81,6 +81,15 @@ class Schema:
     dialect: Dialect = field(default_factory=Dialect)
     rules: tuple[Rule, ...] = ()
     title: str | None = None
+
+    def _repr_html_(self) -> str:
+        lines = [
+            (column.name, column.kind, column.size if isinstance(column, Coded) else "", column.title or "")
+            for column in self.columns
+        ]
+        rows = "" if self.rows is None else f", {self.rows:,} rows"
+        title = f"{self.title or 'Schema'}: {len(lines)} columns{rows}"
+        return html_table(title, ("column", "kind", "codes", "title"), lines)
 
     def __post_init__(self) -> None:
         _check_kinds(self)

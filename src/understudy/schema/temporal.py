@@ -180,7 +180,8 @@ class Temporal(AxisColumn):
     """A column of dates, datetimes or durations.
 
     Attributes:
-        pattern: the strptime pattern of its text ("%d/%m/%Y"); None: ISO 8601. In a file: `format`.
+        pattern: the strptime pattern of its text ("%d/%m/%Y"); None: ISO 8601. A duration with a pattern ("%H:%M") is a
+            time of day and written as such; one without is written in seconds. In a file: `format`.
         resolution: the precision of datetimes and durations.
     """
 
@@ -300,15 +301,23 @@ class Temporal(AxisColumn):
         return seconds_to_microseconds(np.asarray(pc.fill_null(pc.cast(cells, pa.float64(), safe=False), float("nan"))))
 
     def format_values(self, values: Any, dialect: Dialect) -> Any:
-        """Format times by the declared pattern, else as ISO 8601; durations in seconds."""
-        if self.kind == "duration":
+        """Format times by the declared pattern, else as ISO 8601; durations without a pattern in seconds."""
+        if self.kind == "duration" and self.pattern is None:
             return pc.divide(values.cast(pa.int64()), MICROSECONDS["second"]).cast(pa.string())
+        if self.kind == "duration":
+            values = values.cast(pa.int64()).cast(pa.timestamp("us"))
         moments = values.cast(pa.timestamp("s"), safe=False)
         if self.pattern is None:  # arrow's own text is ISO, and much faster than its strftime
             text = (values if self.kind == "date" else moments).cast(pa.string())
             return pc.replace_substring(text, " ", "T")
         distinct = moments.dictionary_encode()
         return pc.strftime(distinct.dictionary, format=self.pattern).take(distinct.indices)
+
+    def format_unit(self, unit: Any) -> str:
+        """Format a value in units of the axis; a time of day by its pattern."""
+        if self.kind == "duration" and self.pattern is not None:
+            return str(self.format_values(self.from_units(np.asarray([unit])), Dialect()).to_pylist()[0])
+        return super().format_unit(unit)
 
     def from_units(self, units: NDArray[Any]) -> Any:
         """Convert units to an arrow array of dates, timestamps or durations."""

@@ -6,6 +6,7 @@ temporary tables are created there, then a read-only transaction imports the sam
 
 from __future__ import annotations
 
+import re
 import secrets
 import weakref
 from collections.abc import Iterator, Sequence
@@ -185,6 +186,16 @@ class PostgresSnapshot:
         with explain_errors("the database has no such table, or the query is wrong; try it with psql"):
             self.cells = _read_cells(self._holder, self._rows)
 
+    def fetch(self, names: Sequence[str]) -> pa.Table:
+        """Fetch rows as text, into memory.
+
+        **Privacy.** Rows leave the database: for drafts and evaluation, never for synthesis.
+        """
+        listed = ", ".join(f"{quote_name(name)}::text" for name in names)
+        with explain_errors(_FAILED):
+            rows = self._holder.execute(f"select {listed} from {self._rows} as read").fetchall()  # noqa: S608
+        return pa.table({name: pa.array([row[i] for row in rows], pa.string()) for i, name in enumerate(names)})
+
     @classmethod
     def of_url(cls, url: str, query: str | None) -> PostgresSnapshot:
         """Open the table that a URL names (``postgresql://host/db?table=people``), or a query.
@@ -302,14 +313,41 @@ def _disconnect(connection: Any) -> None:
         connection.close()
 
 
+_REFUSALS = {
+    r"password|authentication|role .* does not exist|no pg_hba": "the database refuses the login; check user and "
+    "password (they come from the URL, PGUSER, PGPASSWORD, ~/.pgpass or a service file)",
+    r"database .* does not exist": "the server answers, but has no such database; check the name behind the host "
+    "(or PGDATABASE)",
+    r"translate host name|resolve|not known|name resolution": "there is no server of that name; check the host "
+    "(or PGHOST)",
+    r"refused|timed? ?out|unreachable|no route|no such file": "no database server answers there; check host and port "
+    "(or PGHOST, PGPORT), and that the server is running",
+}
+"""What is wrong with a connection, by words of the driver's message, which names the user and is not shown."""
+
+
+def explain_refusal(message: str) -> str:
+    """Say which part of an address to check, from the driver's message about a failed connection.
+
+    >>> explain_refusal('FATAL: password authentication failed for user "ann"')[:30]
+    'the database refuses the login'
+    """
+    for words, meaning in _REFUSALS.items():
+        if re.search(words, message, re.IGNORECASE):
+            return meaning
+    return (
+        "the database cannot be reached or refuses the login; check host, port, database, user and password (they come "
+        "from the URL, PGHOST, PGUSER, PGPASSWORD, ~/.pgpass or a service file)"
+    )
+
+
 def _connect(address: str) -> Any:
     """Connect in autocommit mode: transactions are begun explicitly."""
     psycopg = import_engine("psycopg")
-    with explain_errors(
-        "the database cannot be reached or refuses the login; check host, port, database, user and password (they come "
-        "from the URL, PGHOST, PGUSER, PGPASSWORD, ~/.pgpass or a service file)"
-    ):
+    try:
         made = psycopg.connect(address, autocommit=True, application_name="understudy", client_encoding="utf8")
+    except psycopg.Error as error:
+        raise InputError(explain_refusal(str(error))) from None
     if made.info.parameter_status("server_encoding") == "SQL_ASCII":
         made.close()
         raise InputError(

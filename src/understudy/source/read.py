@@ -13,6 +13,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias, cast
@@ -27,7 +28,8 @@ from understudy.schema.frames import check_names, mark_as_written
 from understudy.schema.text import Dialect, is_text_type
 from understudy.source.errors import explain_errors
 from understudy.source.office import OFFICE, read_office, read_variables
-from understudy.source.place import CSV, PARQUET, refuse_url, source_kind
+from understudy.source.place import CSV, PARQUET, list_files, refuse_url, source_kind
+from understudy.source.temp import PrivateFolder
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 BATCH_ROWS = 1 << 17
@@ -92,7 +94,11 @@ def parquet_batches(files: list[Path], schema: Schema) -> Iterator[Any]:
     """
     for file in files:
         with explain_errors(_NO_PARQUET.format(file)):
-            check_names(pq.read_schema(file).names, schema.needs)
+            names = pq.read_schema(file).names
+        try:
+            check_names(names, schema.needs)
+        except SchemaError as error:
+            raise SchemaError(f"{file}: {error}") from None
     options = {"page_checksum_verification": True, "read_dictionary": [column.name for column in schema.coded]}
     for file in files:
         with explain_errors(_NO_PARQUET.format(file)), pq.ParquetFile(file, **options) as parquet:
@@ -364,20 +370,24 @@ def _record_lines(text: Iterable[str], lines: list[str]) -> Iterator[str]:
 
 
 def collect_table(data: Any, schema: Schema) -> Any:
-    """Collect a table into a frame: a frame is unchanged, a file is read, a table of Spark, Ibis or DuckDB is fetched.
+    """Collect a table into a frame: whatever `synthesize` takes, if its rows fit into memory. A frame is unchanged.
 
-    **Privacy.** Rows leave the engine: for evaluation only, never for synthesis.
+    **Privacy.** Rows leave the engine: for drafts and evaluation only, never for synthesis.
 
     Args:
-        data: a frame, the path of a file, or a table of an engine that fits into memory.
+        data: a frame, the path of a file, a folder, a pattern, a database's URL, or a table of an engine.
         schema: names the columns; columns that the table lacks are left out.
 
     Raises:
         InputError: when the table cannot be read, saying why and what to do.
     """
+    home = source_kind(data)
+    if home == "files":
+        return _join_tables([read_table(file, schema) for file in list_files(os.fspath(data))])
+    if home in ("duckdb", "postgresql"):
+        return _fetch_rows(data, schema)
     if isinstance(data, str | PathLike):
         return read_table(data, schema)
-    home = source_kind(data)
     if home not in ("spark", "ibis", "relation"):
         return data
     with explain_errors(
@@ -392,3 +402,24 @@ def collect_table(data: Any, schema: Schema) -> Any:
         from duckdb import ColumnExpression
 
         return data.select(*map(ColumnExpression, names)).to_arrow_table()
+
+
+def _join_tables(tables: list[Any]) -> Any:
+    """Join tables of the same columns; columns whose types differ become text."""
+    if any(table.schema.types != tables[0].schema.types for table in tables):
+        same = pa.schema([pa.field(name, pa.string()) for name in tables[0].schema.names])
+        tables = [table.cast(same) for table in tables]
+    return pa.concat_tables([table.replace_schema_metadata(tables[0].schema.metadata) for table in tables])
+
+
+def _fetch_rows(url: str, schema: Schema) -> Any:
+    """Fetch the rows of a database's table into memory."""
+    from understudy.source.duckdb import database_batches
+    from understudy.source.postgres import PostgresSnapshot
+
+    if source_kind(url) == "duckdb":
+        with closing(PrivateFolder()) as folder:
+            return pa.Table.from_batches(database_batches(url, schema, folder, None))
+    with closing(PostgresSnapshot.of_url(url, None)) as snapshot:
+        check_names([name for name, _ in snapshot.cells], schema.needs)
+        return snapshot.fetch(schema.needs)

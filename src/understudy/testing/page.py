@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from understudy import svg
 from understudy.metric.roc import gaussian_power, proportion_high, proportion_low
-from understudy.report import svg
 from understudy.report.page import load_template
 from understudy.testing.audit import Audit
 

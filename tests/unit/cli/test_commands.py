@@ -53,6 +53,33 @@ def test_synthesize_says_what_was_made_and_spent(folder, call):
     assert us.Release.load(folder / "r.release").receipt.epsilon == 1.0
 
 
+def test_the_ledger_is_named_and_a_new_one_is_said_to_be_new(folder, call):
+    """A job with another home folder would silently start a second ledger."""
+    first = call(*synthesis(folder, "--ledger", folder / "ledger.sqlite"))[1]
+    assert f"Ledger: {folder / 'ledger.sqlite'} (new" in first
+    (folder / "r.release").unlink()
+    again = call(*synthesis(folder, "--ledger", folder / "ledger.sqlite"))[1]
+    assert f"Ledger: {folder / 'ledger.sqlite'}\n" in again
+
+
+def test_a_large_delta_needs_a_yes(folder, call):
+    large = ("--epsilon", 1, "--delta", 0.01)
+    code, _, err = call(*synthesis(folder, *large))
+    assert (code, "add --yes" in err) == (3, True)
+    assert "No run" in call("runs")[1]
+    assert call(*synthesis(folder, *large, "--yes"))[0] == 0
+
+
+def test_many_values_that_the_schema_does_not_list_are_noted(folder, call):
+    fields = [{"name": "city", "type": "string", "constraints": {"enum": ["Bonn", "Ulm"]}}]
+    us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}}).save(folder / "cities.yaml")
+    (folder / "old.csv").write_text("city\n" + "Bonn\nUlm\n" * 400)
+    (folder / "new.csv").write_text("city\n" + "Bonn\nUlm\nUlm\nJena\n" * 200)
+    start, words = ("-s", folder / "cities.yaml", "--rho", 1, "-m", "independent", "-o"), "add them to the schema"
+    assert words not in call("synthesize", folder / "old.csv", *start, folder / "old.release")[1]
+    assert words in call("synthesize", folder / "new.csv", *start, folder / "new.release")[1]
+
+
 def test_synthesize_says_when_no_pair_was_measured(folder, call):
     words = "the columns are independent in this stand-in"
     assert f"{words}; another mechanism" in call(*synthesis(folder))[1]
@@ -360,6 +387,8 @@ def test_mechanisms_are_listed(call):
     code, out, _ = call("mechanisms")
     assert code == 0
     assert "independent: Measure all one-way marginals" in out
+    assert out.count("    when: ") == out.count("    paper: ") == out.count("    pure DP: ")
+    assert "paper: McKenna, Miklau and Sheldon 2021" in out
     assert json.loads(call("mechanisms", "--json")[1])["independent"]["pure"] is True
 
 

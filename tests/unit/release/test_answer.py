@@ -13,7 +13,7 @@ import understudy as us
 from understudy.bundle import make_bundle
 from understudy.cli import app
 from understudy.errors import SettingError
-from understudy.release.answer import parse_query, read_conditions
+from understudy.release.answer import Excluded, parse_query, read_conditions
 from understudy.testing import insecure
 
 SCHEMA = us.Schema.from_dict(
@@ -59,6 +59,46 @@ def test_quotes_keep_signs_together():
         "range": ("1,5", "2,5"),
         "note": "a|b",
     }
+
+
+def test_comparisons_are_ranges():
+    assert parse_query("age>30, age<=40, pay<2") == {"age": (Excluded("30"), "40"), "pay": (None, Excluded("2"))}
+    assert parse_query("income=<=50K") == {"income": "<=50K"}  # a value that begins with a comparison
+    assert _part(parse_query("age>29"), "age").tolist() == _part(parse_query("age>=30"), "age").tolist()
+    assert _part(parse_query("age<30"), "age").tolist() == _part(parse_query("age=..29"), "age").tolist()
+    assert _part(parse_query("age>=30, age<40"), "age").tolist() == _part(parse_query("age=30..39"), "age").tolist()
+    assert _part(parse_query("pay>2"), "pay").tolist()[:4] == [0, 1, 1, 1]
+
+
+def test_prefixes_words_and_dates_as_the_file_writes_them():
+    fields = [
+        {"name": "icd", "type": "string", "constraints": {"enum": ["J40", "J44.1", "K52", "*"]}},
+        {"name": "smoker", "type": "boolean", "trueValues": ["Y"], "falseValues": ["N"]},
+        {
+            "name": "seen",
+            "type": "date",
+            "format": "%d.%m.%Y",
+            "constraints": {"minimum": "2024-01-01", "maximum": "2024-12-31"},
+        },
+    ]
+    schema = us.Schema.from_dict({"understudy": {"privacy_unit": "row"}, "fields": fields})
+
+    def part(text):
+        return read_conditions(schema, parse_query(text))[0].part.tolist()
+
+    assert part("icd=J4*")[:4] == [1, 1, 0, 0]
+    assert part("icd=*")[:4] == [0, 0, 0, 1]
+    assert part("smoker=Y") == part("smoker=true")
+    assert part("smoker=N")[:2] == [1, 0]
+    assert part("seen>=01.07.2024") == part("seen=2024-07-01..")
+    with pytest.raises(SettingError, match="not a value"):
+        part("icd=Z*")
+
+
+@pytest.mark.parametrize("text", ["age>", "age>3, age>5", "sex=F, age>3, sex=M"])
+def test_comparisons_that_say_nothing_are_refused(text):
+    with pytest.raises(SettingError):
+        parse_query(text)
 
 
 @pytest.mark.parametrize("text", ["sex", "=F", "sex=F, sex=M", "sex F", "pay=2,5", 'sex="F', '""=F'])

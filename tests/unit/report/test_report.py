@@ -16,9 +16,9 @@ from understudy.cli import app
 from understudy.report import custodian_report, public_report
 from understudy.report.page import cramers_v
 from understudy.report.public import CAUTION, measured_tables, weak_values
-from understudy.report.svg import Bar, distribution, heatmap, shade
 from understudy.schema.categorical import Categorical
 from understudy.schema.numeric import Numeric
+from understudy.svg import Bar, distribution, graph, heatmap, shade
 
 QUICK = {
     "workload": {"ways": [1]},
@@ -167,6 +167,8 @@ def test_scores_stand_between_their_references(private: str) -> None:
         assert title in private
     assert private.count("columns shuffled ") >= 11
     assert "The weights add up to" in private
+    assert "noise: mean of" in private
+    assert re.search(r"noise: mean of \w+ by \w+", private)
     assert "real, binned" in private
 
 
@@ -229,8 +231,43 @@ def test_charts_say_what_they_show() -> None:
     many = distribution("Distribution of x", [Bar(str(i), 1 / 40, 0.0, 1 / 40) for i in range(40)], ordered=True)
     assert many.count("<rect") == 40
     assert many.count("<polyline") == 1
-    assert heatmap("h", ["a", "b", "c"], np.eye(3).tolist()).count('class="cell"') == 3
+    assert heatmap("h", ["a", "b", "c"], np.eye(3).tolist()).count('class="cell"') == 3 + 5  # and the legend
     assert (shade(0.0), shade(1.0)) == ("#ffffff", "#08306b")
+
+
+def test_ticks_of_log_bins_stand_where_their_values_are() -> None:
+    """A value near 1,000 lies at three quarters of such an axis: labels at the ends alone would read as 37,500."""
+    cuts = [0, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000]
+    pay = {"name": "pay", "type": "number", "understudy": {"bins": {"edges": cuts}}}
+    schema = us.Schema.from_dict({"fields": [pay], "understudy": {"privacy_unit": "row"}})
+    (column,) = schema.coded
+    edges = column.axis_edges()
+    chart = distribution("pay", [Bar(label, 0.1) for label in edges[:-1]], ordered=True, edges=edges)
+    ticks = re.findall(r'<text x="([\d.]+)" y="124" text-anchor="\w+">([^<]*)</text>', chart)
+    assert [label for _, label in ticks] == ["0", "10", "100", "1000", "50000"]
+    assert float(ticks[3][0]) == pytest.approx(4 + 332 * 10 / 15, abs=0.1)
+
+
+def test_a_model_of_many_edges_is_a_table_of_dots() -> None:
+    names = [f"c{i}" for i in range(12)]
+    few = [(i, i + 1) for i in range(11)]
+    many = [(i, j) for i in range(9) for j in range(i)]
+    assert graph("g", names, few).count("<path") == 11
+    drawn = graph("g", names, many)
+    assert drawn.count("<path") == 0
+    assert drawn.count("<circle") == len(many) == 36
+    assert ">c11</text>" not in drawn  # measured with no other column
+
+
+def test_times_of_day_are_shown_as_times() -> None:
+    field = {"name": "at", "type": "duration", "format": "%H:%M", "constraints": {"minimum": 0, "maximum": 86399}}
+    field["understudy"] = {"resolution": "minute", "bins": {"width": "1 hour"}}
+    schema = us.Schema.from_dict({"fields": [field], "understudy": {"privacy_unit": "row"}})
+    table = pd.DataFrame({"at": ["08:15", "17:30"] * 100})
+    release = us.synthesize(table, schema, rho=1.0, mechanism="independent", dataset="clock")
+    assert re.search(r'y="124" text-anchor="end">23:59<', public_report(release))
+    written = release.sample(20, seed=1, as_="arrow", as_written=True)["at"].to_pylist()
+    assert all(re.fullmatch(r"\d\d:\d\d", text) for text in written)
 
 
 def test_associations() -> None:
@@ -248,7 +285,7 @@ def test_the_ends_of_a_histogram_are_the_bounds_of_the_column() -> None:
         {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 110}},
     ]
     schema = us.Schema.from_dict({"fields": fields, "understudy": {"privacy_unit": "row"}})
-    found = [column.axis_ends() for column in schema.coded]
+    found = [(column.axis_edges()[0], column.axis_edges()[-1]) for column in schema.coded]
     assert found == [("2022-01-01", "2023-12-31"), ("0", "900"), ("0", "110")]
     table = pd.DataFrame({"born": ["2022-05-05"] * 9, "pay": 3.0, "age": 30})
     release = us.synthesize(table, schema, rho=1.0, mechanism="independent", dataset="ends")

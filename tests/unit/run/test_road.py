@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import namedtuple
 from dataclasses import replace
@@ -805,3 +806,15 @@ def test_a_run_is_not_gone_on_with_in_test_mode(tmp_path, monkeypatch):
 
 def test_the_registry_is_as_it_was():
     assert MECHANISMS["independent"] is Independent
+
+
+def test_a_full_disk_is_named_and_nothing_was_spent(tmp_path):
+    """The engines write to `temp_dir` while they read."""
+
+    def fill(step):
+        if step.stage == "read":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    table = pd.DataFrame({"a": [0, 1] * 20})
+    with pytest.raises(errors.OutputError, match=r"the disk is full.*--temp-dir.*Nothing was spent"):
+        us.synthesize(table, us.Schema.from_domain({"a": 2}), rho=0.1, mechanism="independent", progress=fill)

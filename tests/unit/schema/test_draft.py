@@ -442,13 +442,24 @@ def test_short_years_among_long_ones_are_another_way_to_write_dates():
     assert "dates written in several ways (%d.%m.%Y, years of two digits)" in note
 
 
+def test_keys_keep_their_form():
+    """`C2021…` becomes `C000000001`, not 1; keys that share no form become running numbers."""
+    table = pd.DataFrame({"patient_id": [f"C2021{n:05}" for n in range(60)] * 2, "sex": ["F", "M"] * 60})
+    (key, _) = draft(table, ["patient_id", "sex"], Dialect(), {"column": "patient_id", "max_rows": 2}).content["fields"]
+    assert (key["understudy"]["kind"], key["understudy"]["pattern"]) == ("id", "C#########")
+    table["patient_id"] = [f"{'AB'[n % 2]}{n}" for n in range(60)] * 2
+    (key, _) = draft(table, ["patient_id", "sex"], Dialect(), {"column": "patient_id", "max_rows": 2}).content["fields"]
+    assert "pattern" not in key["understudy"]
+
+
 def test_times_of_day_are_lengths_since_midnight():
     times = [f"{minute // 60 % 24:02}:{minute % 60:02}" for minute in range(0, 28800, 7)]
     field, note = drafted([*times, "8:15", "", "-", "unbekannt"])
     assert (field["type"], field["constraints"]) == ("duration", {"minimum": 0, "maximum": 86399})
     assert field["understudy"]["bins"] == {"width": "1 hour"}
     assert field["understudy"]["resolution"] == "minute"
-    assert note.startswith("times of day, coded and synthesised as seconds since midnight")
+    assert field["format"] == "%H:%M"
+    assert note.startswith("times of day, coded as seconds since midnight")
     assert drafted(["25:00", "03:99"] * 50)[0]["type"] == "string"
 
 

@@ -284,8 +284,7 @@ def _test_independence(
     found = check_independence(Rows(tables, conditions, pair), *pair)
     shares = {"privacy": found.privacy, "sampling": 1 - found.privacy, "model": 0.0}
     line = Line(text, found.statistic, df=found.df, p=found.p, **shares)
-    note = "a test of independence is about the population that the rows were drawn from"
-    return Inference(text, "chi-square test of independence", "population", confidence, tables.rows, (line,), (note,))
+    return Inference(text, "chi-square test of independence", "population", confidence, tables.rows, (line,))
 
 
 # -- variances and intervals

@@ -8,12 +8,46 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
 
 from markupsafe import Markup, escape
 
 WIDTH = 340
+_STYLE = (
+    "text{font:11px system-ui,sans-serif;fill:#3a424b}.value{fill:#59636e}.standin{fill:#5fa8d3}"
+    ".noise{stroke:#1b3c53;stroke-width:1}.axis{stroke:#8b95a1;stroke-width:1}"
+)
 _BAR, _GAP = 15, 5
 _LABEL_ROOM = 128.0
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawing that stands alone: notebooks show it, and `save` writes it as an .svg file.
+
+    Attributes:
+        svg: the drawing.
+    """
+
+    svg: str
+
+    @classmethod
+    def alone(cls, drawn: Markup) -> Chart:
+        """Add to a chart of a page the styles that the page would have."""
+        head, mark, rest = str(drawn).partition(">")
+        head = head.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+        return cls(f"{head}{mark}<style>{_STYLE}</style>{rest}")
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the drawing to a file."""
+        Path(path).write_text(self.svg + "\n", encoding="utf-8")
+
+    def __repr__(self) -> str:
+        return "<Chart>"
+
+    def _repr_html_(self) -> str:
+        return self.svg
 
 
 @dataclass(frozen=True)
@@ -33,17 +67,17 @@ class Bar:
     real: float | None = None
 
 
-def distribution(title: str, bars: Sequence[Bar], *, ordered: bool, ends: tuple[str, str] | None = None) -> Markup:
+def distribution(title: str, bars: Sequence[Bar], *, ordered: bool, edges: Sequence[str] | None = None) -> Markup:
     """A column's distribution: bars with labels for a few values, a histogram for many ordered ones.
 
     Args:
         title: for readers who cannot see it.
         bars: the values.
         ordered: whether they have an order.
-        ends: what stands under the ends of a histogram; by default the labels of its first and last bar.
+        edges: where the bars of a histogram begin and the last one ends; by default the bars have labels of their own.
     """
     if ordered and len(bars) > 12:
-        return _histogram(title, bars, ends or (bars[0].label, bars[-1].label))
+        return _histogram(title, bars, edges)
     return _bars(title, bars)
 
 
@@ -93,7 +127,31 @@ def _bars(title: str, bars: Sequence[Bar]) -> Markup:
     return _svg(title, WIDTH, height, marks)
 
 
-def _histogram(title: str, bars: Sequence[Bar], ends: tuple[str, str]) -> Markup:
+def choose_ticks(edges: Sequence[str], most: int = 5) -> list[int]:
+    """Choose the edges that get a label: both ends, and between them the roundest ones at about even distances.
+
+    >>> edges = "0 2 5 10 22 47 100 220 470 1000 2200 4700 10000 22000 50000".split()
+    >>> [edges[place] for place in choose_ticks(edges)]
+    ['0', '10', '100', '1000', '50000']
+    """
+    last = len(edges) - 1
+    room = max(1, round(last / (most - 1) / 3))
+    chosen = [0]
+    for number in range(1, most - 1):
+        middle = round(number * last / (most - 1))
+        near = range(max(chosen[-1] + 1, middle - room), min(last, middle + room + 1))
+        if near:
+            chosen.append(min(near, key=lambda place: (_roughness(edges[place]), abs(place - middle))))
+    return [*chosen, last]
+
+
+def _roughness(words: str) -> tuple[int, bool]:
+    """Return the number of non-zero figures, and whether the label is no power of ten; the less, the rounder."""
+    figures = [letter for letter in words if letter not in "0.,:-"]
+    return len(figures), figures not in ([], ["1"])
+
+
+def _histogram(title: str, bars: Sequence[Bar], edges: Sequence[str] | None) -> Markup:
     height, base, left = 132, 108, 4.0
     step = (WIDTH - 2 * left) / len(bars)
     scale = (base - 16) / _top(bars)
@@ -118,8 +176,16 @@ def _histogram(title: str, bars: Sequence[Bar], ends: tuple[str, str]) -> Markup
             points += [f"{_n(left + place * step)},{y}", f"{_n(left + (place + 1) * step)},{y}"]
         marks.append(Markup('<polyline class="real" points="{}"/>').format(" ".join(points)))
     marks.append(_line(left, base, WIDTH - left, base, "axis"))
-    marks.append(_text(left, 124, _short(ends[0], 22), "start"))
-    marks.append(_text(WIDTH - left, 124, _short(ends[1], 22), "end"))
+    labels = [bar.label for bar in bars] if edges is None else list(edges)
+    wide = (WIDTH - 2 * left) / (len(labels) - (edges is not None))
+    longest = max(_wide(labels[place]) for place in (0, len(labels) // 2, len(labels) - 1))
+    for place in choose_ticks(labels, max(2, min(5, int(WIDTH / (longest + 16))))):
+        x = left + wide * (place + 0.5 * (edges is None))
+        anchor = "start" if place == 0 else "end" if place == len(labels) - 1 else "middle"
+        marks.append(_line(x, base, x, base + 4, "axis"))
+        marks.append(
+            _text(x if anchor == "middle" else left if place == 0 else WIDTH - left, 124, labels[place], anchor)
+        )
     marks.append(_text(left, 10, f"highest: {percent(max(bar.share for bar in bars))}", "start", "value"))
     return _svg(title, WIDTH, height, marks)
 
@@ -160,7 +226,16 @@ def heatmap(title: str, names: Sequence[str], values: Sequence[Sequence[float]])
                 _n(across), _n(below), _n(across), _n(below), _short(names[column], 14)
             )
         )
-    return _svg(title, width, height, marks)
+    right = left + max(size - 96, 60)
+    marks.append(_text(right - 4, top + 10, "0", "end"))
+    for step in range(5):  # the upper right of the triangle is free
+        marks.append(
+            Markup('<rect class="cell" x="{}" y="{}" width="18" height="12" fill="{}"/>').format(
+                right + 18 * step, top, shade(step / 4)
+            )
+        )
+    marks.append(_text(right + 94, top + 10, "1", "start"))
+    return _svg(title, max(width, right + 110), height, marks)
 
 
 def shade(value: float) -> str:
@@ -173,7 +248,13 @@ def shade(value: float) -> str:
 
 
 def graph(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) -> Markup:
-    """Columns on a circle, joined where they were measured together."""
+    """Columns on a circle, joined where they were measured together; more than 30 lines as a table of dots.
+
+    The table has only columns that were measured with another.
+    """
+    joined = sorted({place for edge in edges for place in edge})
+    if len(edges) > 30:
+        return _dots(title, [names[place] for place in joined], [(joined.index(a), joined.index(b)) for a, b in edges])
     radius = min(150.0, 60.0 + 7.0 * len(names))
     middle_x, middle_y = radius + 130, radius + 26
     places = []
@@ -194,6 +275,33 @@ def graph(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) ->
         marks.append(Markup('<circle class="node" cx="{}" cy="{}" r="5.5"/>').format(_n(x), _n(y)))
         marks.append(_text(out_x, out_y, _short(name, 18), side))
     return _svg(title, 2 * middle_x, 2 * middle_y, marks)
+
+
+def _dots(title: str, names: Sequence[str], edges: Sequence[tuple[int, int]]) -> Markup:
+    """A table with a row and a column for each name, and a dot where the two were measured together."""
+    cell, left, top = 16, 130, 4
+    size = cell * len(names)
+    marks = []
+    for place, name in enumerate(names):
+        at = top + place * cell + cell / 2
+        marks.append(_text(left - 6, at + 4, _short(name, 19), "end"))
+        marks.append(_line(left, at, left + place * cell + cell / 2, at, "guide"))
+        across = left + place * cell + cell / 2
+        marks.append(_line(across, at, across, top + size, "guide"))
+        below = float(top + size + 8)
+        marks.append(
+            Markup('<text x="{}" y="{}" text-anchor="start" transform="rotate(45 {} {})">{}</text>').format(
+                _n(across - 3), _n(below), _n(across - 3), _n(below), _short(name, 14)
+            )
+        )
+    for one, other in edges:
+        row, column = max(one, other), min(one, other)
+        marks.append(
+            Markup('<circle class="node" cx="{}" cy="{}" r="4.5"><title>{}</title></circle>').format(
+                _n(left + column * cell + cell / 2), _n(top + row * cell + cell / 2), f"{names[one]}, {names[other]}"
+            )
+        )
+    return _svg(title, left + size + 70, top + size + 76, marks)
 
 
 def scale(title: str, value: float, halves: float, independent: float, best: float) -> Markup:

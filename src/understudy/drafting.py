@@ -1,0 +1,127 @@
+"""`draft`: a proposed schema for a table in any place, for a person to review.
+
+It reads files and engines, which `schema/` may not: `schema/draft.py` proposes from cells in memory.
+"""
+
+from __future__ import annotations
+
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from understudy.arguments import parse_unit
+from understudy.errors import InputError, SchemaError
+from understudy.schema import Dialect, Schema
+from understudy.schema.categorical import Categorical
+from understudy.schema.draft import Draft
+from understudy.schema.draft import draft as propose
+from understudy.schema.sniff import sniff
+from understudy.source.office import apply_labels, is_office, read_variables
+from understudy.source.open import read_column_types
+from understudy.source.place import PARQUET, list_files, source_kind
+from understudy.source.read import collect_table
+
+
+def draft(data: Any, *, unit: str | None = None, header: bool | None = None) -> Draft:
+    """Propose a schema from the rows of a table, for a person to review.
+
+    Args:
+        data: whatever `synthesize` takes, if its rows fit into memory.
+        unit: who is protected: `row`, or COLUMN:K for at most K rows of each value; None where the review decides.
+        header: whether a text file's first line names the columns; None: guessed.
+
+    **Privacy.** Made from the rows without noise: for the custodian only. Nothing in a draft may be released before a
+    person has reviewed it (`Draft.accept`, or `understudy schema review`).
+
+    Raises:
+        InputError: if the table cannot be read, or has no rows.
+        SettingError: if the unit names no column.
+    """
+    if isinstance(data, str | PathLike):
+        place = fspath(data)
+        table, names, dialect, asides = _read_whole_table(place, header)
+    else:
+        place, dialect, asides = "the table", Dialect(), []
+        names = [str(name) for name in getattr(data, "column_names", getattr(data, "columns", ()))]
+        table = collect_table(data, _provisional(names, dialect))
+    if not len(table):
+        sheet = " in its first sheet, and others are not read" if place.lower().endswith(".xlsx") else ""
+        raise InputError(
+            f"{place}: the table has no rows to draft from{sheet}; draft with --discover, or write the schema by hand"
+        )
+    stated = None if unit is None else parse_unit(unit, names)
+    proposal = propose(table, names, dialect, stated)
+    content, notes = _add_labels(proposal.content, proposal.notes, Path(place))
+    content = content if stated is None else set_unit(content, stated)
+    Schema.from_dict(content)
+    if unit is None and content["understudy"]["privacy_unit"] == "row":
+        del content["understudy"]["privacy_unit"]  # nobody said so, and there is no default
+    return Draft(content, notes, (*asides, *proposal.questions))
+
+
+def set_unit(content: dict[str, Any], unit: Any) -> dict[str, Any]:
+    """Set the privacy unit of a draft; the column that it names identifies people and is not synthesised."""
+    key = None if unit == "row" else unit["column"]
+    fresh = {"name": key, "understudy": {"kind": "id", "status": "draft", "origin": "reviewed"}}
+    fields = [fresh if field["name"] == key and not _keeps_out(field) else field for field in content["fields"]]
+    return content | {"fields": fields, "understudy": content["understudy"] | {"privacy_unit": unit}}
+
+
+def _keeps_out(field: dict[str, Any]) -> bool:
+    """Whether a field is a key already, or a person decided to leave it out."""
+    kind = field.get("understudy", {}).get("kind")
+    return bool(kind == "id" or (kind == "drop" and field["understudy"].get("status") != "draft"))
+
+
+_HEADLESS = (
+    "The first line was taken for a row, so the columns are called field1, field2 and so on. If it names the columns, "
+    "draft again with --header."
+)
+
+
+def _read_whole_table(data: str, header: bool | None) -> tuple[Any, list[str], Any, list[str]]:
+    """Read every column of a table before there is a schema, by means of a provisional schema.
+
+    Returns:
+        The table, the columns' names, how it is written, and what its owner should know about that.
+    """
+    home = source_kind(data)
+    path = list_files(data)[0] if home == "files" else Path(data)  # all files of a folder are written alike
+    if home in ("duckdb", "postgresql") or path.name.lower().endswith(PARQUET):
+        dialect, names = Dialect(), list(read_column_types(data))
+    elif is_office(path):
+        dialect, names = Dialect(), [variable.name for variable in read_variables(path)]
+    else:
+        dialect, names = sniff(path, header)
+    asides = [_HEADLESS] if header is None and not dialect.header else []
+    unnamed = sum(not name.strip() for name in names)
+    if unnamed:
+        asides.append(f"Left out: {unnamed} of the file's columns, which have no name; name them there to use them.")
+    places = [place for place, name in enumerate(names, 1) if name.strip() and names.count(name) > 1]
+    names = [name for name in names if name.strip()]
+    if not names:
+        raise SchemaError(f"{path}: no column has a name; name the columns in the first line, or add --no-header")
+    if places:
+        raise SchemaError(
+            f"{path}: columns {', '.join(map(str, places[:10]))} share a name with another column; rename them in the "
+            "file, or add --no-header if its first line is a row"
+        )
+    return collect_table(data, _provisional(names, dialect)), names, dialect, asides
+
+
+def _provisional(names: list[str], dialect: Dialect) -> Schema:
+    """A schema that only names the columns, to read them with."""
+    return Schema(tuple(Categorical(name=name, values=("",)) for name in names), dialect=dialect)
+
+
+def _add_labels(content: dict[str, Any], notes: dict[str, str], path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Add the labels of an SPSS or Stata file to a draft; they come from the file's dictionary, not from rows."""
+    if not is_office(path):
+        return content, notes
+    known = {variable.name: variable for variable in read_variables(path)}
+    fields = [apply_labels(field, known[field["name"]]) for field in content["fields"]]
+    said = {
+        field["name"]: "values and labels of the file's own dictionary" for field in fields if "categories" in field
+    }
+    labelled = {name: words for name, words in said.items() if known[name].values}
+    return content | {"fields": fields}, notes | labelled
