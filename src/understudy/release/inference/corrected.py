@@ -38,6 +38,7 @@ MOST_CELLS = 1 << 22
 """The largest table that is worked with."""
 
 _ENTRIES = 1 << 23  # numbers of all functions together that are decomposed at a time
+_MOST_ROWS = 1e13  # more rows than any table has
 _KEPT = 1 << 16  # larger tables are made again each time
 _EXACT, _MOST_SWEEPS = 1e-6, 200
 _UNLIKELY, _EVEN = 0.01, 0.1  # weight of nearly independent cells, so that none the model gives no rows is left out
@@ -113,6 +114,10 @@ class CorrectedTables:
                 "use a release of another mechanism, such as mst"
             )
         self.rows = float(known) if known is not None else noisy_total(tables)
+        if not self.rows < _MOST_ROWS:
+            raise SettingError(
+                "the measurements add up to more rows than any table has; ask for a fresh copy of the release"
+            )
         precision = math.fsum(1 / (m.sigma**2 * len(m.values)) for m in tables)
         self._total_variance = 0.0 if known is not None else 1 / precision / self.rows**2
         self._before = {c: [m for m in tables if m.clique == (c,) and self._is_before(m)] for c in self._merged}
