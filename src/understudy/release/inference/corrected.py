@@ -39,6 +39,7 @@ MOST_CELLS = 1 << 22
 """The largest table that is worked with."""
 
 _ENTRIES = 1 << 23  # numbers of all functions together that are decomposed at a time
+_MOST_ROWS = 1e13  # more rows than any table has
 _KEPT = 1 << 16  # larger tables are made again each time
 _EXACT, _MOST_SWEEPS = 1e-6, 200
 _UNLIKELY, _EVEN = 0.01, 0.1  # weight of nearly independent cells, so that none the model gives no rows is left out

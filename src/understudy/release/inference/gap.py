@@ -109,8 +109,8 @@ def _read_scores(rounds: Sequence[Mapping[str, Any]]) -> tuple[dict[frozenset[st
 
 def _read_tree(rounds: Sequence[Mapping[str, Any]]) -> list[Clique]:
     """The pairs that were chosen one after the other, each by its own selection, where nothing else was."""
-    chosen = [tuple(entry["chosen"]) for entry in rounds if set(entry) == {"chosen"}]
-    return chosen if len(chosen) == len(rounds) and all(len(pair) == 2 for pair in chosen) else []
+    chosen = [tuple(entry["chosen"] or ()) for entry in rounds if set(entry) == {"chosen"}]
+    return chosen if len(chosen) == len(rounds) and all(len(pair) == len(set(pair)) == 2 for pair in chosen) else []
 
 
 def _find_path(edges: Sequence[frozenset[str]], start: str, end: str) -> list[frozenset[str]]:

@@ -155,6 +155,23 @@ def infer(
 ) -> Inference:
     """Estimate a statistic; see `Release.infer`."""
     _check_arguments(release, statistic, family, target, confidence, assume)
+    try:
+        return _infer(release, statistic, family, target, confidence, where, assume)
+    except (ArithmeticError, np.linalg.LinAlgError):
+        raise SettingError(
+            f"{statistic!r} cannot be computed from this release: its numbers are too large or small; use fewer terms"
+        ) from None
+
+
+def _infer(
+    release: Release,
+    statistic: str,
+    family: Family | None,
+    target: Target,
+    confidence: float,
+    where: str | Mapping[str, Any] | None,
+    assume: float | None,
+) -> Inference:
     tables = release.corrected
     variables = Variables(release.schema, tables)
     query = parse_query(where) if isinstance(where, str) else where or {}
