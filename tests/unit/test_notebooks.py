@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -76,3 +79,18 @@ def test_a_progress_bar_shows_the_steps():
     with us.progress_bar(file=screen, force_terminal=True) as progress:
         progress(us.Step("measure", 0.5, "columns"))
     assert "measure: columns" in screen.getvalue()
+
+
+def test_the_gallery_runs_and_its_last_lines_show_themselves():
+    page = json.loads((Path(__file__).parents[2] / "examples" / "gallery.ipynb").read_text())
+    names: dict[str, object] = {}
+    shown = 0
+    for cell in page["cells"]:
+        if cell["cell_type"] == "code":
+            steps = ast.parse("".join(cell["source"])).body
+            exec(compile(ast.Module(steps[:-1], []), "gallery.ipynb", "exec"), names)  # noqa: S102
+            if isinstance(steps[-1], ast.Expr):  # what a notebook shows below the cell
+                shown += hasattr(eval(ast.unparse(steps[-1]), names), "_repr_html_")  # noqa: S307
+            else:
+                exec(compile(ast.Module(steps[-1:], []), "gallery.ipynb", "exec"), names)  # noqa: S102
+    assert shown == 7

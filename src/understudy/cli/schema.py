@@ -333,12 +333,13 @@ def check(
 @app.command("import")
 def import_(
     source: Annotated[
-        Path, typer.Argument(help="A dictionary (CSV, XLSX), a .sav or .dta, SDV or SmartNoise metadata.")
+        Path,
+        typer.Argument(help="A dictionary (CSV, XLSX), .sav, .dta, a domain.json, or SDV, SmartNoise or SDNist JSON."),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to write the schema (.yaml or .json).")],
     form: Annotated[
-        Literal["dictionary", "sdv", "smartnoise"] | None,
-        typer.Option("--format", help="Format of the file; default: by its ending (.json is SDV)."),
+        Literal["dictionary", "sdv", "smartnoise", "sdnist", "domain"] | None,
+        typer.Option("--format", help="Format of the file; default: by its ending and content."),
     ] = None,
     unit: Annotated[str | None, typer.Option(help="Who is protected: `row`, or COLUMN:K.")] = None,
     quiet: Quiet = False,
@@ -395,10 +396,10 @@ def _load_complete(path: Path) -> Schema:
 
 
 def _import_metadata(source: Path, form: str | None) -> Any:
-    from understudy.schema.exchange import from_sdv, from_smartnoise
+    from understudy.schema.exchange import from_domain, from_sdnist, from_sdv, from_smartnoise, json_form
     from understudy.source.office import import_variables, read_dictionary, read_variables
 
-    form = form or {".json": "sdv", ".yaml": "smartnoise", ".yml": "smartnoise"}.get(
+    form = form or {".json": "json", ".yaml": "smartnoise", ".yml": "smartnoise"}.get(
         source.suffix.lower(), "dictionary"
     )
     if form == "dictionary" and source.suffix.lower() in (".sav", ".zsav", ".dta"):
@@ -413,7 +414,8 @@ def _import_metadata(source: Path, form: str | None) -> Any:
         parsed = read_yaml(source.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
         raise InputError(f"{source}: cannot be read as {form} metadata; check the path and the format") from None
-    return from_sdv(parsed) if form == "sdv" else from_smartnoise(parsed)
+    readers = {"sdv": from_sdv, "smartnoise": from_smartnoise, "sdnist": from_sdnist, "domain": from_domain}
+    return readers[json_form(parsed) if form == "json" else form](parsed)
 
 
 def _annotate(content: dict[str, Any], notes: dict[str, str]) -> str:

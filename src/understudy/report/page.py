@@ -35,11 +35,13 @@ from understudy.schema import Schema
 from understudy.schema.axis import AxisColumn
 from understudy.schema.column import Coded
 from understudy.schema.numeric import Numeric
+from understudy.schema.temporal import Temporal
 from understudy.tabulate import SparseCounts
 
 _SAMPLE = 100_000
 _SHOWN = 24
 _PARTS = 12  # of each kind of a score
+_FAR = 0.05  # of the rows: a column that differs by more is called bad
 
 
 def public_report(release: Release) -> str:
@@ -94,6 +96,7 @@ def custodian_report(
     marginals = [(part.name, part.value) for part in found.parts if part.kind == "marginal"]
     extra: dict[str, Any] = {"custodian": True, "seed": seed, "scores": [_describe_score(item) for item in placed]}
     half = (len(marginals) + 1) // 2  # no table is listed twice
+    extra["verdict"] = _judge(facts["columns"], marginals, placed)
     extra["attacks"] = None if attacks is None else attacks.to_dict() | {"chart": _draw_attacks(attacks)}
     extra |= {"worst": marginals[: min(half, 8)], "best": marginals[half:][::-1][:8], "weighted": None}
     if weight is not None:
@@ -106,6 +109,34 @@ def custodian_report(
             "columns": [(part.name, part.value) for part in score.parts if part.kind == "marginal"],
         }
     return f"{template.render(facts | extra)}\n"
+
+
+def _judge(columns: list[dict[str, Any]], pairs: list[tuple[str, float]], scores: list[ScaledScore]) -> list[str]:
+    """Say in three sentences what is good and what is bad: single columns, pairs, and scores."""
+    ranked = sorted(columns, key=lambda column: column["distance"] or 0.0)
+    far = [column for column in ranked if (column["distance"] or 0.0) > _FAR]
+    worst = ranked[-1]
+    said = [
+        f"Single columns: {len(ranked) - len(far)} of {len(ranked)} agree with the real table up to "
+        f"{svg.percent(_FAR)} of the rows; the worst is {worst['name']} ({svg.percent(worst['distance'] or 0.0)})."
+    ]
+    if pairs:
+        good = sum(value <= 2 * _FAR for _, value in pairs)
+        said.append(
+            f"Pairs of columns: {good} of {len(pairs)} agree up to {svg.percent(2 * _FAR)} of the rows; the worst is "
+            f"{pairs[0][0]} ({svg.percent(pairs[0][1])})."
+        )
+    kept = [item.metric.title for item in scores if _is_nearer(item)]
+    lost = [item.metric.title for item in scores if not _is_nearer(item)]
+    words = f"Scores: {len(kept)} of {len(scores)} are nearer to those of real rows than to those of shuffled columns"
+    said.append(words + (f"; not {', '.join(lost[:4])}{' and others' if len(lost) > 4 else ''}." if lost else "."))
+    return said
+
+
+def _is_nearer(item: ScaledScore) -> bool:
+    """Whether a score is nearer to that of half the real table than to that of shuffled columns."""
+    value, halves, shuffled = (score.value for score in (item.score, item.halves, item.independent))
+    return abs(value - halves) <= abs(value - shuffled)
 
 
 def _sample_standin(release: Release) -> Rows:
@@ -364,7 +395,7 @@ def _format_value(column: AxisColumn, name: str, value: float | None) -> str:
         return f"{100 * value:.1f} %"
     if isinstance(column, Numeric):
         return _format_figures(value / 10 ** (column.decimals or 0))
-    if name == "spread" or (column.kind == "duration" and column.pattern is None):
+    if name == "spread" or (column.kind == "duration" and not _is_clock(column)):
         return _format_length(column, value)
     return column.format_unit(round(value))[:16]
 
@@ -380,10 +411,15 @@ def _format_change(column: AxisColumn, name: str, before: float | None, after: f
     return _format_length(column, gap, sign=True, figures=2)
 
 
+def _is_clock(column: AxisColumn) -> bool:
+    """Whether a column holds times of day."""
+    return isinstance(column, Temporal) and column.kind == "duration" and column.pattern is not None
+
+
 def _format_length(column: AxisColumn, length: float, *, sign: bool = False, figures: int = 4) -> str:
     """Format a length of time in days; of times of day in minutes."""
     unit, word = (1, "days") if column.kind == "date" else (_DAY, "days")
-    if column.kind == "duration" and column.pattern is not None:
+    if _is_clock(column):
         unit, word = _DAY // 1440, "min"
     return f"{_format_figures(length / unit, sign=sign, figures=figures)} {word}"
 

@@ -483,8 +483,12 @@ class AxisColumn(Coded):
 
     def axis_edges(self) -> list[str]:
         """Return labels of where the bins begin, and of the largest value."""
-        last = max(self.axis.lower.max(), self.axis.upper.max() - self.axis.grain)  # the last value may be a spike
-        return [self.format_unit(unit) for unit in (*self.axis.lower, last)]
+        axis, top = self.axis, int(np.argmax(self.axis.upper))
+        last = axis.upper[top]
+        if axis.grain:  # the last point of the grid inside the last bin
+            last = axis.lower[top] + (last - 1 - axis.lower[top]) // axis.grain * axis.grain
+        last = max(axis.lower.max(), last)  # which may be a spike
+        return [self.format_unit(unit) for unit in (*axis.lower, last)]
 
     def format_unit(self, unit: Any) -> str:
         """Format a value in units of the axis; numbers of four digits, which may be years, have no thousands mark."""

@@ -198,6 +198,84 @@ _RANGE = re.compile(r"^\s*(-?[0-9]+(?:\.[0-9]+)?)\s*(?:\.\.+|to|\u2013|-)\s*(-?[
 _WHOLE = re.compile(r"^-?(0|[1-9][0-9]*)$")
 
 
+# -- JSON dictionaries of research tables: `domain.json` and SDNist.
+
+
+_UNIT_GAP = "`privacy_unit`: a dictionary does not say who is protected"
+
+
+def json_form(parsed: Any) -> str:
+    """Return which kind of JSON dictionary this is: domain, sdnist or sdv."""
+    if not isinstance(parsed, Mapping):
+        return "sdv"
+    inner = parsed.get("schema", parsed.get("domain", parsed))
+    if not isinstance(inner, Mapping) or "columns" in inner or "tables" in inner:
+        return "sdv"
+    if isinstance(inner.get("shape"), list) or all(type(size) is int for size in inner.values()):
+        return "domain"
+    described = [about for about in inner.values() if isinstance(about, Mapping)]
+    return "sdnist" if any(not {"values", "min", "dtype"}.isdisjoint(about) for about in described) else "sdv"
+
+
+def from_domain(parsed: Any) -> Imported:
+    """Import a `domain.json`: columns with numbers of codes, flat, under "domain", or as lists of names and sizes.
+
+    Raises:
+        InputError: if it has another form.
+    """
+    inner = parsed.get("domain", parsed) if isinstance(parsed, Mapping) else parsed
+    if isinstance(inner, Mapping) and isinstance(inner.get("shape"), list):
+        names = inner.get("attributes", inner.get("attrs"))
+        inner = dict(zip(names, inner["shape"], strict=True)) if isinstance(names, list) else {}
+    if not isinstance(inner, Mapping) or not inner or not all(type(n) is int and n > 0 for n in inner.values()):
+        raise InputError('a domain file holds columns and their numbers of codes, as in {"age": 85, "sex": 2}')
+    fields = Schema.from_domain({str(name): size for name, size in inner.items()}).to_dict()["fields"]
+    return Imported({"fields": fields, "understudy": {}}, (_UNIT_GAP,))
+
+
+def from_sdnist(parsed: Any) -> Imported:
+    """Import a dictionary of SDNist: values with labels, or bounds, flat or under "schema".
+
+    Raises:
+        InputError: if it has another form.
+    """
+    inner = parsed.get("schema", parsed) if isinstance(parsed, Mapping) else None
+    if not isinstance(inner, Mapping) or not all(isinstance(about, Mapping) for about in inner.values()):
+        raise InputError("an SDNist dictionary holds a mapping for each column, with `values`, or `min` and `max`")
+    fields, gaps = [], [_UNIT_GAP]
+    for name, about in inner.items():
+        field, gap = _from_sdnist(about)
+        fields.append({"name": str(name)} | field)
+        gaps += [f"column {name!r}: {gap}"] if gap else []
+    return Imported({"fields": fields, "understudy": {}}, tuple(gaps))
+
+
+def _from_sdnist(about: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
+    values = about.get("values", {})
+    labels = {str(value): str(label) for value, label in values.items()} if isinstance(values, Mapping) else {}
+    limits = {key: (values if labels else about).get(key) for key in ("min", "max")}
+    title = {"title": str(about["description"])} if about.get("description") else {}
+    null = {str(about["null_value"]): "missing"} if about.get("has_null") and "null_value" in about else {}
+    if None in limits.values():
+        listed = [value for value in labels or map(str, values) if value not in null]
+        if not listed:
+            return title | {"type": "string"}, "the values are missing; list them in `categories`"
+        categories = [{"value": value, "label": labels[value]} if value in labels else value for value in listed]
+        return title | {"type": "string", "categories": categories} | _missing(null), ""
+    codes = {value: label for value, label in labels.items() if value not in ("min", "max")}
+    numbers = [float(code) for code in codes if re.fullmatch(r"-?[0-9]+", code)]
+    low, high = min([float(limits["min"]), *numbers]), max([float(limits["max"]), *numbers])
+    whole = low.is_integer() and high.is_integer() and "float" not in str(about.get("dtype", ""))
+    ends = (int(low), int(high)) if whole else (low, high)
+    missing = null | {code: label for code, label in codes.items() if not re.fullmatch(r"-?[0-9]+", code)}
+    field = {"type": "integer" if whole else "number", "constraints": {"minimum": ends[0], "maximum": ends[1]}}
+    return title | field | _missing(missing), ""
+
+
+def _missing(reasons: dict[str, str]) -> dict[str, Any]:
+    return {"understudy": {"missing": reasons}} if reasons else {}
+
+
 def from_dictionary(lines: Sequence[Sequence[str]]) -> Imported:
     """Import a dictionary with one line per value: column, value, label, and optionally type, title, missing.
 

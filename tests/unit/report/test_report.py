@@ -161,6 +161,15 @@ def test_it_opens_with_what_not_to_analyse(release: us.Release, private: str) ->
     assert town.limit == pytest.approx(CAUTION * sigma)
 
 
+def test_it_says_first_what_is_good_and_what_is_bad(private: str) -> None:
+    start = private.index('id="verdict"')
+    assert start < private.index('id="caution"')
+    words = private[start : private.index('id="caution"')]
+    assert re.search(r"Single columns: \d+ of \d+ agree", words)
+    assert re.search(r"Pairs of columns: \d+ of \d+ agree", words)
+    assert re.search(r"Scores: \d+ of \d+ are nearer", words)
+
+
 def test_scores_stand_between_their_references(private: str) -> None:
     assert private.count('class="score"') == 12
     for title in ("Workload error", "pMSE ratio", "SPECKS", "MGD", "Machine-learning efficacy", "Copied rows"):

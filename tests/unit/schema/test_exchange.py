@@ -10,7 +10,15 @@ import pytest
 
 from understudy.errors import InputError, SchemaError
 from understudy.schema import Schema
-from understudy.schema.exchange import from_sdv, from_smartnoise, to_sdv, to_smartnoise
+from understudy.schema.exchange import (
+    from_domain,
+    from_sdnist,
+    from_sdv,
+    from_smartnoise,
+    json_form,
+    to_sdv,
+    to_smartnoise,
+)
 from understudy.source.office import read_dictionary
 
 CONTENT = {
@@ -228,3 +236,59 @@ def test_without_a_layout_types_follow_the_schema():
 def test_an_unknown_frame_type_is_refused():
     with pytest.raises(InputError, match="use 'arrow', 'pandas' or 'polars'"):
         SCHEMA.decode({part: np.zeros(3, int) for part in SCHEMA.domain}, np.random.default_rng(0), as_="excel")
+
+
+SDNIST = {
+    "SEX": {"description": "Person's gender", "values": {"1": "Male", "2": "Female"}},
+    "NOC": {"description": "Own children", "values": {"N": "N/A", "0": "None", "min": 1, "max": 19}},
+    "INDP": {"description": "Industry codes"},
+}
+NESTED = {
+    "schema": {
+        "AGEP": {"dtype": "int64", "min": 0, "max": 95},
+        "MSP": {"has_null": True, "null_value": "N", "dtype": "object", "values": ["N", "1", "2"]},
+        "DENSITY": {"dtype": "float64", "min": 16, "max": 52864},
+    }
+}
+
+
+def test_dictionaries_of_sdnist_are_imported():
+    flat = from_sdnist(SDNIST)
+    sex, noc, _ = flat.content["fields"]
+    assert sex["categories"] == [{"value": "1", "label": "Male"}, {"value": "2", "label": "Female"}]
+    assert noc["constraints"] == {"minimum": 0, "maximum": 19}
+    assert noc["understudy"] == {"missing": {"N": "N/A"}}
+    assert [gap.split(":")[0] for gap in flat.gaps] == ["`privacy_unit`", "column 'INDP'"]
+    content = from_sdnist(NESTED).content
+    schema = Schema.from_dict(content | {"understudy": {"privacy_unit": "row"}})
+    assert [column.kind for column in schema.columns] == ["integer", "categorical", "number"]
+    assert content["fields"][1]["categories"] == ["1", "2"]
+
+
+@pytest.mark.parametrize(
+    "parsed",
+    [
+        {"age": 85, "sex": 2},
+        {"domain": {"age": 85, "sex": 2}},
+        {"attributes": ["age", "sex"], "shape": [85, 2]},
+    ],
+)
+def test_domains_are_imported(parsed):
+    content = from_domain(parsed).content
+    schema = Schema.from_dict(content | {"understudy": {"privacy_unit": "row"}})
+    assert dict(schema.domain) == dict(Schema.from_domain({"age": 85, "sex": 2}).domain)
+
+
+def test_json_is_recognised_by_its_content():
+    assert [json_form(parsed) for parsed in (SDNIST, NESTED, {"a": 2}, {"tables": {}}, {"columns": {}}, [])] == [
+        "sdnist",
+        "sdnist",
+        "domain",
+        "sdv",
+        "sdv",
+        "sdv",
+    ]
+    with pytest.raises(InputError):
+        from_domain({"a": "x"})
+    with pytest.raises(InputError):
+        from_sdnist({"a": 1})

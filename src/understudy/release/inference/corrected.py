@@ -34,7 +34,6 @@ Array: TypeAlias = NDArray[np.float64]
 Functions: TypeAlias = Mapping[Clique, Array]
 """Some functions of a row. Each is a sum of tables over declared codes: by clique, an axis for the functions first."""
 
-_MOST_ROWS = 1e15  # more cannot be counted; a forged file may say so
 MOST_CELLS = 1 << 22
 """The largest table that is worked with."""
 
