@@ -29,6 +29,7 @@ from understudy.mechanism.registry import mechanism_classes, setting_names
 from understudy.schema import Schema
 from understudy.testing.likelihood import KnownPair, WatchedTable
 from understudy.testing.tables import CodedSource
+from understudy.yaml_json import read_json
 
 _CLOSE = 0.85
 """Pairs whose divergence is at least this part of the largest are about as good."""
@@ -303,14 +304,14 @@ def _feed(process: subprocess.Popen[str], todo: SimpleQueue[int], done: SimpleQu
             line = process.stdout.readline()
         except (OSError, ValueError):
             line = ""
-        done.put(np.array(json.loads(line)) if line else None)
+        done.put(np.array(read_json(line)) if line else None)
         if not line:
             return
 
 
 def main() -> None:
     """Run pairs of the setup that the command line gives: as many as each line of input says."""
-    setup = Setup(**json.loads(sys.argv[1]))
+    setup = Setup(**read_json(sys.argv[1]))
     pair = next(one for one in worst_pairs(Budget.of(**setup.budget)) if one.name == setup.pair)
     bench = Bench(setup, pair)
     for line in sys.stdin:
