@@ -3,7 +3,7 @@ PYTHON ?= python3
 DATA ?= ../shared/data
 BIN := .venv/bin
 
-.PHONY: demo test test-ledger test-often test-slow test-services check house bench docs clean clean-machine
+.PHONY: audit demo test test-ledger test-often test-slow test-services check house bench docs clean clean-machine
 
 demo: .venv/demo.stamp ## make a stand-in for a real table and say where it is
 	$(BIN)/understudy demo --output demo-out
@@ -50,6 +50,10 @@ bench: .venv/dev.stamp ## benchmarks that print their ratios; those on real tabl
 	  $(BIN)/python benchmarks/aim.py titanic:1 adult:1 --runs 1 --data $(DATA)/aim && \
 	  $(BIN)/python benchmarks/metrics.py aemc ordinal; \
 	fi
+
+audit: .venv/dev.stamp ## 20,000 pairs of runs of every mechanism, and of one with half its noise (hours); writes benchmarks/audit.md
+	$(BIN)/python benchmarks/audit.py
+	$(BIN)/python benchmarks/audit.py independent --halved --pairs 4000
 
 docs: .venv/dev.stamp ## rewrite the reference page of the command line
 	$(BIN)/python -m understudy.cli reference > docs/reference/cli.md

@@ -64,7 +64,7 @@ def run(
     data: Path, name: str, epsilon: float, mechanism: str, workload: str, settings: dict[str, Any], delta: float = 1e-9
 ) -> dict[str, Any]:
     frame, schema = table(data, name)
-    given = settings | ({"workload": workload} if mechanism in ("aim", "mwem", "gaussian") else {})
+    given = settings | ({"workload": workload} if mechanism in ("aim", "gaussian", "gem", "mwem", "rap") else {})
     begin, user = time.perf_counter(), time.process_time()
     release = us.synthesize(frame, schema, epsilon=epsilon, delta=delta, mechanism=mechanism, **given)
     made = release.sample()

@@ -260,7 +260,7 @@ def run_once(
     frame, target = table.frame, "table" if kind in ("plain", "keep") else "population"
     kept = [] if kind == "plain" else choose_triples(table, rng, 3)
     if target == "population":
-        frame = frame.iloc[rng.choice(len(frame), min(SAMPLE, len(frame)), replace=False)].reset_index(drop=True)
+        frame = frame.iloc[rng.choice(len(frame), min(SAMPLE, len(frame)))].reset_index(drop=True)
     if kind == "shuffled":
         frame = frame.copy()
         for _, one, _ in kept:

@@ -1,6 +1,7 @@
-"""Does `understudy plan` come true? Predicted and real errors of measured tables, and how long a plan takes.
+"""Does `understudy plan` come true? Predicted and real errors and advice, and how long a plan takes.
 
 python benchmarks/plan.py errors DATA [--runs 20] [--tables adult,fire] [--mechanisms mst,aim] [--real plan.md]
+python benchmarks/plan.py advice DATA [--runs 1] [--tables adult,fire] [--mechanisms independent,mst,adaptive]
 python benchmarks/plan.py speed
 
 DATA holds NAME.csv.gz and NAME-domain.json of tables of codes; a table without a domain file is coded here, each column
@@ -9,7 +10,9 @@ of columns) that some measured table holds, the mean absolute difference between
 codes merged as in the release; then the mean over columns (pairs). The prediction knows the domain and the number of
 rows to two figures. `nist-mst` is given the table itself as its public table: the best one there could be. With --log
 each run is written down as it ends, and what already exists is not run again. With --real the real errors are taken
-from the tables of an earlier page instead. The numbers are in plan.md.
+from the tables of an earlier page instead. `advice` compares the mechanism that a plan recommends with the one that
+misplaces fewest rows: the part of the rows in the wrong cell of a pair, over all pairs, measured or not. The numbers
+are in plan.md.
 """
 
 from __future__ import annotations
@@ -44,10 +47,12 @@ from understudy.mechanism import make_mechanism
 from understudy.mechanism.registry import MECHANISMS
 from understudy.model.fit import Fit
 from understudy.planning import default_delta, plan
+from understudy.planning.plan import MECHANISMS as COMPARED
 from understudy.schema import Schema
 from understudy.source import MemorySource
 
 EPSILONS = (0.5, 1.0, 2.0)
+ADVICE_EPSILONS = (0.1, 1.0, 10.0)
 
 Case = tuple[str, str, float]
 """A table, a mechanism and an epsilon."""
@@ -73,16 +78,33 @@ def error(fit: Fit, source: MemorySource, order: int) -> float | None:
     return float(np.mean(errors)) if errors else None
 
 
-def runs_of(source: MemorySource, case: Case, budget: Budget, runs: int, log: Path | None) -> list[list[float | None]]:
-    """The errors of so many runs, those on the log first."""
+def misplaced(fit: Fit, source: MemorySource) -> float:
+    """The part of the rows in the wrong cell of a pair of columns, over all pairs; merged codes share rows evenly."""
+    rows, wrong = 0, []
+    for clique, counts in source.counts(list(combinations(source.domain, 2))):
+        shape = source.domain.shape(clique)
+        true = merged(counts, shape, [None, None]).reshape(shape)
+        table = fit.model.project(clique)
+        for axis, codes in enumerate(fit.recoding.maps.get(column) for column in clique):
+            if codes is not None:
+                table = np.moveaxis(np.moveaxis(table, axis, -1)[..., codes] / np.bincount(codes)[codes], -1, axis)
+        rows = true.sum()
+        wrong.append(np.abs(table - true).sum() / 2)
+    return float(np.mean(wrong) / rows)
+
+
+def runs_of(source: MemorySource, case: Case, budget: Budget, runs: int, log: Path | None) -> list[dict[str, Any]]:
+    """Errors, covered pairs and misplaced rows of so many runs, those on the log first."""
     lines = log.read_text().splitlines() if log is not None and log.exists() else []
-    done = [line["errors"] for line in map(json.loads, lines) if line["case"] == list(case)]
+    done = [line for line in map(json.loads, lines) if line["case"] == list(case)]
     while len(done) < runs:
         fit = fitted(source, case[1], budget)
-        done.append([error(fit, source, order) for order in (1, 2)])
+        pairs = {part for m in fit.measurements for part in combinations(source.domain.canonical(m.clique), 2)}
+        found = {"errors": [error(fit, source, order) for order in (1, 2)], "pairs": len(pairs)}
+        done.append({"case": case, **found, "misplaced": misplaced(fit, source)})
         if log is not None:
             with log.open("a") as file:
-                file.write(json.dumps({"case": case, "errors": done[-1]}) + "\n")
+                file.write(json.dumps(done[-1]) + "\n")
     return done
 
 
@@ -138,7 +160,7 @@ def errors(
                 count, means = earlier[case]
             else:
                 done = runs_of(source, case, Budget.of(epsilon=line.epsilon, delta=delta), runs, log)
-                count, means = len(done), [mean_of([found[place] for found in done]) for place in (0, 1)]
+                count, means = len(done), [mean_of([found["errors"][place] for found in done]) for place in (0, 1)]
             cells = []
             for predicted, real in zip((line.expected.one_way, line.expected.two_way), means, strict=True):
                 if real is None or predicted is None:
@@ -162,6 +184,28 @@ def mean_of(real: list[float | None]) -> tuple[float, str] | None:
     return float(np.mean(known)), f"({spread})"
 
 
+def advice(folder: Path, names: list[str], mechanisms: list[str], runs: int, log: Path | None) -> None:
+    print("| table | epsilon | rows misplaced, plan / real: | recommended | really best | pairs, plan / real |")
+    print("|---|---|---|---|---|---|")
+    for name in names:
+        sizes, frame = opened(folder, name)
+        schema = Schema.from_domain(sizes)
+        source, delta = MemorySource(frame, schema), default_delta(len(frame))
+        expected = plan(schema, people=len(frame), epsilons=ADVICE_EPSILONS, mechanisms=mechanisms)
+        for epsilon in ADVICE_EPSILONS:
+            rows, pairs, real = [], [], {}
+            for line in (line for line in expected.lines if line.epsilon == epsilon):
+                done = runs_of(
+                    source, (name, line.mechanism, epsilon), Budget.of(epsilon=epsilon, delta=delta), runs, log
+                )
+                real[line.mechanism] = float(np.mean([run["misplaced"] for run in done]))
+                rows.append(f"{line.mechanism} {line.expected.misplaced:.3f} / {real[line.mechanism]:.3f}")
+                pairs.append(f"{line.expected.pairs} / {np.mean([run['pairs'] for run in done]):.0f}")
+            best = min(real, key=lambda mechanism: real[mechanism])
+            found = [name, f"{epsilon:g}", ", ".join(rows), expected.recommended[epsilon][0], best, ", ".join(pairs)]
+            print(f"| {' | '.join(found)} |", flush=True)
+
+
 def speed() -> None:
     """The command itself, started anew, for 100 columns."""
     sizes = np.random.default_rng(0).integers(2, 60, 100)
@@ -182,18 +226,21 @@ def speed() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["errors", "speed"])
+    parser.add_argument("what", choices=["errors", "advice", "speed"])
     parser.add_argument("path", type=Path, nargs="?")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--tables", default="adult,fire")
-    parser.add_argument("--mechanisms", default=",".join(sorted(MECHANISMS)))
+    parser.add_argument("--mechanisms", help="by default all of them; of advice, what a plan compares")
     parser.add_argument("--log", type=Path)
     parser.add_argument("--real", type=Path)
     given = parser.parse_args()
+    chosen = given.mechanisms.split(",") if given.mechanisms else None
     if given.what == "speed":
         speed()
+    elif given.what == "advice":
+        advice(given.path, given.tables.split(","), chosen or list(COMPARED), given.runs, given.log)
     else:
-        errors(given.path, given.tables.split(","), given.mechanisms.split(","), given.runs, given.log, given.real)
+        errors(given.path, given.tables.split(","), chosen or sorted(MECHANISMS), given.runs, given.log, given.real)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,8 @@ def scores_normalised_by_the_exact_number_of_rows(patch):
     truth, original = _watch(patch), PrivSyn._scores
 
     def scores(self, view, candidates, rho):
-        return {pair: 2 * score / truth["n"] for pair, score in original(self, view, candidates, rho).items()}
+        found, record = original(self, view, candidates, rho)
+        return {pair: 2 * score / truth["n"] for pair, score in found.items()}, record
 
     patch.setattr(PrivSyn, "_scores", scores)
 
@@ -60,16 +61,16 @@ def scores_normalised_by_the_exact_number_of_rows(patch):
 def exact_number_of_rows_in_the_model(patch):
     truth, original = _watch(patch), generate.gum_of
     patch.setattr(
-        generate, "gum_of", lambda domain, measured, *, total=None: original(domain, measured, total=truth["n"])
+        generate, "gum_of", lambda domain, measured, **rest: original(domain, measured, **rest | {"total": truth["n"]})
     )
 
 
 def rare_values_judged_by_exact_counts(patch):
     truth, original = _watch(patch), privsyn.compress
 
-    def compress(domain, ones, groups, *, threshold):
+    def compress(domain, ones, groups, **rest):
         exact = [replace(one, values=truth["source"]([one.clique])) for one in ones]
-        return original(domain, exact, groups, threshold=threshold)
+        return original(domain, exact, groups, **rest)
 
     patch.setattr(privsyn, "compress", compress)
 

@@ -30,6 +30,8 @@ def instance(name, check):
     """A mechanism with settings under which it can run on the contract's tables."""
     if name == "nist-mst":  # its marginals come from a public table, or are given
         return NistMST(cliques=() if check == "check_extremes" else (("a", "b"), ("b", "c")))
+    if name in ("gem", "rap"):
+        return MECHANISMS[name](rounds=1)
     return MECHANISMS[name]()
 
 
@@ -54,10 +56,15 @@ def test_ours_pass_the_contract_with_the_other_generator(name, check):
         BY_NAME[check](replace(usual, generator=other))
 
 
+@pytest.mark.parametrize("check", BY_NAME)
+def test_relaxed_projection_passes_the_contract_as_the_generator_of_another_mechanism(check):
+    BY_NAME[check](MECHANISMS["mst"](generator="rap"))
+
+
 @pytest.mark.parametrize("name", GUM)
 def test_the_generator_decides_about_the_model_also_where_a_run_is_finished(name):
-    table = contract.PrivateTable(contract.CodedSource(contract.SIZES, contract._rows(60)), us.Budget.of(rho=5.0))
-    for generator, kind in (("pgm", "graphical"), ("gum", "gum")):
+    table = contract.PrivateTable(contract.CodedSource(contract.SIZES, contract._rows(60)), us.Budget.of(rho=7.0))
+    for generator, kind in (("pgm", "graphical"), ("gum", "gum"), ("rap", "relaxed")):
         chosen = replace(instance(name, ""), generator=generator)
         fit = chosen.fit(table, rho=2.0)
         again = chosen.finish(table.domain, fit.measurements, recoding=fit.recoding)
@@ -259,7 +266,7 @@ def test_a_class_whose_settings_can_change_is_not_a_mechanism(offered):
         ("mst", {"max_cells": 3}, "mst.max_cells: give a whole number of at least 4"),
         ("aim", {"measured": 1.0}, "aim.measured: give a number above 0 and below 1"),
         ("aim", {"anneal": 1}, "aim.anneal: give true or false"),
-        ("privsyn", {"generator": "gan"}, "privsyn.generator: give one of pgm, gum"),
+        ("privsyn", {"generator": "gan"}, "privsyn.generator: give one of pgm, gum, rap"),
         ("nist-mst", {"calibration": None}, "nist-mst.calibration: give one of tight, paper"),
     ],
 )

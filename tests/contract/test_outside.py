@@ -10,11 +10,8 @@ import pytest
 
 import understudy as us
 from understudy.errors import RunInterrupted, SettingError
-from understudy.gate import PrivateTable
 from understudy.model import generate
-from understudy.testing.audit import Trial, check_claim
 from understudy.testing.contract import CHECKS
-from understudy.testing.tables import CodedSource
 
 ROWS = pd.DataFrame({"a": [0, 1, 2] * 200, "b": [0, 1, 1] * 200, "c": [0, 1, 2, 3] * 150})
 SCHEMA = us.Schema.from_domain({"a": 3, "b": 2, "c": 4})
@@ -91,18 +88,7 @@ def test_the_commands_take_it(shell, tmp_path):
     assert shell("run", tmp_path / "run.yaml", "--rehearse", "-o", tmp_path / "rehearsed", "-q") == 0
 
 
-def test_the_audit_finds_no_more_than_it_claims_and_refuses_too_small_a_claim(strongest):
-    """One unit more or less in a cell; the event is that its noisy count is positive."""
-    budget = us.Budget.of(epsilon=20.0, delta=0)
-
-    def happened(rows):
-        table = PrivateTable(CodedSource({"a": 2, "b": 2}, rows), budget)
-        fit = strongest().fit(table, rho=float(budget.capacity))
-        return next(m for m in fit.measurements if m.clique == ("a",)).values[1] > 0
-
-    def trial(claim):
-        return Trial(lambda: happened([[0, 0], [1, 1]]), lambda: happened([[0, 0]]), claim, 0.0, runs=300)
-
-    check_claim(trial(20.0))
-    with pytest.raises(AssertionError, match="claimed 1"):
-        check_claim(trial(1.0))
+def test_the_audit_takes_it_by_its_name():
+    found = us.audit("strongest", pairs=10)
+    assert found.verdict == "consistent"
+    assert found.pair_mu > 0.9 * found.theory_mu

@@ -20,7 +20,7 @@ GUIDES = ROOT / "docs" / "guide"
 PAGES = sorted(path.name for path in GUIDES.glob("*.md"))
 FOLLOWED = {"first-release.md", "analysts.md", "budget.md", "rules.md", "on-disk.md", "run.md", "bounds.md", "mst.md",
             "privbayes.md", "privsyn.md", "discovery.md", "databases.md", "evaluate.md", "schema.md",
-            "ledger.md", "public.md"}  # fmt: skip
+            "ledger.md", "public.md", "audit.md"}  # fmt: skip
 """Guides that a test below follows; what `air-gapped.md` says is installed, so only `make clean-machine` can."""
 
 
@@ -161,6 +161,13 @@ def test_evaluate(after):
     said = follow("evaluate.md", after)
     assert "for the custodian only" in said.lower()
     assert (after / "real.custodian-only.html").exists()
+
+
+@pytest.mark.slow
+def test_audit(after):
+    said = follow("audit.md", after)
+    assert "independent: consistent" in said
+    assert (after / "attacks.custodian-only.json").exists()
 
 
 @pytest.mark.parametrize("name", PAGES)

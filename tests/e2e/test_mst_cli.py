@@ -93,10 +93,12 @@ def test_the_private_table_as_the_public_one_is_refused_before_spending(folder, 
     assert us.Ledger().total("t").runs == 0
 
 
-def test_nist_mst_without_a_public_table_and_mst_with_one(folder, made, capsys):
+def test_nist_mst_needs_a_public_table_and_mst_may_have_one(folder, made, capsys):
     assert made("-m", "nist-mst") == 3
     assert "--public" in capsys.readouterr().err
-    assert made("-m", "mst", "--public", folder / "public.csv") == 3
+    assert made("-m", "mst", "--public", folder / "public.csv") == 0
+    facts = us.Release.load(folder / "r.release").receipt.facts
+    assert facts["the table public.csv"] == "declared public by the custodian"
 
 
 def test_sample_takes_the_rule_for_rare_values(folder, made, shell):

@@ -183,6 +183,21 @@ def test_an_interrupted_review_keeps_the_answers(unsaid, tmp_path):
     assert [column.status for column in kept.columns] == ["reviewed", "draft"]
 
 
+@pytest.mark.parametrize(
+    ("answers", "rules", "stay"),
+    [("a\na\na\ny\n", 1, "difference"), ("a\na\na\nn\n", 0, "difference"), ("d\na\na\n", 0, "drop")],
+)
+def test_a_proposed_rule_is_asked_about_and_goes_with_its_columns(tmp_path, answers, rules, stay):
+    days = pd.Series(range(400)) * 7 % 300
+    start = pd.Timestamp("2024-01-01") + pd.to_timedelta(days, unit="D")
+    frame = pd.DataFrame({"start": start, "end": start + pd.to_timedelta(days % 11, unit="D"), "stay": days % 11})
+    frame.to_csv(tmp_path / "t.csv", index=False, date_format="%Y-%m-%d")
+    run("schema", "draft", tmp_path / "t.csv", "-o", tmp_path / "s.yaml", "--unit", "row")
+    run("schema", "review", tmp_path / "s.yaml", "--unit", "row", answers=answers)
+    schema = Schema.load(tmp_path / "s.yaml")
+    assert (len(schema.rules), schema.column("stay").kind) == (rules, stay)
+
+
 def test_a_parquet_table_can_be_drafted_and_checked(people, tmp_path):
     frame = pd.read_csv(people, sep=";", decimal=",", dtype={"zip": str})
     frame.to_parquet(tmp_path / "people.parquet")

@@ -19,7 +19,7 @@ from understudy.accounting.calibrate import LossDistribution
 from understudy.accounting.convert import delta_of
 from understudy.accounting.receipt import Receipt
 
-_POINTS = 400
+_POINTS = 200
 _NEGLIGIBLE = 1e-9
 
 

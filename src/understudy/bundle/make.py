@@ -83,7 +83,7 @@ def make_bundle(
         seed: for the rows; drawn at random by default. The README states it.
         formats: of `FORMATS`.
         mark: add a column `synthetic` that is 1 in every row.
-        replicates: how many replicate tables to add for standard errors; none, or at least 2.
+        replicates: how many replicate tables to add; none, or at least 2.
         progress: called at each step.
 
     Raises:
@@ -261,12 +261,6 @@ def _check_folder(folder: Path) -> None:
 _SHOWN = 12
 _CLEAR = 0.1
 """A table in which noise alone would misplace a larger share of the rows is not called safe."""
-_PANDAS = {
-    "rows.parquet": 'pd.read_parquet("rows.parquet")',
-    "rows.csv": 'pd.read_csv("rows.csv")',
-    "rows.dta": 'pd.read_stata("rows.dta")',
-    "rows.sav": 'pd.read_spss("rows.sav")',
-}
 _LOADERS: dict[str, tuple[tuple[str, str], ...]] = {
     "Python": (
         ("rows.parquet", 'rows = pandas.read_parquet("rows.parquet")'),
@@ -316,7 +310,7 @@ def render_readme(
         limit=CAUTION * max((table.sigma for table in tables), default=0.0),
         shown=_SHOWN,
         loaders={name: found for name, lines in _LOADERS.items() if (found := _select_loaders(lines, files))},
-        loading=next(code for file, code in _PANDAS.items() if file in files),
+        asked=_choose_statistic(release),
         version=version("understudy"),
         files=files,
         rows=rows,
@@ -324,10 +318,21 @@ def render_readme(
         quoted=list(quoted),
         renamed=renamed,
         replicates=replicates,
-        example=next(iter(release.schema.domain)),
         conditions=", ".join(_example_condition(column) for column in release.schema.coded[:2]),
     )
     return f"{page.rstrip()}\n"
+
+
+def _choose_statistic(release: Release) -> str:
+    """A statistic to show as an example: the mean of a numeric column, or a share; no name that needs quotes."""
+    plain = [column for column in release.schema.coded if column.name.isidentifier()]
+    for column in plain:
+        if isinstance(column, AxisColumn):
+            return f"mean({column.name})"
+    for column in plain:
+        if column.code_labels()[0].isalnum():
+            return f"share({column.name}={column.code_labels()[0]})"
+    return "mean(COLUMN)"
 
 
 def _select_loaders(lines: Sequence[tuple[str, str]], files: Sequence[str]) -> list[str]:

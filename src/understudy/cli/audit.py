@@ -73,34 +73,45 @@ def audit(
     if not one_run:
         given |= {"pairs": pairs, "minutes": minutes / len(names), "jobs": jobs or os.cpu_count() or 1}
         given |= {"max_rows": max_rows, "rows_public": rows_public}
-    found, stopped = _run(names, given, one_run=one_run, silent=quiet or as_json)
+    found, left = _run(names, given, one_run=one_run, silent=quiet or as_json, refuse=bool(mechanism))
     if output is not None and found:
         from understudy.testing.page import audit_page
 
         write_text(audit_page(found), output)
     words = [one.text() for one in found]
-    words += [f"Interrupted: {', '.join(stopped)} not audited."] if stopped else []
+    words += [f"Not audited: {name} ({why})." for name, why in left.items()]
     words += [f"Page: {output}"] if output is not None and found else []
-    data = {"audits": [one.to_dict() for one in found], "not_audited": stopped}
+    data = {"audits": [one.to_dict() for one in found], "not_audited": left}
     print_result("\n\n".join(words), data, quiet=quiet, as_json=as_json)
     if any(one.verdict == "broken" for one in found):
         raise typer.Exit(BROKEN)
 
 
-def _run(names: list[str], given: dict[str, Any], *, one_run: bool, silent: bool) -> tuple[list[Any], list[str]]:
-    """Audit one mechanism after the other; an interrupt keeps what is done and leaves out the rest."""
+def _run(
+    names: list[str], given: dict[str, Any], *, one_run: bool, silent: bool, refuse: bool
+) -> tuple[list[Any], dict[str, str]]:
+    """Audit one mechanism after the other: results, and why others have none.
+
+    An interrupt keeps what is done. Where all mechanisms are audited, one that cannot run as it is is left out.
+    """
     if one_run:
         from understudy.testing.one_run import audit_once as measure
     else:
         from understudy.testing.audit import audit as measure  # type: ignore[assignment]
     found: list[Any] = []
-    try:
-        with show_progress(quiet=silent) as progress:
-            for name in names:
+    left: dict[str, str] = {}
+    with show_progress(quiet=silent) as progress:
+        for place, name in enumerate(names):
+            try:
                 found.append(measure(name, progress=progress, **given))
-                if getattr(found[-1], "interrupted", False):
-                    break
-    except KeyboardInterrupt:
-        if not found:
-            raise
-    return found, names[len(found) :]
+            except SettingError as error:
+                if refuse:
+                    raise
+                left[name] = str(error)
+            except KeyboardInterrupt:
+                if not found:
+                    raise
+                return found, left | dict.fromkeys(names[place:], "interrupted")
+            if found and getattr(found[-1], "interrupted", False):
+                return found, left | dict.fromkeys(names[place + 1 :], "interrupted")
+    return found, left

@@ -61,7 +61,7 @@ def synthesize(
         str | None, typer.Option(help="Which marginals matter (aim): all-3way, target:COLUMN, or a .yaml file.")
     ] = None,
     generator: Annotated[
-        str | None, typer.Option(help="How rows are made from the measurements: pgm (a graphical model) or gum.")
+        str | None, typer.Option(help="How rows are made from the measurements: pgm (a graphical model), gum or rap.")
     ] = None,
     rows: Annotated[
         int | None, typer.Option(help="Default number of rows of `sample`; published, so do not give the exact count.")

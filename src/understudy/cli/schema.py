@@ -184,8 +184,9 @@ def review(
     from understudy.drafting import set_unit
 
     content = set_unit(content, _ask_unit(content, names, unit, stated=states_unit(path), asking=not accept))
+    asking = not accept and any(map(_is_draft, content["fields"]))
     content["fields"], stopped = _ask_fields(content["fields"], accept, _read_notes(path))
-    result = Schema.from_dict(content)
+    result = Schema.from_dict(_review_rules(content, asking=asking and not stopped))
     drafts = [column.name for column in result.columns if column.status == "draft"]
     target = mark_path(output or path) if drafts else done
     result.save(target, overwrite=True)
@@ -194,6 +195,31 @@ def review(
     print_result(f"{left}\n{target}", {"schema": str(target), "drafts": drafts}, quiet=quiet, as_json=as_json)
     if stopped:
         raise typer.Exit(INTERRUPTED)
+
+
+def _review_rules(content: dict[str, Any], *, asking: bool) -> dict[str, Any]:
+    """Drop rules and differences about dropped columns, and ask about the other rules: a draft may propose some."""
+    from understudy.schema.rules import parse_rule
+
+    dropped = {field["name"] for field in content["fields"] if field.get("understudy", {}).get("kind") == "drop"}
+    for field in content["fields"]:
+        if dropped & {*field.get("understudy", {}).get("of", ())}:
+            field["understudy"] = {"kind": "drop", "origin": "reviewed"}
+    ours = content["understudy"]
+    rules = [rule for rule in ours.get("rules", []) if not dropped & {*parse_rule(rule).columns}]
+    if asking:
+        rules = [rule for rule in rules if _keep_rule(rule)]
+    rest = {key: value for key, value in ours.items() if key != "rules"}
+    return content | {"understudy": rest | ({"rules": rules} if rules else {})}
+
+
+def _keep_rule(rule: Any) -> bool:
+    typer.echo(format_page([rule]), nl=False, err=True)
+    question = "Is this rule true by definition, and not only in these rows? [y]es, [n]o: remove it"
+    try:
+        return str(typer.prompt(question, default="n", err=True)).strip().lower().startswith("y")
+    except typer.Abort:  # what was answered about the columns is kept
+        return False
 
 
 def refuse_existing(*paths: Path) -> None:

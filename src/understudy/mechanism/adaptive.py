@@ -30,6 +30,7 @@ from understudy.model.fit import Fit, GeneratorName
 from understudy.model.generate import re_express_all
 from understudy.model.graphical import GraphicalModel
 from understudy.model.junction_tree import JunctionTree, cliques_within
+from understudy.model.protocol import Model
 from understudy.progress import Progress, Step, silent
 from understudy.workload import Workload
 
@@ -66,7 +67,8 @@ class Adaptive(Mechanism):
         threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
         max_cells: cliques of more cells are no candidates.
         bounds: whether the release keeps what bounds for marginals that were not measured need.
-        generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
+        generator: what makes the rows in the end: "pgm", the rounds' graphical model; "gum", gradual updates;
+            or "rap", relaxed projection.
     """
 
     name = "adaptive"
@@ -250,7 +252,7 @@ class ModelMarginals(FixedMarginals):
 
     again = True
 
-    def __init__(self, model: GraphicalModel, cliques: Iterable[Clique]) -> None:
+    def __init__(self, model: Model, cliques: Iterable[Clique]) -> None:
         self._tables = model.project_many(cliques) | {STOP: np.zeros(())}
 
     def __getitem__(self, clique: Clique) -> NDArray[np.float64]:

@@ -63,7 +63,8 @@ class AIM(Mechanism):
         as_printed: as the paper prints it: weights 1/sigma in the loss, also candidates whose noise would pass any
             error, and no smoothing of columns with an axis.
         bounds: whether the release keeps what bounds for marginals that were not measured need.
-        generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
+        generator: what makes the rows in the end: "pgm", the rounds' graphical model; "gum", gradual updates;
+            or "rap", relaxed projection.
     """
 
     name = "aim"
@@ -389,6 +390,7 @@ def ablations() -> dict[str, dict[str, Any]]:
         "old score": paper | {"score": "cells"},
         "fixed rounds": paper | {"anneal": False, "rounds": 1.0, "first": 0.1},
         "no closure": paper | {"closure": False},
+        "relaxed projection": paper | {"generator": "rap"},
     }
 
 

@@ -31,7 +31,8 @@ def compress(
     """Merge the codes of a column whose noisy count is below `threshold` standard deviations into one code at its end.
 
     In a column with a hierarchy, rare codes of one group are merged first: where they are many enough together they
-    stay one code, and only what is still too rare goes up to the next level, at last into one code for all. In a column
+    stay one code, and only what is still too rare goes up to the next level, at last into one code for all. Intervals
+    of 2, 4, 8, ... places are such groups in a column with an axis. In a column
     that an order rule ties, or whose rare bins hold `many` of its rows, codes stay on their axis: it is halved, and
     halved again, as long as there are enough rows.
 
@@ -74,7 +75,8 @@ def compress(
             if array.max() + 1 < len(array):
                 maps[column] = array
         elif rare.sum() > 1:
-            maps[column] = _merge_rare(rare, counts, enough, groups.levels(column))
+            levels = groups.levels(column) or _axis_levels(places, len(counts))
+            maps[column] = _merge_rare(rare, counts, enough, levels)
     return Recoding(maps)
 
 
@@ -134,6 +136,16 @@ def _merge_rare(
         size += int(reached.sum())
     array[array < 0] = size
     return array
+
+
+def _axis_levels(places: int, codes: int) -> list[NDArray[np.int64]]:
+    """Intervals of an axis of 2, 4, 8, ... places: what they hold together keeps its relation to other columns.
+
+    Codes outside the axis are alone in their groups.
+    """
+    code = np.arange(codes)
+    sizes = range(1, max(places - 1, 0).bit_length() + 1)
+    return [np.where(code < places, code >> size, codes + code) for size in sizes]
 
 
 def _share(rare: NDArray[np.bool_], counts: NDArray[np.float64]) -> float:

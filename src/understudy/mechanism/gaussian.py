@@ -34,7 +34,8 @@ class Gaussian(Mechanism):
         max_cells: cliques of more cells are left out.
         raw: as in the AIM paper, where the answers are the result: the release keeps them in `measurements`, and its
             rows have independent columns.
-        generator: "pgm" for a graphical model where it is small enough; or "gum", gradual updates in any case.
+        generator: "pgm" for a graphical model where it is small enough; "gum", gradual updates, or "rap",
+            relaxed projection, in any case.
     """
 
     name = "gaussian"

@@ -176,7 +176,8 @@ def optimise_strategy(gram: Matrix, p: int, norm: int) -> Matrix:
     descent starts from the sums of p intervals, made unequal.
     """
     n = len(gram)
-    theta = (np.arange(n) * p // n == np.arange(p)[:, None]) + 0.1 * np.random.default_rng(0).random((p, n))
+    uneven = np.outer(np.arange(1, p + 1), np.arange(1, n + 1)) * (math.sqrt(5) - 1) / 2 % 1
+    theta = (np.arange(n) * p // n == np.arange(p)[:, None]) + 0.1 * uneven
     best, least = np.zeros((p, n)), float(np.trace(gram))
     step = 1.0
     for _ in range(_STEPS):

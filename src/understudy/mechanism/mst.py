@@ -58,7 +58,8 @@ class MST(Mechanism):
         as_printed: merge codes and weigh measurements as the paper prints it: one code for all rare ones (Algorithm 4),
             no intervals of an axis, and weights 1/sigma in the loss.
         rare: how merged values are written, unless `sample` is told; "even" is step 8 of the paper.
-        generator: "pgm", a graphical model; or "gum", consistent tables and gradual updates of rows.
+        generator: "pgm", a graphical model; "gum", consistent tables and gradual updates of rows; or "rap", relaxed
+            projection.
 
     **Privacy.** Three kinds of calls to the gate; everything else reads their answers (Theorem 3 and the appendix).
     """

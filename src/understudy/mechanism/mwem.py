@@ -31,7 +31,8 @@ class MWEM(Mechanism):
         max_cells: cliques of more cells are no candidates.
         as_printed: weights 1/sigma in the loss, and no smoothing of columns with an axis, as the paper prints it.
         bounds: whether the release keeps what bounds for marginals that were not measured need.
-        generator: what makes the rows in the end: "pgm", the rounds' graphical model; or "gum", gradual updates.
+        generator: what makes the rows in the end: "pgm", the rounds' graphical model; "gum", gradual updates;
+            or "rap", relaxed projection.
     """
 
     name = "mwem"

@@ -55,7 +55,8 @@ class NistMST(Mechanism):
         as_printed: merge codes and weigh measurements as the paper prints it: one code for all rare ones (Algorithm 4),
             and weights 1/sigma in the loss.
         rare: how merged values are written, unless `sample` is told; "even" is step 8 of the paper.
-        generator: "pgm", a graphical model; or "gum", consistent tables and gradual updates of rows.
+        generator: "pgm", a graphical model; "gum", consistent tables and gradual updates of rows; or "rap", relaxed
+            projection.
 
     **Privacy.** Two groups of measurements; each gets half of the budget (Theorem 2). All of them are fixed in advance,
     only codes are merged in between. The public table is the custodian's declaration, and is never charged.
@@ -92,7 +93,7 @@ class NistMST(Mechanism):
             SettingError: without a public table, or for cliques to keep that cannot be measured.
             InputError: when the public table cannot be read.
         """
-        check_kept(schema.domain, self._kept())
+        check_kept(schema.domain, [*self._kept(), self.income])
         if self.cliques is not None:
             return replace(self, public=None)
         if self.public is None:

@@ -57,7 +57,8 @@ class PrivBayes(Mechanism):
         max_cells: no table has more cells.
         max_candidates: columns have fewer parents where there would be more candidates than this, but at least one.
         max_mib: candidates that would make the junction tree of the network larger are left out.
-        generator: "network", sampling from the network; "pgm", a graphical model of its tables; "gum", gradual updates.
+        generator: "network", sampling from the network; "pgm", a graphical model of its tables; "gum", gradual updates;
+            "rap", relaxed projection.
     """
 
     name = "privbayes"
@@ -73,7 +74,7 @@ class PrivBayes(Mechanism):
     max_cells: Count = 100_000
     max_candidates: Count = 5000
     max_mib: Positive = 80.0
-    generator: Literal["network", "pgm", "gum"] = "network"
+    generator: Literal["network", "pgm", "gum", "rap"] = "network"
 
     @classmethod
     def paper_settings(cls) -> dict[str, Any]:

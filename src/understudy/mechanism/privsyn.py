@@ -42,7 +42,8 @@ class PrivSyn(Mechanism):
         as_printed: merge rare codes into one whatever they are, and do not smooth columns with an axis.
         updates: how rows are made: "tree", from a tree of the tables; "privsyn", the paper's start, passes and steps.
         rare: how merged values are written, unless `sample` is told; "counts" is the paper's rule.
-        generator: "gum", or "pgm" for a graphical model; pairs that would make its tree too large are then not chosen.
+        generator: "gum"; "pgm" for a graphical model, where pairs that would make its tree too large are not chosen;
+            or "rap" for relaxed projection.
         limit_mib: the largest junction tree for "pgm".
 
     **Privacy.** Three questions to the gate: one-ways, all dependence scores in one charge, the chosen cliques. Choice,

@@ -13,6 +13,7 @@ from understudy.mechanism.base import Mechanism
 from understudy.mechanism.dpfieldgroups import DPFieldGroups
 from understudy.mechanism.dpsyn import DPSyn
 from understudy.mechanism.gaussian import Gaussian
+from understudy.mechanism.gem import GEM
 from understudy.mechanism.hdmm import HDMM
 from understudy.mechanism.independent import Independent
 from understudy.mechanism.laplace import Laplace
@@ -21,7 +22,9 @@ from understudy.mechanism.mwem import MWEM
 from understudy.mechanism.nist_mst import NistMST
 from understudy.mechanism.pfr import PFR
 from understudy.mechanism.privbayes import PrivBayes
+from understudy.mechanism.privmrf import PrivMRF
 from understudy.mechanism.privsyn import PrivSyn
+from understudy.mechanism.rap import RAP
 
 MECHANISMS: dict[str, type[Mechanism]] = {
     "adaptive": Adaptive,
@@ -29,6 +32,7 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "dpfieldgroups": DPFieldGroups,
     "dpsyn": DPSyn,
     "gaussian": Gaussian,
+    "gem": GEM,
     "hdmm": HDMM,
     "independent": Independent,
     "laplace": Laplace,
@@ -37,7 +41,9 @@ MECHANISMS: dict[str, type[Mechanism]] = {
     "nist-mst": NistMST,
     "pfr": PFR,
     "privbayes": PrivBayes,
+    "privmrf": PrivMRF,
     "privsyn": PrivSyn,
+    "rap": RAP,
 }
 """Our own mechanisms, by name."""
 

@@ -36,8 +36,9 @@ def numbers(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng
     """The mean error of means, quartiles and 95th percentiles, in standard deviations of the real column.
 
     Half of the score is about whole columns, the other half about means within groups. Errors above one standard
-    deviation count as one. The part ``noise`` is the error of a column's mean in units of what chance would make of two
-    samples of these sizes: beyond 3 or so, an analyst would find a difference that the table does not have.
+    deviation count as one. The part ``noise`` is the error of a column's mean, or the largest one of its means within
+    groups, in units of what chance would make of two samples of these sizes: beyond 3 or so (within groups a little
+    more), an analyst would find a difference that the table does not have.
     """
     require_same_columns(real, synthetic)
     names = list(real.units)
@@ -49,10 +50,11 @@ def numbers(real: Rows, synthetic: Rows, schema: Schema, settings: Settings, rng
         noise.append(Part("noise", f"mean of {name}", _in_noise(real.units[name], synthetic.units[name])))
     pairs = [(name, group) for group in _group_columns(schema, settings) for name in names if name != group]
     drawn = sorted(rng.choice(len(pairs), settings.most, replace=False)) if len(pairs) > settings.most else None
-    within = [
-        Part("group", f"mean of {name} by {group}", _group_error(real, synthetic, name, group, settings.fewest))
-        for name, group in (pairs if drawn is None else [pairs[place] for place in drawn])
-    ]
+    within = []
+    for name, group in pairs if drawn is None else [pairs[place] for place in drawn]:
+        error, deviations = _group_errors(real, synthetic, name, group, settings.fewest)
+        within.append(Part("group", f"mean of {name} by {group}", error))
+        noise.append(Part("noise", f"mean of {name} by {group}", deviations))
     halves = [float(np.mean([part.value for part in parts])) for parts in (overall, within) if parts]
     notes: tuple[str, ...] = () if names else ("No column is numeric.",)
     notes += () if drawn is None else (f"{settings.most} of {len(pairs)} pairs with groups, drawn at random.",)
@@ -88,27 +90,36 @@ def _group_columns(schema: Schema, settings: Settings) -> list[str]:
     return [c.name for c in schema.coded if c.kind not in numeric and 1 < c.ordinary <= _FEW_CODES]
 
 
-def _group_error(real: Rows, synthetic: Rows, name: str, group: str, fewest: int) -> float:
-    """The mean over the rows of all large enough groups of the error of their mean, in standard deviations."""
+def _group_errors(real: Rows, synthetic: Rows, name: str, group: str, fewest: int) -> tuple[float, float]:
+    """Two errors of means within large enough groups.
+
+    The mean over their rows in standard deviations of the column, and the largest one in standard errors.
+    """
     units, others = real.units[name], synthetic.units[name]
     scale = float(np.nanstd(units)) if not np.isnan(units).all() else 0.0
     size = max(real.domain[group], 1)
-    rows, means = _group_means(units, real.codes[group], size)
-    found, theirs = _group_means(others, synthetic.codes[group], size)
+    rows, means, errors = _group_means(units, real.codes[group], size)
+    found, theirs, others_errors = _group_means(others, synthetic.codes[group], size)
     large = rows >= fewest
     if not large.any():
-        return 0.0
+        return 0.0, 0.0
     gaps = np.minimum(np.abs(theirs - means) / (scale or 1.0), _FARTHEST)
-    return float(np.average(np.where(found > 0, gaps, _FARTHEST)[large], weights=rows[large]))
+    both = np.sqrt(errors + others_errors)
+    deviations = ((theirs - means) / np.where(both > 0, both, np.inf))[large & (found >= fewest)]
+    most = float(deviations[np.abs(deviations).argmax()]) if len(deviations) else 0.0
+    return float(np.average(np.where(found > 0, gaps, _FARTHEST)[large], weights=rows[large])), most
 
 
 def _group_means(
     units: NDArray[np.float64], codes: NDArray[np.integer], size: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Rows with a value and the mean of the values, by group."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Rows with a value, the mean of the values and the variance of that mean, by group."""
     there = ~np.isnan(units)
     rows = np.bincount(codes[there], minlength=size).astype(np.float64)
-    return rows, np.bincount(codes[there], units[there], size) / np.maximum(rows, 1.0)
+    least = np.maximum(rows, 1.0)
+    means = np.bincount(codes[there], units[there], size) / least
+    spread = np.bincount(codes[there], (units[there] - means[codes[there]]) ** 2, size) / least
+    return rows, means, spread / least
 
 
 METRIC = Metric(

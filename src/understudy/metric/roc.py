@@ -97,7 +97,7 @@ def proportion_low(hits: int, runs: int, error: float) -> float:
     if hits == 0:
         return 0.0
     low, high = 0.0, hits / runs
-    for _ in range(100):
+    for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if binomial_tail(hits, runs, middle) <= error else (low, middle)
     return low

@@ -6,6 +6,6 @@
 - `junction_tree.py`, `propagate.py` and `schedule.py` are exact inference; `projection.py` computes other marginals,
   `elimination.py` single marginals of small models without compiled code.
 - `gum.py` makes rows by gradual updates (PrivSyn) from the tables of `consistency.py`; `product.py` is the model of
-  independent columns.
+  independent columns. `relaxed.py` fits rows of relaxed codes (RAP); `network.py` makes such rows by a network (GEM).
 - `dependencies.py` learns rules that the schema leaves open; `kernels/` holds all compiled loops.
 """

@@ -119,7 +119,7 @@ def make_consistent(
     """
     if not tables:
         return {}
-    masks = {table.clique: _forbidden_mask(table.clique, table.counts.shape, forbidden or {}) for table in tables}
+    masks = {table.clique: forbidden_mask(table.clique, table.counts.shape, forbidden or {}) for table in tables}
     tables = [table if masks[table.clique] is None else _empty_cells(table, masks[table.clique]) for table in tables]
     counts = {table.clique: table.counts for table in tables}
     shared = [_SharedColumns(columns, tables) for columns in shared_sets(counts)]
@@ -205,7 +205,7 @@ def _project(table: Array, mask: NDArray[np.bool_] | None, rows: float) -> Array
     return out
 
 
-def _forbidden_mask(
+def forbidden_mask(
     clique: Clique, shape: tuple[int, ...], forbidden: Mapping[Clique, NDArray[np.bool_]]
 ) -> NDArray[np.bool_] | None:
     """The cells of a table that some rule forbids; None when none does."""

@@ -125,14 +125,21 @@ def _check_masks(domain: Domain, forbidden: Mapping[Clique, NDArray[np.bool_]]) 
 def estimate_as_printed(
     domain: Domain, measurements: Sequence[Measurement], *, total: float | None = None, **options: Any
 ) -> GraphicalModel:
-    """Estimate with the loss that the papers print, weights 1/sigma instead of 1/sigma^2; see `estimate`.
+    """Estimate with the loss that the papers print, weights 1/sigma instead of 1/sigma^2; see `estimate`."""
+    weighted, rows = weigh_as_printed(domain, measurements, total)
+    return estimate(domain, weighted, total=rows, **options)
+
+
+def weigh_as_printed(
+    domain: Domain, measurements: Sequence[Measurement], total: float | None
+) -> tuple[list[Measurement], float]:
+    """Measurements with sigmas for which weights 1/sigma^2 are 1/sigma of the true ones, and the number of rows.
 
     The number of rows is estimated from the noise as it is.
     """
     rows = estimate_total(domain, measurements, total)
     least = min((m.sigma for m in measurements), default=1.0)
-    weighted = [replace(m, sigma=math.sqrt(m.sigma * least)) for m in measurements]
-    return estimate(domain, weighted, total=rows, **options)
+    return [replace(m, sigma=math.sqrt(m.sigma * least)) for m in measurements], rows
 
 
 def estimate_total(domain: Domain, measurements: Sequence[Measurement], total: float | None = None) -> float:

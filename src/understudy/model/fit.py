@@ -11,10 +11,10 @@ from understudy.measurement import Measurement
 from understudy.model.protocol import Model
 from understudy.schema import Recoding
 
-GeneratorName: TypeAlias = Literal["pgm", "gum"]
-"""The generators that users choose between: a graphical model, or gradual updates of rows."""
+GeneratorName: TypeAlias = Literal["pgm", "gum", "rap"]
+"""The generators that users choose between: a graphical model, gradual updates of rows, or relaxed projection."""
 
-_NAMES = (*get_args(GeneratorName), "tree", "product")
+_NAMES = (*get_args(GeneratorName), "tree", "product", "gem")
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Generator:
 
     Attributes:
         name: "pgm", a graphical model (Private-PGM); "tree", the same model found faster where the measured cliques are
-            little more than a tree; "gum", consistent tables and gradual updates of rows; "product", independent
-            columns.
+            little more than a tree; "gum", consistent tables and gradual updates of rows; "rap", rows of relaxed
+            one-hot codes (relaxed projection); "gem", such rows made by a network; "product", independent columns.
         limit_mib: "gum" is used if the junction tree of a graphical model would be larger. None for no limit.
         as_printed: whether measurements are used as the papers print it: the loss has weights 1/sigma, and the counts
             of a column with an axis are not smoothed first.
@@ -41,7 +41,9 @@ class Generator:
 
     def __post_init__(self) -> None:
         if self.name not in _NAMES:
-            raise SettingError(f"generator: {self.name!r} is unknown; the choices are {', '.join(_NAMES[:2])}")
+            raise SettingError(
+                f"generator: {self.name!r} is unknown; the choices are {', '.join(get_args(GeneratorName))}"
+            )
         if self.limit_mib is not None and (not isinstance(self.limit_mib, int | float) or not self.limit_mib > 0):
             raise SettingError("generator: limit_mib must be a positive number of MiB; leave it out for no limit")
 

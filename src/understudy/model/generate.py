@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from understudy.domain import NO_GROUPS, CodeGroups, Domain
 from understudy.errors import InputError
 from understudy.measurement import Measurement, Scaling
-from understudy.model.estimate import estimate, estimate_as_printed
+from understudy.model.estimate import estimate, weigh_as_printed
 from understudy.model.fit import Fit, Generator
 from understudy.model.gum import gum_of
 from understudy.model.junction_tree import JunctionTree
-from understudy.model.ordered import ordered_counts
+from understudy.model.network import network_of
+from understudy.model.ordered import order_groups, ordered_counts
 from understudy.model.product import product_of
 from understudy.model.protocol import Model
+from understudy.model.relaxed import relaxed_of
 from understudy.model.tree import tree_fit
 from understudy.progress import Progress, Step, silent
 from understudy.schema import Recoding
@@ -69,11 +71,14 @@ def _generate_model(
     if generator.name == "product" and all(table.query is None for table in tables):
         progress(Step("estimate", 1.0, "product of one-way marginals"))
         return product_of(merged, tables, total=total)
+    if generator.name in ("rap", "gem"):
+        progress(Step("estimate", None, "relaxed rows"))
+        return (relaxed_of if generator.name == "rap" else network_of)(merged, tables, total=total)
     if generator.name != "gum":
         cliques = [table.clique for table in tables]
         if limit is None or JunctionTree.of(merged, cliques).size_mib <= limit:
             if generator.as_printed:
-                return estimate_as_printed(merged, tables, total=total, progress=progress)
+                tables, total = weigh_as_printed(merged, tables, total)
             fit_model = tree_fit if generator.name == "tree" else estimate
             return fit_model(merged, tables, total=total, progress=progress)
     progress(Step("estimate", None, "consistent tables"))
@@ -127,7 +132,7 @@ def re_express_all(
     Mechanisms measure partly before and partly after codes are merged. Merging makes tables smaller, so the length of
     a table shows which domain it belongs to. The measurements of a column with an axis are replaced by
     `ordered_counts` with so small a sigma that models follow them: the non-negative cells of larger tables would bias
-    the column again.
+    the column again. Tables of such a column and another one are fitted group by group (`order_groups`).
 
     Args:
         domain: the declared domain.
@@ -152,7 +157,7 @@ def re_express_all(
     maps, sigma = recoding.maps, _PRECISE * min((m.sigma for m in measurements), default=1.0)
     for column, counts in ordered.items():
         out.append(Measurement((column,), np.bincount(maps.get(column, np.arange(len(counts))), counts), sigma))
-    return out
+    return order_groups(domain, out, recoding, groups)
 
 
 def _merged_cells(domain: Domain, maps: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -18,6 +18,7 @@ from understudy.measurement import Measurement, combine, noisy_total, weighted_m
 from understudy.schema import Recoding
 
 Array = NDArray[np.float64]
+_KEPT = 0.05  # of a column's rows: else 95th percentiles of small tables would be lost
 
 
 def ordered_counts(
@@ -50,6 +51,68 @@ def ordered_counts(
             counts, sigma = _combine_margins(domain, column, own, measurements, recoding)
             found[column] = _fit_column(counts, sigma, places, rows)
     return found
+
+
+def order_groups(
+    domain: Domain, tables: Sequence[Measurement], recoding: Recoding, groups: CodeGroups
+) -> list[Measurement]:
+    """Replace each table of a column with an axis and one without by one whose groups were each fitted in order.
+
+    The non-negative cells of a small group would otherwise pull its mean towards the middle of the axis. A group's rows
+    are those of the table and of the other column's own counts, averaged by precision.
+
+    **Privacy.** Post-processing of measurements.
+
+    Args:
+        domain: the declared domain.
+        tables: measurements over merged codes.
+        recoding: the merged codes.
+        groups: which columns have an axis.
+    """
+    ones = {table.clique[0]: table for table in tables if len(table.clique) == 1 and table.query is None}
+    found = []
+    for table in tables:
+        axes = [column for column in table.clique if groups.axis(column)]
+        if len(table.clique) == 2 and len(axes) == 1 and table.query is None:
+            size = len(table.values) // (recoding.recode(domain)[axes[0]])
+            place = recoding.maps.get(axes[0], np.arange(domain[axes[0]]))
+            first = table.clique[0] == axes[0]
+            cells = np.asarray(table.values, np.float64).reshape((-1, size) if first else (size, -1))
+            other = ones.get(table.clique[1 if first else 0])
+            fitted = _fit_groups(
+                cells.T if first else cells, table.sigma, _order_codes(place, groups.axis(axes[0])), other
+            )
+            table = Measurement(table.clique, (fitted.T if first else fitted).ravel(), table.sigma, None, table.noise)
+        found.append(table)
+    return found
+
+
+def _order_codes(place: NDArray[np.int64], places: int) -> NDArray[np.int64]:
+    """The merged codes that have a place on the axis, in order: not those with codes from more than half of it."""
+    code = np.arange(len(place))
+    low, high = np.full(place.max() + 1, len(place)), np.full(place.max() + 1, -1)
+    np.minimum.at(low, place, code)
+    np.maximum.at(high, place, code)
+    on_axis = np.flatnonzero((high < places) & (2 * (high - low) <= places))
+    order: NDArray[np.int64] = on_axis[np.argsort((low + high)[on_axis], kind="stable")]
+    return order
+
+
+def _fit_groups(cells: Array, sigma: float, order: NDArray[np.int64], own: Measurement | None) -> Array:
+    """Fit each row of a table in order; codes without a place on the axis by themselves."""
+    sums = cells.sum(axis=1)
+    estimates = [(sums, np.full(len(sums), 1 / (cells.shape[1] * sigma**2)))]
+    if own is not None:
+        estimates.append((np.asarray(own.values, np.float64), np.full(len(sums), own.sigma**-2)))
+    totals = np.maximum(weighted_mean(estimates)[0], 0.0)
+    fitted: Array = np.maximum(cells + ((totals - sums) / cells.shape[1])[:, None], 0.0)
+    fitted[:, order] = 0.0
+    fitted *= np.minimum(1.0, totals / np.maximum(fitted.sum(axis=1), 1e-9))[:, None]
+    for row, total in enumerate(totals - fitted.sum(axis=1)):
+        counts = cells[row, order]
+        if len(order) and total > 0:
+            fitted[row, order] = nearest_distribution(counts + (total - counts.sum()) / len(order), sigma, total)
+    return fitted
 
 
 def _combine_margins(
@@ -86,10 +149,10 @@ def _fit_column(counts: Array, sigma: float, places: int, total: float) -> Array
     others *= min(1.0, total / max(float(others.sum()), total))
     rows = max(total - float(others.sum()), 0.0)
     on_axis = counts[:places] + (rows - counts[:places].sum()) / places
-    return np.concatenate((nearest_distribution(on_axis, sigma, rows), others))
+    return np.concatenate((nearest_distribution(on_axis, sigma, rows, kept=_KEPT), others))
 
 
-def nearest_distribution(counts: Array, sigma: float, total: float) -> Array:
+def nearest_distribution(counts: Array, sigma: float, total: float, *, kept: float = 1.0) -> Array:
     """Find counts that are not negative, whose cumulative counts are nearest to the given ones by least squares.
 
     Cumulative counts that rise are isotonic regression, which keeps the mean of the cumulative counts and hence that of
@@ -104,6 +167,7 @@ def nearest_distribution(counts: Array, sigma: float, total: float) -> Array:
         counts: unbiased counts of codes in order, which add up to the total; they may be negative.
         sigma: the standard deviation of their noise.
         total: the number of rows.
+        kept: an end that seems to hold this share of the rows is not empty, whatever the noise.
 
     **Guarantees.** The result is not negative and adds up to the total.
 
@@ -114,9 +178,11 @@ def nearest_distribution(counts: Array, sigma: float, total: float) -> Array:
     levels = np.clip(levels, 0.0, total)
     last = np.cumsum(sizes)
     first = last - sizes + 1
-    above = total - levels < sigma * _needed_deviations(len(counts) - last, len(counts) - first, len(counts))
+    needed = sigma * _needed_deviations(len(counts) - last, len(counts) - first, len(counts))
+    above = total - levels < np.minimum(needed, kept * total)
     above = np.logical_and.accumulate(above[::-1])[::-1]
-    below = levels < sigma * _needed_deviations(first, last, len(counts))
+    needed = sigma * _needed_deviations(first, last, len(counts))
+    below = levels < np.minimum(needed, kept * total)
     below = np.logical_and.accumulate(below & ~above)
     found = np.diff(np.repeat(levels, sizes), prepend=0.0, append=total)
     start, stop = int(sizes[below].sum()), len(counts) - int(sizes[above].sum())

@@ -37,11 +37,10 @@ TIES = 4.0
 follow others with a correlation above 0.93, yet most pairs of columns are close to independent."""
 
 FOLLOWED = 3
-"""How many earlier columns a column follows. Of what a column follows in part, each of them is as large a part; the
-closer it follows, the more it follows the first of them alone."""
+"""How many earlier columns a column follows: loosely all of them alike; the more closely, the more the first alone."""
 
 _EVEN_TIE = 0.5
-_SHARED = 4.0  # columns with a correlation of up to 1 - 1 / _SHARED follow all others alike
+_SHARED = np.float32(4)  # columns with a correlation of up to 1 - 1 / _SHARED follow all others alike
 _STEPS = (0.7548776662466927, 0.5698402909980532)  # of the evenest sequence of points in a square (Roberts' R2)
 
 
@@ -49,11 +48,11 @@ def made_up_codes(rng: np.random.Generator, sizes: Mapping[str, int], rows: int,
     """Coded columns of made-up rows: the same generator state gives the same rows.
 
     Behind every column is a normal variable, cut into codes. In a random order, each column follows the codes of some
-    earlier ones: its variable is correlated with a sum of variables that lie somewhere in the intervals of the codes of
-    these others. The first is the one of the closest entropy, so that a few columns say nearly the same, as codes of
-    places do; the others are drawn at random, so that no tree of pairs explains all. Columns far from each other are
-    nearly independent. Evenness and ties are spread evenly over their quantiles, and over columns of few and of many
-    codes, so that tables differ little in this.
+    earlier ones, drawn at random: its variable is correlated with a sum of variables that lie somewhere in the
+    intervals of the codes of these others. Some follow a single column closely, so that the two say nearly the same;
+    most follow several loosely, so that no tree of pairs explains all. Columns far from each other are nearly
+    independent. Evenness and ties are spread evenly over their quantiles, and over columns of few and of many codes, so
+    that tables differ little in this.
 
     Args:
         rng: for everything that is drawn.
@@ -67,19 +66,15 @@ def made_up_codes(rng: np.random.Generator, sizes: Mapping[str, int], rows: int,
     )
     if even:
         evenness, ties = np.ones(len(names)), np.full(len(names), _EVEN_TIE)
-    entropies = evenness * np.log(list(sizes.values()))
     made: dict[int, NDArray[np.uint32]] = {}
     for place in rng.permutation(len(names)):
         own = rng.standard_normal(rows, dtype=np.float32)
         if made:
-            earlier = rng.permutation(list(made))
-            first = np.abs(entropies[earlier] - entropies[place]).argmin()
-            others = np.delete(earlier, first)[: FOLLOWED - 1]
-            weight = min(1.0, _SHARED * (1 - ties[place]))
-            followed = _redraw(rng, made[earlier[first]])
-            for other in others:
-                followed += np.float32(weight) * _redraw(rng, made[other])
             tie = np.float32(ties[place])
+            first, *others = rng.permutation(list(made))[:FOLLOWED]
+            followed = _redraw(rng, made[first])
+            for other in others:
+                followed += min(np.float32(1), _SHARED * (1 - tie)) * _redraw(rng, made[other])
             own = tie * _standardise(followed) + np.sqrt(1 - tie**2) * own
         shares = _draw_shares(rng, sizes[names[place]], evenness[place])
         made[place] = np.searchsorted(_cuts(shares), own).astype(np.uint32)

@@ -437,7 +437,7 @@ class _Quality(_Part):
 
 
 class _Generator(_Part):
-    name: Literal["pgm", "tree", "gum", "product"]
+    name: Literal["pgm", "tree", "gum", "rap", "gem", "product"]
     limit_mib: _Positive | None = None
     as_printed: bool = False
     updates: Literal["tree", "privsyn", "dpsyn"] = "tree"

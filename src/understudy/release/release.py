@@ -397,10 +397,12 @@ class Release:
         return infer(self, statistic, family=family, target=target, confidence=confidence, where=where, assume=assume)
 
     def replicates(self, count: int = 20, *, rows: int | None = None, seed: int | None = None) -> list[Any]:
-        """Make synthetic tables for standard errors: each from rows of the model, measured again with new noise.
+        """Make synthetic tables that show how much results vary: each from rows of the model, measured with new noise.
 
-        The spread of an analyst's estimate over them shows what the noise and the drawing of rows do to it. It does not
-        show what the model lacks: a relation that was never measured is missing in all of them.
+        The spread of an estimate over them shows what the noise and the drawing of rows do to it; the error of sampling
+        is in it already. Use it for graphics and to explore; `combine` has the rule. It does not cover what the model
+        lacks: a relation that was never measured is missing in all of them, and so is most of the bias that counts
+        which cannot be negative give to sparse tables. For standard errors and intervals use `infer`.
 
         Args:
             count: how many.

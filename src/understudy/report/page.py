@@ -40,6 +40,7 @@ from understudy.tabulate import SparseCounts
 
 _SAMPLE = 100_000
 _SHOWN = 24
+_PARTS = 12  # of each kind of a score
 _FAR = 0.05  # of the rows: a column that differs by more is called bad
 
 
@@ -274,7 +275,9 @@ def _describe_score(item: ScaledScore) -> dict[str, Any]:
     picture = svg.scale(f"{item.metric.title} on its scale", values[0], values[1], values[2], item.metric.best)
     worst = "" if item.metric.worst is None else f", worst {_format_number(item.metric.worst)}"
     ends = f"{item.metric.better} is better: best {_format_number(item.metric.best)}{worst}"
-    parts = [part for part in item.score.parts if part.kind not in ("marginal", "cell")][:12]
+    shown = [part for part in item.score.parts if part.kind not in ("marginal", "cell")]
+    kinds = dict.fromkeys(part.kind for part in shown)
+    parts = [part for kind in kinds for part in [part for part in shown if part.kind == kind][:_PARTS]]
     return {
         "metric": item.metric,
         "score": item.score,

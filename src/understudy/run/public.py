@@ -68,31 +68,26 @@ class PublicRows:
         return cls(name, {column: array[kept] for column, array in codes.items()})
 
 
-def rating_of(workload: str | None) -> Rating:
-    """What the error of a candidate is measured on: the workload, with the share of one candidate."""
-    return Rating(SHARE, workload)
-
-
 def choose_model(
-    table: PrivateTable, fit: Fit, public: PublicRows, schema: Schema, rating: Rating, progress: Progress
+    table: PrivateTable, fit: Fit, public: PublicRows, schema: Schema, workload: str, progress: Progress
 ) -> Fit:
     """Return the best of the private model and its combinations with public rows.
 
     **Privacy.** Weighting the rows is post-processing. Each candidate is rated by one question to the gate, paid with
-    the rating's share of the budget.
+    `SHARE` of the budget.
 
     Args:
         table: the rows behind the gate.
         fit: the private model.
         public: the public rows.
         schema: what is public about the columns.
-        rating: which tables are compared, and the share of the budget for each candidate.
+        workload: which marginals are compared.
         progress: called with each step.
     """
     progress(Step("estimate", None, f"weights for the rows of {public.name}"))
     candidates = [fit, *_weigh(fit, public, schema, table.rows_public)]
     progress(Step("measure", None, f"the errors of {len(candidates)} models"))
-    errors = [measure_quality(table, candidate, rating).value for candidate in candidates]
+    errors = [measure_quality(table, candidate, Rating(SHARE, workload)).value for candidate in candidates]
     best = candidates[int(np.argmin(errors))]
     used = best.model if isinstance(best.model, WeightedRows) else None
     entry: dict[str, Any] = {

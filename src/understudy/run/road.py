@@ -57,7 +57,7 @@ from understudy.run.checks import (
     warn_of_weak_budget,
 )
 from understudy.run.folder import file_digest, publish, staged_path
-from understudy.run.public import CANDIDATES, PublicRows, choose_model, rating_of
+from understudy.run.public import CANDIDATES, SHARE, PublicRows, choose_model
 from understudy.run.quality import Rating, measure_quality
 from understudy.run.record import CannotContinue, Recorder
 from understudy.schema import Schema, frame_kind
@@ -318,9 +318,9 @@ class Run:
     @property
     def aside(self) -> Fraction:
         """What is kept of the budget for questions about the result."""
-        ratings = [] if self.rating is None else [self.rating]
-        ratings += [rating_of(None)] * CANDIDATES if self.spec.public_name else []
-        return sum((rating.cost(self.budget.capacity) for rating in ratings), Fraction(0))
+        share = Fraction(0 if self.rating is None else self.rating.share)
+        share += CANDIDATES * Fraction(SHARE) if self.spec.public_name else 0
+        return share * self.budget.capacity
 
     def receipt(self, charges: Sequence[Charge]) -> Receipt:
         """The receipt once these charges were paid."""
@@ -574,7 +574,7 @@ def _use_public(run: Run, table: PrivateTable, fit: Fit, progress: Progress) -> 
         return fit
     workload = run.spec.workload or run.mechanism.workload or "all-2way"
     try:
-        return choose_model(table, fit, run.public, run.schema, rating_of(workload), progress)
+        return choose_model(table, fit, run.public, run.schema, workload, progress)
     except CannotContinue:
         return fit
 

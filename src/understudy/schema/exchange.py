@@ -253,10 +253,10 @@ def from_sdnist(parsed: Any) -> Imported:
 def _from_sdnist(about: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
     values = about.get("values", {})
     labels = {str(value): str(label) for value, label in values.items()} if isinstance(values, Mapping) else {}
-    limits: dict[str, Any] = {key: (values if labels else about).get(key) for key in ("min", "max")}
+    least, most = ((values if labels else about).get(key) for key in ("min", "max"))
     title = {"title": str(about["description"])} if about.get("description") else {}
     null = {str(about["null_value"]): "missing"} if about.get("has_null") and "null_value" in about else {}
-    if None in limits.values():
+    if least is None or most is None:
         listed = [value for value in labels or map(str, values) if value not in null]
         if not listed:
             return title | {"type": "string"}, "the values are missing; list them in `categories`"
@@ -264,7 +264,7 @@ def _from_sdnist(about: Mapping[str, Any]) -> tuple[dict[str, Any], str]:
         return title | {"type": "string", "categories": categories} | _missing(null), ""
     codes = {value: label for value, label in labels.items() if value not in ("min", "max")}
     numbers = [float(code) for code in codes if re.fullmatch(r"-?[0-9]+", code)]
-    low, high = min([float(limits["min"]), *numbers]), max([float(limits["max"]), *numbers])
+    low, high = min([float(least), *numbers]), max([float(most), *numbers])
     whole = low.is_integer() and high.is_integer() and "float" not in str(about.get("dtype", ""))
     ends = (int(low), int(high)) if whole else (low, high)
     missing = null | {code: label for code, label in codes.items() if not re.fullmatch(r"-?[0-9]+", code)}

@@ -6,7 +6,11 @@
 | `spy` | records every draw of noise and computes the privacy cost again, from first principles |
 | `twin` | replays the gate's answers on one table for another table: nothing else may differ |
 | `canary` | searches files, messages and errors for values of the table |
-| `audit` | measures a lower bound of epsilon by many runs on two neighbouring tables; tests a law of counts |
+| `audit` | tells runs on two neighbouring tables apart, bounds what leaks, compares it with the claim; laws of counts |
+| `likelihood` | a gate that adds up the exact likelihood ratio of its answers between two tables |
+| `pairs` | worst-case neighbouring tables, and runs of a mechanism on both |
+| `one_run` | the audit of a single run with many canaries |
+| `page` | audits as an HTML page |
 | `trials` | neighbouring tables for the audit of each stage of the gate |
 | `tables` | small sources of coded rows, and a source that must not be read |
 

@@ -63,7 +63,8 @@ class Finding:
         mu: the same as the distance of two normal distributions, in standard deviations.
         mu_error: the standard error of `mu`.
         mu_low: a lower bound of mu, from the number of wins, exact.
-        epsilon_low_gaussian: a lower bound of epsilon, if the trade-off is that of a Gaussian mechanism.
+        epsilon_low_gaussian: a lower bound of epsilon, if the trade-off is that of a Gaussian mechanism; 0 where delta
+            is 0, for which there is none.
         epsilon_low: a lower bound of epsilon without that assumption, from one event chosen on a fifth of the pairs.
     """
 
@@ -104,7 +105,7 @@ def judge_statistic(
         mu=mu,
         mu_error=math.sqrt(2) * spread / density,
         mu_low=low,
-        epsilon_low_gaussian=epsilon_of_mu(low, delta),
+        epsilon_low_gaussian=epsilon_of_mu(low, delta) if delta else 0.0,
         epsilon_low=_bound_epsilon(out, inside, delta, error),
     )
 
@@ -112,16 +113,23 @@ def judge_statistic(
 def _bound_epsilon(out: NDArray[np.float64], inside: NDArray[np.float64], delta: float, error: float) -> float:
     """A lower bound of epsilon from the event that looked best on the first fifth of the pairs, which is not reused."""
     fifth = max(1, len(out) // 5)
-    best, event = -1.0, (math.inf, 1)
-    for sign in (1, -1):  # the event is a large value on one table, or a small value on the other
-        one, other = (inside, out) if sign == 1 else (-out, -inside)
-        for threshold in np.quantile(np.concatenate([out[:fifth], inside[:fifth]]) * sign, np.linspace(0.02, 0.98, 49)):
-            hits, alarms = int((one[:fifth] > threshold).sum()), int((other[:fifth] > threshold).sum())
-            found = epsilon_at_least(hits, alarms, fifth, delta, 0.05)
-            best, event = max((best, event), (found, (float(threshold), sign)))
-    threshold, sign = event
-    one, other = (inside[fifth:], out[fifth:]) if sign == 1 else (-out[fifth:], -inside[fifth:])
+    best, threshold, one, other = -math.inf, math.inf, inside, out
+    for above, below in ((inside, out), (-out, -inside)):  # a large value on one table, or a small one on the other
+        cuts = np.quantile(np.concatenate([above[:fifth], below[:fifth]]), np.linspace(0.02, 0.98, 49))
+        hits, alarms = ((side[:fifth] > cuts[:, np.newaxis]).mean(axis=1) for side in (above, below))
+        low, high = hits - 2 * _spread(hits, fifth), alarms + 2 * _spread(alarms, fifth)
+        found = np.log(np.maximum(low - delta, 1e-9) / high)
+        place = int(found.argmax())
+        if found[place] > best:
+            best, threshold, one, other = float(found[place]), float(cuts[place]), above, below
+    one, other = one[fifth:], other[fifth:]
     return epsilon_at_least(int((one > threshold).sum()), int((other > threshold).sum()), len(one), delta, error)
+
+
+def _spread(shares: NDArray[np.float64], runs: int) -> NDArray[np.float64]:
+    """The standard error of proportions; never zero."""
+    found: NDArray[np.float64] = np.sqrt(np.maximum(shares * (1 - shares), 1 / runs) / runs)
+    return found
 
 
 def delta_of_mu(mu: float, epsilon: float) -> float:
@@ -173,8 +181,8 @@ class Audit:
     Attributes:
         setup: the mechanism, its settings, the budget, the neighbour relation and the pair of tables.
         findings: what each statistic found.
-        theory_mu: the mu that the budget's noise should have.
-        pair_mu: the mu that this pair of tables could show, from the trial runs; None for pure DP.
+        theory_mu: the mu that the budget's noise should have; for pure DP, the mu of the claim's own area.
+        pair_mu: the mu that this pair of tables could show, from the trial runs.
         claim: the most that the claim allows an attacker.
         claim_epsilon: the claimed epsilon at `delta`.
         delta: the delta of all epsilons here.
@@ -261,10 +269,20 @@ class Audit:
 _SHOWN = ("name", "wins", "auc", "mu", "mu_error", "mu_low", "epsilon_low_gaussian", "epsilon_low")
 
 
+def _count_tests(findings: Sequence[Any]) -> int:
+    """Over how many tests an audit's error is divided: an area and an epsilon of each statistic, and two more."""
+    return 2 * len(findings) + 2
+
+
 def decide(
-    findings: Sequence[Finding], claim: Ceiling, claim_epsilon: float, theory_mu: float | None, events: Sequence[float]
+    findings: Sequence[Finding],
+    claim: Ceiling,
+    claim_epsilon: float,
+    theory_mu: float | None,
+    events: Sequence[float],
+    error: float = VERDICT_ERROR,
 ) -> tuple[Verdict, list[str]]:
-    """The verdict of an audit, wrong about a correct mechanism with probability at most `VERDICT_ERROR`.
+    """The verdict of an audit, wrong about a correct mechanism with probability at most `error`.
 
     - *broken*: a lower bound exceeds the claim: the area under the curve, or epsilon.
     - *unexplained*: the likelihood ratio does better than the noise should allow, or another statistic does better than
@@ -276,9 +294,10 @@ def decide(
         claim: what the guarantee allows.
         claim_epsilon: the claimed epsilon.
         theory_mu: the mu of the budget's noise; None where there is no such number, as under pure DP.
-        events: for each finding, the lower bound of epsilon at this error.
+        events: for each finding, the lower bound of epsilon at an error of `error / _count_tests(findings)`.
+        error: the error of the verdict.
     """
-    error = VERDICT_ERROR / (2 * len(findings) + 2)
+    error /= _count_tests(findings)
     broken = [
         f"{one.name}: the area under the curve is at least {one.auc_low(error):.4f}; the claim allows {claim.auc:.4f}."
         for one in findings
@@ -356,15 +375,15 @@ def audit(
     report(Step("audit", None, f"{setup.mechanism}: choosing the tables"))
     bench, divergence = choose_pair(setup, made)
     each = _time_pair(bench)
-    count = int(60 * minutes * jobs / each) if pairs is None else as_whole("pairs", pairs, least=10)
+    count = max(10, int(60 * minutes * jobs / each)) if pairs is None else as_whole("pairs", pairs, least=10)
     start, seen, interrupted = time.monotonic(), [], False
     try:
         size = max(1, min(round(BATCH_SECONDS / each), count // (4 * jobs) or 1))
         with Workers(bench, jobs) as workers:
-            for batch in workers.batches(max(10, count), size):
+            for batch in workers.batches(count, size):
                 seen.append(batch)
                 done = sum(map(len, seen))
-                report(Step("audit", done / max(10, count), f"{setup.mechanism}: {done} of {max(10, count)} pairs"))
+                report(Step("audit", done / count, f"{setup.mechanism}: {done} of {count} pairs"))
     except KeyboardInterrupt:
         interrupted = True
     if sum(map(len, seen)) < 10:
@@ -400,7 +419,7 @@ def _set_up(
     return Setup(mechanism, settings, budget, as_whole("max_rows", max_rows, least=1), bool(rows_public)), made
 
 
-def _time_pair(bench: Bench, runs: int = 10) -> float:
+def _time_pair(bench: Bench, runs: int = 5) -> float:
     """Seconds that a pair takes; the first, which may compile, does not count."""
     bench.pairs(1)
     start = time.perf_counter()
@@ -415,6 +434,7 @@ def judge(
     confidence: float = 0.95,
     seconds: float = 0.0,
     interrupted: bool = False,
+    error: float = VERDICT_ERROR,
 ) -> Audit:
     """The result of an audit, from the statistics of its pairs of runs.
 
@@ -425,6 +445,7 @@ def judge(
         confidence: of the lower bounds.
         seconds: how long the runs took.
         interrupted: whether they were stopped early.
+        error: of the verdict.
     """
     budget, receipt = bench.budget, bench.receipt()
     delta = _DELTA if budget.delta is None else float(budget.delta)
@@ -434,10 +455,10 @@ def judge(
     columns = [(seen[:, 0, i], seen[:, 1, i]) for i in range(len(STATISTICS) - 1)] + [(learned[:, 0], learned[:, 1])]
     named = list(zip(STATISTICS, columns, strict=True))
     findings = [judge_statistic(name, *values, delta, 1 - confidence) for name, values in named]
-    strict = VERDICT_ERROR / (2 * len(named) + 2)
-    events = [_bound_epsilon(*values, delta, strict) for _, values in named]
-    claim, theory = Ceiling.of(receipt), math.sqrt(2 * float(budget.rho))
-    verdict, reasons = decide(findings, claim, claim_epsilon, None if budget.pure else theory, events)
+    events = [_bound_epsilon(*values, delta, error / _count_tests(named)) for _, values in named]
+    claim = Ceiling.of(receipt)
+    theory = mu_of_auc(claim.auc) if budget.pure else math.sqrt(2 * float(budget.rho))
+    verdict, reasons = decide(findings, claim, claim_epsilon, None if budget.pure else theory, events, error)
     return Audit(
         setup=bench.setup,
         findings=findings,

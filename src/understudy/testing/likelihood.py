@@ -130,14 +130,14 @@ class WatchedTable(PrivateTable):
     def _both(self, clique: Clique) -> tuple[_Table, _Table]:
         return self.pair.counts(clique, self.recoding.maps)
 
-    def measure(
-        self, cliques: Iterable[Clique], *, rho: float, weights: Mapping[Clique, float] | None = None
-    ) -> list[Measurement]:
+    def measure(self, cliques: Iterable[Clique], **given: Any) -> list[Measurement]:
         """As the gate's."""
-        answers = super().measure(cliques, rho=rho, weights=weights)
+        answers = super().measure(cliques, **given)
         for one in answers:
+            without, present = self._both(one.clique)
+            exact = (without, present) if one.query is None else (one.query @ without, one.query @ present)
             scale = one.sigma if one.noise == "gaussian" else _laplace_scale(one.sigma)
-            self.ratio.add_noisy(one.values, self._both(one.clique), scale, one.noise)
+            self.ratio.add_noisy(one.values, exact, scale, one.noise)
         return answers
 
     def select(self, candidates: Iterable[Clique], **given: Any) -> Selection:

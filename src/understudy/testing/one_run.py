@@ -168,7 +168,8 @@ def _fit_canaries(mechanism: Mechanism) -> int:
 
 def _run(mechanism: Mechanism, budget: Budget, coins: NDArray[np.bool_]) -> tuple[Fit, Budget]:
     codes = np.repeat(np.arange(len(coins)), _OTHERS + coins)
-    source = CodedSource({"a": len(coins), "b": len(coins)}, np.stack([codes, codes], axis=1).tolist())
+    rows: Any = np.stack([codes, codes], axis=1)
+    source = CodedSource({"a": len(coins), "b": len(coins)}, rows)
     ready = mechanism.prepare(Schema.from_domain({"a": len(coins), "b": len(coins)}))
     plan = None
     if can_plan(budget, Neighbours()) and (weights := ready.plan(source.domain)):

@@ -29,6 +29,7 @@ from understudy.mechanism.registry import mechanism_classes, setting_names
 from understudy.schema import Schema
 from understudy.testing.likelihood import KnownPair, WatchedTable
 from understudy.testing.tables import CodedSource
+from understudy.yaml_json import read_json
 
 _CLOSE = 0.85
 """Pairs whose divergence is at least this part of the largest are about as good."""
@@ -176,8 +177,7 @@ class Bench:
         """Every measured cell, each table's own mean where it was measured several times; 0 where it was not."""
         measured: dict[tuple[Clique, int], list[Any]] = {}
         for one in fit.measurements:
-            if one.query is None:
-                measured.setdefault((one.clique, len(one.values)), []).append(one)
+            measured.setdefault((one.clique, len(one.values)), []).append(one)
         for clique, cells in self.setup.features:
             several = measured.get((tuple(clique), cells))
             yield 0.0 if several is None else 1.0
@@ -188,8 +188,7 @@ class Bench:
         seen: dict[tuple[Clique, int], None] = {}
         for i in range(runs):
             for one in self.run(bool(i % 2))[1].measurements:
-                if one.query is None:
-                    seen.setdefault((one.clique, len(one.values)))
+                seen.setdefault((one.clique, len(one.values)))
         return list(seen)
 
     def pairs(self, count: int) -> NDArray[np.float64]:
@@ -208,7 +207,7 @@ def _expect(fit: Fit, codes: Mapping[str, int]) -> float:
     return float(np.asarray(table).reshape(shape)[tuple(codes.values())])
 
 
-def choose_pair(setup: Setup, made: Mechanism | None = None, *, runs: int = 10) -> tuple[Bench, float]:
+def choose_pair(setup: Setup, made: Mechanism | None = None, *, runs: int = 6) -> tuple[Bench, float]:
     """The pair on which the mechanism's answers differ most, by trial runs that are not used again.
 
     Of pairs that are about as good, the one on which it asks most kinds of questions: one on which nothing is chosen
@@ -261,6 +260,9 @@ class Workers:
         for process in self._processes:
             process.kill()
             process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
 
     def batches(self, pairs: int, size: int) -> Iterator[NDArray[np.float64]]:
         """The statistics of so many pairs, in batches as they are ready.
@@ -302,14 +304,14 @@ def _feed(process: subprocess.Popen[str], todo: SimpleQueue[int], done: SimpleQu
             line = process.stdout.readline()
         except (OSError, ValueError):
             line = ""
-        done.put(np.array(json.loads(line)) if line else None)
+        done.put(np.array(read_json(line)) if line else None)
         if not line:
             return
 
 
 def main() -> None:
     """Run pairs of the setup that the command line gives: as many as each line of input says."""
-    setup = Setup(**json.loads(sys.argv[1]))
+    setup = Setup(**read_json(sys.argv[1]))
     pair = next(one for one in worst_pairs(Budget.of(**setup.budget)) if one.name == setup.pair)
     bench = Bench(setup, pair)
     for line in sys.stdin:

@@ -387,6 +387,8 @@ def test_mechanisms_are_listed(call):
     code, out, _ = call("mechanisms")
     assert code == 0
     assert "independent: Measure all one-way marginals" in out
+    assert out.count("    when: ") == out.count("    paper: ") == out.count("    pure DP: ")
+    assert "paper: McKenna, Miklau and Sheldon 2021" in out
     assert json.loads(call("mechanisms", "--json")[1])["independent"]["pure"] is True
 
 

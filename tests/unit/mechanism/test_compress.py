@@ -38,13 +38,18 @@ def test_an_axis_is_halved_as_long_as_there_are_enough_rows() -> None:
 def test_rare_bins_that_hold_many_rows_become_intervals_of_their_axis() -> None:
     domain, groups = Domain({"day": 9}), CodeGroups(axes={"day": 8})
     days = measured("day", 100, 100, 20, 25, 28, 22, 29, 25, 3)
-    assert compress(domain, [days], groups).merged("day") == [[0], [1], [2, 3, 4, 5, 6, 7, 8]]
-    assert compress(domain, [days], groups, many=0.5).merged("day") == [[0], [1], [2, 3, 4, 5, 6, 7, 8]]
     joined = compress(domain, [days], groups, many=0.4)
     assert joined.merged("day") == [[0], [1], [2, 3], [4, 5], [6, 7], [8]]
     assert joined.intervals("day", 8) == 8
-    assert compress(domain, [days], groups).intervals("day", 8) == 0
     assert Recoding.identity().intervals("day", 8) == 0
+
+
+def test_rare_neighbours_that_are_enough_together_keep_their_place() -> None:
+    domain, groups = Domain({"day": 9}), CodeGroups(axes={"day": 8})
+    days = measured("day", 100, 100, 20, 25, 1, 2, 0, 1, 3)
+    assert compress(domain, [days]).merged("day") == [[0], [1], [2, 3, 4, 5, 6, 7, 8]]
+    assert compress(domain, [days], groups).merged("day") == [[0], [1], [2, 3], [4, 5, 6, 7, 8]]
+    assert compress(domain, [days], groups).intervals("day", 8) == 0  # the last code is none on the axis
 
 
 def test_codes_have_no_axis_unless_an_order_rule_says_so() -> None:

@@ -66,13 +66,18 @@ def made(mechanism, schema, *, epsilon=2, **settings):
 
 EVERY = [
     "mst", "aim", "adaptive", "privbayes", "privsyn", "independent", "gaussian", "mwem",
-    "hdmm", "dpsyn", "dpfieldgroups",
+    "hdmm", "dpsyn", "dpfieldgroups", "privmrf", "rap",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("mechanism", EVERY)
 def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
-    settings = {"aim": {"rounds": 2}, "mwem": {"workload": "all-2way"}, "gaussian": {"max_cells": 1000}}
+    settings = {
+        "aim": {"rounds": 2},
+        "mwem": {"workload": "all-2way"},
+        "gaussian": {"max_cells": 1000},
+        "rap": {"workload": "all-2way", "rounds": 1, "batch": 2},
+    }
     release = made(mechanism, plain, **settings.get(mechanism, {}))
     rows = release.sample(20_000, seed=1)
     assert len(rows) == 20_000

@@ -11,7 +11,7 @@ import understudy as us
 from understudy.accounting import Budget
 from understudy.cli.commands import app
 from understudy.domain import CodeGroups, Domain
-from understudy.errors import SettingError
+from understudy.errors import SchemaError, SettingError
 from understudy.gate import PrivateTable
 from understudy.measurement import Measurement
 from understudy.mechanism import MECHANISMS, make_mechanism
@@ -31,7 +31,7 @@ PUBLISHED = sorted(name for name, kind in MECHANISMS.items() if kind.paper)
 
 
 def test_every_mechanism_but_our_own_has_a_paper_and_all_say_when_to_use_them():
-    assert set(MECHANISMS) - set(PUBLISHED) == {"batch"}
+    assert set(MECHANISMS) - set(PUBLISHED) == {"adaptive"}
     assert all(kind.when.endswith(".") for kind in MECHANISMS.values())
 
 
@@ -40,14 +40,13 @@ def test_the_papers_settings_are_settings_and_given_ones_win(name):
     kind = MECHANISMS[name]
     published = make_mechanism(name, paper=True)
     assert published.settings().items() >= kind(**kind.paper_settings()).settings().items()
-    for setting in kind.paper_settings():
-        usual = getattr(kind(), setting)
-        assert getattr(make_mechanism(name, paper=True, **{setting: usual}), setting) == usual
+    usual = {setting: getattr(kind(), setting) for setting in kind.paper_settings()}
+    assert make_mechanism(name, paper=True, **usual) == kind()
 
 
 def test_a_mechanism_without_a_paper_and_one_that_is_made_already_are_refused():
-    with pytest.raises(SettingError, match="batch has no paper to follow"):
-        make_mechanism("batch", paper=True)
+    with pytest.raises(SettingError, match="adaptive has no paper to follow"):
+        make_mechanism("adaptive", paper=True)
     with pytest.raises(SettingError, match="paper: a mechanism object already has its settings"):
         make_mechanism(MECHANISMS["mst"](), paper=True)
 
@@ -106,7 +105,7 @@ def test_a_published_run_of_mst_spreads_rare_values_evenly_and_is_recorded(tmp_p
         }
     )
     with insecure(3):
-        release = us.synthesize(frame, schema, rho=0.02, paper=True, output=tmp_path / "r")
+        release = us.synthesize(frame, schema, rho=0.02, mechanism="mst", paper=True, output=tmp_path / "r")
     assert release.settings["rare"] == "even"
     assert release.settings["split"] == pytest.approx((1 / 3,) * 3)
     loaded = us.Release.load(tmp_path / "r")
@@ -139,6 +138,11 @@ def test_nist_mst_weighs_the_income_score_by_epsilon(epsilon, weight):
     assert second / sigma["city", "income"] == pytest.approx(2)
     assert {len(m.clique) for m in fit.measurements} == {1, 2, 3}
     assert chosen.plan(source.domain) == {}
+
+
+def test_an_income_that_is_no_column_is_refused_before_anything_is_spent():
+    with pytest.raises(SchemaError, match="pay"):
+        NistMST(cliques=[("a", "b")], income=("pay",)).prepare(Schema.from_domain({"a": 2, "b": 2}))
 
 
 # -- PrivSyn -----------------------------------------------------------------------------------------------------------
@@ -211,9 +215,13 @@ def test_paper_on_the_command_line_and_in_a_run_file(tmp_path):
     with pytest.raises(SettingError, match="`paper` must be true or false"):
         RunFile.load(tmp_path / "run.yaml").spec()
     given = ["synthesize", str(tmp_path / "t.csv"), "-s", str(tmp_path / "s.yaml"), "--rho", "1", "--paper"]
-    refused = CliRunner().invoke(app, [*given, "-m", "batch", "-o", str(tmp_path / "no.release")])
-    assert "batch has no paper to follow" in refused.output
-    done = CliRunner().invoke(app, [*given, "--set", "penalty=0.25", "-o", str(tmp_path / "r.release"), "--quiet"])
+    refused = CliRunner().invoke(app, [*given, "-m", "adaptive", "-o", str(tmp_path / "no.release")])
+    assert "adaptive has no paper to follow" in refused.output
+    unnamed = CliRunner().invoke(app, [*given, "-o", str(tmp_path / "no.release")])
+    assert "paper: name the mechanism" in unnamed.output
+    done = CliRunner().invoke(
+        app, [*given, "-m", "mst", "--set", "penalty=0.25", "-o", str(tmp_path / "r.release"), "--quiet"]
+    )
     assert done.exit_code == 0, done.exception
     assert us.Release.load(tmp_path / "r.release").settings["penalty"] == 0.25
     assert us.Release.load(tmp_path / "r.release").settings["rare"] == "even"

@@ -20,7 +20,7 @@ def rows():
     return np.repeat(np.arange(400)[:, None] % 2, len(COLUMNS), axis=1).tolist()
 
 
-@pytest.mark.parametrize("name", ["aim", "adaptive", "privbayes", "privsyn", "nist-mst"])
+@pytest.mark.parametrize("name", ["aim", "adaptive", "privbayes", "privmrf", "privsyn", "rap", "nist-mst"])
 def test_a_run_does_not_ask_what_cannot_be_counted(rows, name, tmp_path):
     (tmp_path / "w.yaml").write_text("- [a, b, c, d]\n")
     settings = {
@@ -28,6 +28,7 @@ def test_a_run_does_not_ask_what_cannot_be_counted(rows, name, tmp_path):
         "privbayes": {},
         "adaptive": {"workload": str(tmp_path / "w.yaml")},
         "privsyn": {},
+        "rap": {"workload": str(tmp_path / "w.yaml"), "rounds": 2},
         "nist-mst": {"cliques": [(COLUMNS, 1.0), (("a", "b"), 1.0)]},
     }
     table = PrivateTable(CodedSource(WIDE, rows), Budget.of(rho=500.0))

@@ -239,6 +239,7 @@ def test_numbers_of_a_shifted_column() -> None:
     assert score.part("error", "median of x") == pytest.approx(shift)
     assert score.part("group", "mean of x by g") == pytest.approx(shift)
     assert score.part("noise", "mean of x") == pytest.approx(5 / (2 * 125 / 40) ** 0.5)
+    assert score.part("noise", "mean of x by g") == pytest.approx(5 / (2 * 25 / 20) ** 0.5)  # 10 and 20: variance 25
     swapped = Rows.of(pa.table({"x": values, "g": groups[::-1]}), schema)  # the column is right, its groups are not
     score = numbers(real, swapped, schema, Numbers(fewest=20), RNG(0))
     assert score.part("column", "x") == 0.0

@@ -44,7 +44,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "independent": {"mechanism": "independent", "epsilon": 3.0, "delta": 0},
     "mst": {"mechanism": "mst", "epsilon": 2.0, "delta": 1e-6, "quality": 0.05},
     "aim": {"mechanism": "aim", "epsilon": 2.0, "delta": 1e-6, "max_mib": 0.01, "rounds": 1},
-    "adaptive": {"mechanism": "adaptive", "epsilon": 2.0, "delta": 1e-6, "max_mib": 0.01, "rounds": 2},
+    "adaptive": {"mechanism": "adaptive", "epsilon": 4.0, "delta": 1e-6, "max_mib": 0.01, "rounds": 2},
     "gum": {"mechanism": "privsyn", "epsilon": 2.0, "delta": 1e-6, "generator": "gum"},
 }
 """Every kind of model and of record: shares, potentials, tables; rounds with selections; quality; merged codes."""

@@ -51,6 +51,7 @@ def release_of(
         recoding=recoding or Recoding.identity(),
         rounds=[],
         mechanism="mst",
+        receipt=SimpleNamespace(budget=SimpleNamespace(capacity=1), charges=()),
         **more,
     )
     found.corrected = CorrectedTables(found)
@@ -128,6 +129,25 @@ def test_the_share_of_a_merged_value_is_what_was_measured_before_merging(share):
     (line,) = infer(release, "share(a=1)").lines
     assert line.estimate == pytest.approx(0.30)
     assert line.se**2 == pytest.approx(2.68e-4, rel=2e-3)
+
+
+def test_merged_values_keep_their_own_share_in_larger_tables():
+    """Also a value to which the rows of the merged code are never given: noise left nothing of it."""
+    recoding = Recoding({"a": np.array([0, 1, 1, 1])})
+    measured = [
+        Measurement(("a",), np.array([500, 60, 50, -90]), 20.0),
+        Measurement(("a", "b"), np.array([300, 200, 20, 10]), 5.0),
+    ]
+    tables = release_of(joint([[0.5, 0.4], [0.06, 0.04]], a=2, b=2), measured, recoding=recoding).corrected
+    alone = tables.table(("a",))
+    assert tables.table(("a", "b")).sum(axis=1) == pytest.approx(alone)
+    assert alone[1:].sum() == pytest.approx(tables.table(("a", "b"))[1:].sum())
+    assert alone[3] < 0 < alone[1]
+    values = np.arange(8.0).reshape(4, 2)
+    values = values - float((values * tables.table(("a", "b"))).sum())
+    one = tables.uncertainty({("a", "b"): values[None]})
+    assert one.noise[0, 0] > 0
+    assert one.merged[("a", "b")][0] == pytest.approx(0.0, abs=1e-9)  # a sum of functions of a and of b
 
 
 def test_combining_rules():

@@ -97,11 +97,14 @@ def made(mechanism, schema=SCHEMA, frame=None, **settings):
 @pytest.fixture(scope="module")
 def releases():
     chosen = {"mst": {}, "aim": {"workload": "all-2way", "rounds": 3}}
-    chosen |= {name: {} for name in ("adaptive", "privbayes", "privsyn", "independent")}
+    chosen |= {name: {} for name in ("adaptive", "privbayes", "privmrf", "privsyn", "independent")}
+    chosen["rap"] = {"workload": "all-2way", "rounds": 2, "adaptive": 3}
     return {name: made(name, **settings) for name, settings in chosen.items()}
 
 
-@pytest.mark.parametrize("mechanism", ["mst", "aim", "adaptive", "privbayes", "privsyn", "independent"])
+@pytest.mark.parametrize(
+    "mechanism", ["mst", "aim", "adaptive", "privbayes", "privmrf", "privsyn", "rap", "independent"]
+)
 def test_no_rule_is_broken_in_a_million_rows(releases, mechanism):
     rows = releases[mechanism].sample(1_000_000, seed=1)
     assert len(rows) == 1_000_000

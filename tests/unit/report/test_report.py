@@ -176,6 +176,8 @@ def test_scores_stand_between_their_references(private: str) -> None:
         assert title in private
     assert private.count("columns shuffled ") >= 11
     assert "The weights add up to" in private
+    assert "noise: mean of" in private
+    assert re.search(r"noise: mean of \w+ by \w+", private)
     assert "real, binned" in private
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from understudy.domain import Clique
-from understudy.errors import SettingError
+from understudy.errors import ReleaseError, SettingError
 from understudy.measurement import Measurement, noisy_total, weighted_mean
 from understudy.release.rows import find_members
 
@@ -38,6 +38,7 @@ MOST_CELLS = 1 << 22
 """The largest table that is worked with."""
 
 _ENTRIES = 1 << 23  # numbers of all functions together that are decomposed at a time
+_MOST_ROWS = 1e13  # more rows than any table has
 _KEPT = 1 << 16  # larger tables are made again each time
 _EXACT, _MOST_SWEEPS = 1e-6, 200
 _UNLIKELY, _EVEN = 0.01, 0.1  # weight of nearly independent cells, so that none the model gives no rows is left out
@@ -85,7 +86,10 @@ class CorrectedTables:
     **Privacy.** Post-processing: reads the model, the measurements and the schema of a release.
 
     Args:
-        release: the release.
+        release: the release. Measurements of linear queries are not used: their columns count as not measured.
+
+    Raises:
+        SettingError: for a release without a measured marginal.
 
     Attributes:
         rows: the number of rows: the public one, else the unbiased estimate by all measurements.
@@ -104,9 +108,16 @@ class CorrectedTables:
             self._chances[column][members.codes] = members.chances
         known = release.schema.rows_used
         tables = [m for m in release.measurements if m.query is None]
+        if not tables:
+            raise SettingError(
+                f"{release.mechanism} measured linear queries and no marginals, which inference cannot use; "
+                "use a release of another mechanism, such as mst"
+            )
         self.rows = float(known) if known is not None else noisy_total(tables)
+        if not self.rows < _MOST_ROWS:
+            raise ReleaseError("the measurements add up to no possible number of rows; ask for a fresh copy")
         precision = math.fsum(1 / (m.sigma**2 * len(m.values)) for m in tables)
-        self._total_variance = 0.0 if known is not None or not tables else 1 / precision / self.rows**2
+        self._total_variance = 0.0 if known is not None else 1 / precision / self.rows**2
         self._before = {c: [m for m in tables if m.clique == (c,) and self._is_before(m)] for c in self._merged}
         self._measured = [m for m in tables if len(m.values) == self.model.domain.cells(m.clique)]
         self.laplace = any(m.noise == "laplace" for m in tables)
@@ -145,13 +156,16 @@ class CorrectedTables:
             self._shares[clique] = shares
         return shares
 
-    def spread(self, clique: Clique, table: Array) -> Array:
-        """A table of merged codes as one of declared codes, by the chances of each code within its merged code."""
+    def spread(self, clique: Clique, table: Array, given: str | None = None) -> Array:
+        """A table of merged codes as one of declared codes, by the chances of each code within its merged code.
+
+        The codes of the column `given` all keep the share of their merged code.
+        """
         if not self._merged & set(clique):
             return table
         spread: Array = table[np.ix_(*(self._place[column] for column in clique))]
         for axis, column in enumerate(clique):
-            if column in self._merged:
+            if column in self._merged and column != given:
                 spread = spread * _along(self._chances[column], axis, len(clique))
         return spread
 
@@ -233,10 +247,7 @@ class CorrectedTables:
         margin = base.sum(axis=others, keepdims=True)
         alone = np.expand_dims(base.sum(axis=axis), axis)
         given = np.divide(base, margin, out=np.broadcast_to(alone, base.shape).copy(), where=margin > 0)
-        spread = self.spread(clique, given)
-        column = clique[axis]
-        chance = _along(self._chances[column], axis, len(clique))
-        return np.divide(spread, chance, out=np.zeros_like(spread), where=chance > 0)
+        return self.spread(clique, given, clique[axis])
 
     def weights(self, clique: Clique) -> Array:
         """The model's shares, mixed with independent ones: noise decides which cells a model gives no rows."""

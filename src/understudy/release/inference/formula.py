@@ -27,6 +27,9 @@ from understudy.schema.column import Coded
 MOST_TERMS = 200
 """How many coefficients a formula may have."""
 
+CLEAR = 4.0
+"""How many standard deviations of its noise the share of a group must reach to be seen."""
+
 RARE = "(rare)"
 """The level that stands for all values of a column that were merged because too few rows had them."""
 
@@ -49,7 +52,7 @@ class Variable:
         numbers: by declared code its number, the mean of the values in its bin; None for a column of categories.
         labels: by declared code the level that it belongs to.
         levels: the levels, in the order of the codes.
-        missing: which codes are no value: empty cells, and unknown ones that have no name.
+        missing: which codes are no value: empty cells, and unknown ones that have no name or too few rows to be seen.
     """
 
     name: str
@@ -139,10 +142,17 @@ class Variables:
             return self._group(column, numbers, texts, ~np.isfinite(numbers))
         texts = [str(label) for label in column.code_labels()]
         missing = np.arange(column.size) >= column.ordinary
-        if column.other_code is not None and column.shows_other:
+        if column.other_code is not None and column.shows_other and self._is_clear(name, column.other_code):
             missing[column.other_code] = False
             texts[column.other_code] = str(column.other_value())
         return self._group(column, None, texts, missing)
+
+    def _is_clear(self, name: str, code: int) -> bool:
+        """Whether the rows with a code can be seen under the noise."""
+        inside = np.eye(self._tables.declared[name])[code : code + 1]
+        share = float(self._tables.table((name,))[code])
+        noise = self._tables.uncertainty({(name,): inside - share}).noise[0, 0]
+        return share >= CLEAR * math.sqrt(max(noise, 0.0))
 
     def _group(
         self, column: Coded, numbers: Array | None, texts: Sequence[str], missing: NDArray[np.bool_]

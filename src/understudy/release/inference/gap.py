@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from understudy.bounds import marginal_bounds
 from understudy.domain import Clique
+from understudy.release.answer import collect_evidence
 from understudy.release.inference.corrected import Array, CorrectedTables
 
 if TYPE_CHECKING:
@@ -48,6 +50,7 @@ class Gaps:
         self._scores = _read_scores(release.rounds)
         self._tree = _read_tree(release.rounds) if self._scores is None else []
         self._all = _correlation_of_rounds(release, tables) if not self._tree and self._scores is None else None
+        self._evidence = collect_evidence(release)
 
     def correlation(self, clique: Clique) -> float | None:
         """The missed correlation of the columns of a clique that were not measured together; None if not known."""
@@ -59,7 +62,15 @@ class Gaps:
             known = self._correlation_of_scores(apart)
         elif self._tree:
             known = max((self._lost_distance(pair) / _PER_DISTANCE for pair in apart), default=LEAST)
+        elif known is None and self._evidence.cliques:
+            known = self._correlation_of_bounds(apart)
         return None if known is None else max(LEAST, known)
+
+    def _correlation_of_bounds(self, apart: Sequence[Clique]) -> float | None:
+        """Rounds that measured few pairs: how far others can be from the model, since selections passed them over."""
+        found = marginal_bounds(self._evidence, apart)
+        shares = [bound.share for bound in found if bound.share is not None]
+        return max(shares, default=0.0) / _PER_DISTANCE if len(shares) == len(apart) else None
 
     def _correlation_of_scores(self, apart: Sequence[Clique]) -> float | None:
         """PrivSyn: the pairs' own noisy distances from independence, plus a standard deviation of the noise."""
@@ -98,8 +109,8 @@ def _read_scores(rounds: Sequence[Mapping[str, Any]]) -> tuple[dict[frozenset[st
 
 def _read_tree(rounds: Sequence[Mapping[str, Any]]) -> list[Clique]:
     """The pairs that were chosen one after the other, each by its own selection, where nothing else was."""
-    chosen = [tuple(entry["chosen"]) for entry in rounds if set(entry) == {"chosen"}]
-    return chosen if len(chosen) == len(rounds) and all(len(pair) == 2 for pair in chosen) else []
+    chosen = [tuple(entry["chosen"] or ()) for entry in rounds if set(entry) == {"chosen"}]
+    return chosen if len(chosen) == len(rounds) and all(len(pair) == len(set(pair)) == 2 for pair in chosen) else []
 
 
 def _find_path(edges: Sequence[frozenset[str]], start: str, end: str) -> list[frozenset[str]]:

@@ -155,6 +155,23 @@ def infer(
 ) -> Inference:
     """Estimate a statistic; see `Release.infer`."""
     _check_arguments(release, statistic, family, target, confidence, assume)
+    try:
+        return _infer(release, statistic, family, target, confidence, where, assume)
+    except (ArithmeticError, np.linalg.LinAlgError):
+        raise SettingError(
+            f"{statistic!r} cannot be computed from this release: its numbers are too large or small; use fewer terms"
+        ) from None
+
+
+def _infer(
+    release: Release,
+    statistic: str,
+    family: Family | None,
+    target: Target,
+    confidence: float,
+    where: str | Mapping[str, Any] | None,
+    assume: float | None,
+) -> Inference:
     tables = release.corrected
     variables = Variables(release.schema, tables)
     query = parse_query(where) if isinstance(where, str) else where or {}
@@ -284,8 +301,7 @@ def _test_independence(
     found = check_independence(Rows(tables, conditions, pair), *pair)
     shares = {"privacy": found.privacy, "sampling": 1 - found.privacy, "model": 0.0}
     line = Line(text, found.statistic, df=found.df, p=found.p, **shares)
-    note = "a test of independence is about the population that the rows were drawn from"
-    return Inference(text, "chi-square test of independence", "population", confidence, tables.rows, (line,), (note,))
+    return Inference(text, "chi-square test of independence", "population", confidence, tables.rows, (line,))
 
 
 # -- variances and intervals

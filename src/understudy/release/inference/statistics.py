@@ -16,9 +16,8 @@ from understudy.domain import Clique
 from understudy.errors import SettingError
 from understudy.release.answer import Condition
 from understudy.release.inference.corrected import MOST_CELLS, Array, CorrectedTables, Functions, expand
-from understudy.release.inference.formula import Block, Design, Variable
+from understudy.release.inference.formula import CLEAR, Block, Design, Variable
 
-_CLEAR = 4.0  # standard deviations of its noise that the share of a group must reach
 _ABSENT = 0.002  # of the rows without a value: more, and complete rows are a part of every term of a regression
 _COLLINEAR = 1e-8
 _STEPS, _SOLVED, _FURTHEST = 60, 1e-12, 5.0
@@ -137,7 +136,7 @@ def estimate_means(rows: Rows, values: Functions, group: Variable | None, *, nam
     known = np.flatnonzero(sizes > 0)
     noise = rows.tables.uncertainty(add(below, {(): -sizes})).noise.diagonal()
     clear = np.zeros(count, bool)
-    clear[known] = sizes[known] >= _CLEAR * np.sqrt(noise[known])
+    clear[known] = sizes[known] >= CLEAR * np.sqrt(noise[known])
     if not clear.any():
         raise SettingError(f"{name}: no group has enough rows to be seen under the noise; use a coarser group")
     with np.errstate(all="ignore"):
@@ -166,7 +165,7 @@ def estimate_correlation(rows: Rows, first: Variable, second: Variable) -> Estim
         centred = np.where(variable.missing, 0.0, values - mean)
         variance = rows.mean(rows.restrict({column: centred[None] ** 2}))[0] / size
         spread = add(rows.restrict({column: centred[None] ** 2}), {(): -variance[None] * size})
-        if not variance * size >= _CLEAR * math.sqrt(rows.tables.uncertainty(spread).noise[0, 0]):
+        if not variance * size >= CLEAR * math.sqrt(rows.tables.uncertainty(spread).noise[0, 0]):
             raise SettingError(f"corr: the noise hides the variance of column {variable.name!r}; use coarser bins")
         numbers.append({column: centred[None] / math.sqrt(float(variance))})
     one, two = numbers
@@ -234,7 +233,7 @@ def _check_information(rows: Rows, names: Sequence[str], squares: Functions) -> 
     """
     sizes = rows.mean(squares)
     noise = rows.tables.uncertainty(add(squares, {(): -sizes})).noise.diagonal()
-    hidden = ~(sizes >= _CLEAR * np.sqrt(np.maximum(noise, 0.0)))
+    hidden = ~(sizes >= CLEAR * np.sqrt(np.maximum(noise, 0.0)))
     hidden &= np.array([name != "Intercept" for name in names])  # it may be far from all rows
     if hidden.any():
         raise _too_few(names[int(np.flatnonzero(hidden)[0])])
@@ -340,7 +339,7 @@ def _check_outcomes(rows: Rows, design: Design) -> None:
                 counted = rows.restrict(outcome)
                 sizes = rows.mean(counted)
                 noise = rows.tables.uncertainty(add(counted, {(): -sizes})).noise.diagonal()
-                if not (sizes >= _CLEAR * np.sqrt(np.maximum(noise, 0.0))).all():
+                if not (sizes >= CLEAR * np.sqrt(np.maximum(noise, 0.0))).all():
                     about = f"some group of {', '.join(block.clique)}" if block.clique else "the table"
                     raise SettingError(
                         f"formula: in {about} too few rows have, or lack, {design.response.names[0]} to be seen under "
@@ -458,7 +457,7 @@ def _clear_levels(rows: Rows, variable: Variable) -> Array:
     functions = rows.restrict({(variable.name,): variable.indicators})
     sizes = rows.mean(functions)
     noise = rows.tables.uncertainty(add(functions, {(): -sizes})).noise.diagonal()
-    clear = (sizes > 0) & (sizes >= _CLEAR * np.sqrt(noise))
+    clear = (sizes > 0) & (sizes >= CLEAR * np.sqrt(noise))
     if clear.sum() < 2:
         raise SettingError(f"chisq: fewer than two values of {variable.name!r} can be seen under the noise")
     return variable.indicators[clear]

@@ -1,0 +1,166 @@
+"""`rap`: relaxed adaptive projection (Aydore et al. 2021), with whole marginals as queries.
+
+Where it differs from the paper, and why, is in docs/decisions/rap.md; paper mode undoes what is a setting.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from understudy.domain import Clique, Domain
+from understudy.errors import SettingError
+from understudy.gate import PrivateTable
+from understudy.measurement import Measurement
+from understudy.mechanism.adaptive import ModelMarginals
+from understudy.mechanism.aim import fit_into, look_at_columns
+from understudy.mechanism.base import Count, Footprint, Mechanism, NotNegative, Positive, Share
+from understudy.model.fit import Fit
+from understudy.model.generate import re_express_all
+from understudy.model.protocol import Model
+from understudy.model.relaxed import RelaxedModel, count_rows, relaxed_of
+from understudy.progress import Progress, Step, silent
+from understudy.workload import Workload
+
+_ROOM = 1 << 24  # cells of all candidates together
+
+
+class RAP(Mechanism):
+    """Choose the marginals that relaxed rows answer worst, measure them, fit the rows to all measurements; repeat.
+
+    The model is a thousand rows of relaxed one-hot codes, so that it needs no junction tree and any marginals may be
+    measured together.
+
+    **Privacy.** Every answer comes from the gate, which is asked to `measure` and to `select` only. Candidates, offsets
+    and shares follow from the schema, the settings and earlier answers; the shares add up to `rho`.
+
+    Attributes:
+        workload: which marginals matter: `all-3way`, `target:COLUMN`, `skewed:SEED` or a YAML file.
+        rounds: how many times the rows are fitted (T in the paper).
+        batch: how many marginals each round chooses and measures (K).
+        measured: the part of each round's budget that goes to measuring; the rest chooses.
+        first: the part of the budget for a first look at every column; 0 for none, and then no codes are merged.
+        look: the largest part of the budget for a second look at columns whose noise is still above `precise`.
+        precise: the noise on a column, as a share of the rows, that is small enough; more for columns of few codes.
+        threshold: codes whose noisy count is below this many standard deviations are merged; 0 merges none.
+        max_cells: cliques of more cells are no candidates.
+    """
+
+    name = "rap"
+    paper = (
+        "Aydore, Brown, Kearns, Kenthapadi, Melis, Roth and Siva 2021, Differentially Private Query "
+        "Release Through Adaptive Projection"
+    )
+    when = "Many overlapping marginals of interest, whose junction tree would be too large."
+    generator = "rap"
+
+    workload: str = "all-3way"
+    rounds: Count = 10
+    batch: Count = 5
+    measured: Share = 0.9
+    first: Annotated[float, Field(ge=0, lt=1)] = 0.05
+    look: Annotated[float, Field(ge=0, lt=1)] = 0.35
+    precise: Positive = 0.03
+    threshold: NotNegative = 2.0
+    max_cells: Count = 1_000_000
+
+    @classmethod
+    def paper_settings(cls) -> dict[str, Any]:
+        """Nothing is measured before the first round, and half of each round chooses."""
+        return {"first": 0.0, "measured": 0.5}
+
+    def __post_init__(self) -> None:
+        if not self.first + self.look <= 0.9:
+            raise SettingError(f"{self.name}: first and look must not exceed 0.9 of the budget together")
+
+    def fit(self, table: PrivateTable, *, rho: float, progress: Progress = silent) -> Fit:
+        """Look at the columns, then choose, measure and project, round by round."""
+        declared, total = table.domain, table.rows_public
+        raw, stages, table = look_at_columns(
+            table,
+            [r for r in self._cliques(declared) if len(r) == 1],
+            rho=rho,
+            first=self.first,
+            look=self.look,
+            precise=self.precise,
+            threshold=self.threshold,
+            progress=progress,
+        )
+        known = {r: weight for r, weight in self._cliques(table.domain).items() if table.can_measure(r)}
+        weights = fit_into(table.domain, known, _ROOM)
+        measurements = re_express_all(declared, raw, table.recoding)
+        model = self.project(table.domain, measurements, total, None)
+        share = (rho - math.fsum(rho * part for _, part in stages)) / self.rounds
+        chosen: list[Clique] = []
+        for number in range(self.rounds):
+            batch = self._choose(table, model, weights, chosen, share)
+            chosen += batch
+            measurements += table.measure(batch, rho=self.measured * share)
+            if number + 1 < self.rounds:
+                model = self.project(table.domain, measurements, total, model)
+            progress(Step("measure", (number + 1) / self.rounds, f"round {number + 1}: {len(batch)} marginals"))
+        kept = [*raw, *measurements[len(raw) :]]
+        return self.conclude(table, kept, rounds=[{"chosen": list(r)} for r in chosen], progress=progress)
+
+    def project(
+        self, domain: Domain, measurements: Sequence[Measurement], total: float | None, before: RelaxedModel | None
+    ) -> RelaxedModel:
+        """Fit relaxed rows to all measurements so far, starting from those of the round before."""
+        return relaxed_of(domain, measurements, total=total, start=before)
+
+    def footprint(self, domain: Domain) -> Footprint:
+        """The candidates' tables, true and by the model; the relaxed rows with their gradients, and their products."""
+        closure = Workload.parse(self.workload, domain).closure()
+        cells = min(sum(min(domain.cells(r), self.max_cells) for r in closure), _ROOM)
+        rows = count_rows(domain) * (sum(domain.values()) + 4 * math.isqrt(self.max_cells))
+        return Footprint(memory_bytes=32 * cells + 32 * rows + (64 << 20), disk_bytes=16 * cells + 4 * rows + (1 << 20))
+
+    def _choose(
+        self,
+        table: PrivateTable,
+        model: RelaxedModel,
+        weights: Mapping[Clique, float],
+        chosen: Sequence[Clique],
+        share: float,
+    ) -> list[Clique]:
+        """Choose the marginals of a round by AIM's score, the distance less the noise that measuring would bring."""
+        noise, domain = table.expected_noise(self.measured * share / self.batch), table.domain
+        useful = {r: w for r, w in weights.items() if len(r) == 1 or noise * domain.cells(r) <= 2 * model.total}
+        unused = {r: w for r, w in useful.items() if r not in chosen} or useful
+        rho = (1 - self.measured) * share
+        return choose_worst(table, model, unused, count=self.batch, rho=rho, noise=noise)
+
+    def _cliques(self, domain: Domain) -> dict[Clique, float]:
+        """The workload's cliques and their parts, with weights; columns, and what has at most `max_cells` cells."""
+        closure = Workload.parse(self.workload, domain).closure()
+        return {r: w for r, w in closure.items() if len(r) == 1 or domain.cells(r) <= self.max_cells}
+
+
+def choose_worst(
+    table: PrivateTable, model: Model, weights: Mapping[Clique, float], *, count: int, rho: float, noise: float = 0.0
+) -> list[Clique]:
+    """Choose the candidates that a model answers worst, one after the other; all, for nothing, where there are few.
+
+    **Privacy.** At most `count` selections of rho / count each, all against the same model.
+
+    Args:
+        table: the rows behind the gate.
+        model: what is known so far.
+        weights: the candidates.
+        count: how many to choose.
+        rho: the budget for choosing.
+        noise: what is taken from the score for each cell, in rows.
+    """
+    open_, chosen = dict(weights), list[Clique]()
+    if len(open_) <= count:
+        return list(open_)
+    against = ModelMarginals(model, open_)
+    while len(chosen) < count:
+        offsets = {r: noise * table.domain.cells(r) for r in open_}
+        picked = table.select(open_, against=against, weights=open_, offsets=offsets, rho=rho / count)
+        chosen.append(picked.clique)
+        del open_[picked.clique]
+    return chosen

@@ -1,0 +1,84 @@
+"""Mistakes that relaxed projection invites, made on purpose: each must be caught by a check."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from understudy.accounting import Budget, Receipt
+from understudy.accounting.neighbours import Neighbours
+from understudy.gate import PrivateTable
+from understudy.mechanism import gem, rap
+from understudy.mechanism.gem import GEM
+from understudy.mechanism.rap import RAP
+from understudy.testing.contract import check_share, check_spending, check_twin
+from understudy.testing.spy import Spy, check_spent
+from understudy.testing.tables import CodedSource
+
+SIZES = {"a": 3, "b": 2, "c": 3}
+QUICK = {"rounds": 2, "batch": 2}
+
+
+def rows_fitted_to_exact_counts(patch):
+    truth, originals = _watch(patch), (rap.relaxed_of, gem.network_of)
+
+    def fitted(original, domain, measurements, **given):
+        exact = [replace(one, values=truth["count"](one.clique)) for one in measurements if one.query is None]
+        return original(domain, exact, **given)
+
+    patch.setattr(rap, "relaxed_of", partial(fitted, originals[0]))
+    patch.setattr(gem, "network_of", partial(fitted, originals[1]))
+
+
+def every_choice_with_the_budget_of_a_round(patch):
+    original = PrivateTable.select
+    patch.setattr(PrivateTable, "select", lambda table, *a, rho, **k: original(table, *a, rho=2 * rho, **k))
+
+
+def scores_of_half_their_sensitivity(patch):
+    original = Neighbours.score
+    patch.setattr(Neighbours, "score", lambda near, weight: original(near, weight) / 2)
+
+
+def _watch(patch):
+    truth, init = {}, PrivateTable.__init__
+
+    def watched(table, source, *given, **rest):
+        truth["count"] = lambda clique: np.asarray(dict(source.counts([clique]))[clique])
+        init(table, source, *given, **rest)
+
+    patch.setattr(PrivateTable, "__init__", watched)
+    return truth
+
+
+def spied(mechanism):
+    """A whole run: what was drawn is what was paid, by sensitivities that the spy has of its own."""
+    rows = np.random.default_rng(0).integers(2, size=(300, 3)).tolist()
+    with Spy() as spy:
+        table = PrivateTable(CodedSource(SIZES, rows), Budget.of(rho=1.0))
+        mechanism.fit(table, rho=1.0)
+    assert {one.what for one in spy.seen} == {"measure", "select"}
+    check_spent(spy, Receipt(Budget.of(rho=1.0), table.account.charges, table.neighbours))
+
+
+@pytest.mark.parametrize("mechanism", [RAP(**QUICK), GEM(**QUICK)], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    ("mutant", "check"),
+    [
+        (rows_fitted_to_exact_counts, check_twin),
+        (every_choice_with_the_budget_of_a_round, check_share),
+        (scores_of_half_their_sensitivity, spied),
+    ],
+)
+def test_mutant_is_killed(mutant, check, mechanism, monkeypatch):
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        check(mechanism)
+
+
+def test_the_spy_agrees_with_the_receipt():
+    spied(RAP(**QUICK))
+    check_spending(RAP(**QUICK))
