@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -180,7 +185,7 @@ def review(
 
     content = set_unit(content, _ask_unit(content, names, unit, stated=states_unit(path), asking=not accept))
     asking = not accept and any(map(_is_draft, content["fields"]))
-    content["fields"], stopped = _ask_fields(content["fields"], accept)
+    content["fields"], stopped = _ask_fields(content["fields"], accept, _read_notes(path))
     result = Schema.from_dict(_review_rules(content, asking=asking and not stopped))
     drafts = [column.name for column in result.columns if column.status == "draft"]
     target = mark_path(output or path) if drafts else done
@@ -261,45 +266,120 @@ def _ask_unit(content: dict[str, Any], names: list[str], given: str | None, *, s
     return typer.prompt(question, default=shown, value_proc=understood, err=True)
 
 
-def _ask_fields(fields: list[dict[str, Any]], accept: list[str] | None) -> tuple[list[dict[str, Any]], bool]:
-    """Ask about every field; returns the fields, and whether the person stopped early."""
-    done: list[dict[str, Any]] = []
+def _ask_fields(
+    fields: list[dict[str, Any]], accept: list[str] | None, notes: Mapping[str, str]
+) -> tuple[list[dict[str, Any]], bool]:
+    """Ask about every drafted field, with a way back; returns the fields, and whether the person stopped early."""
+    done, asked = list(fields), [place for place, field in enumerate(fields) if _is_draft(field)]
+    if accept:
+        for place in asked:
+            done[place] = _decide(fields[place], "a" if fields[place]["name"] in accept else "l")
+        return done, False
+    turn = 0
     try:
-        for field in fields:
-            done.append(_ask_field(field, accept))
+        while turn < len(asked):
+            place = asked[turn]
+            field = done[place] if _is_draft(done[place]) else fields[place]
+            typer.echo(_describe_field(field, f"{turn + 1} of {len(asked)}", notes), err=True)  # answers go to stdout
+            answer = typer.prompt(_QUESTION, default="l", value_proc=_parse_letter, err=True)
+            if answer == "b":
+                turn = max(0, turn - 1)
+                continue
+            if answer == "e":
+                done[place] = fields[place] = _edit_field(field)
+                continue
+            for again in asked[turn:] if answer == "r" else [place]:
+                done[again] = _decide(field if again == place else fields[again], "a" if answer == "r" else answer)
+            turn = len(asked) if answer == "r" else turn + 1
     except typer.Abort:
-        return done + fields[len(done) :], True
+        return done, True
     return done, False
+
+
+_QUESTION = "[a]ccept, as [p]ublic knowledge, [d]rop, [e]dit, [b]ack, [l]ater, accept the [r]est"
+_MOST_SHOWN = 12
+
+
+def _describe_field(field: dict[str, Any], counter: str, notes: Mapping[str, str]) -> str:
+    """Describe a proposal in a few lines: what it is, why, and its facts, a long list by its first values."""
+    ours = {key: value for key, value in field["understudy"].items() if key not in ("status", "origin", "kind")}
+    kind = field["understudy"].get("kind") or field.get("type", "")
+    lines = ["", f"{counter}: {field['name']} ({kind})"]
+    lines += [f"  why: {notes[field['name']]}"] if field["name"] in notes else []
+    facts = {key: value for key, value in field.items() if key not in ("name", "type", "understudy")} | ours
+    return "\n".join([*lines, *(f"  {key}: {_format_briefly(value)}" for key, value in facts.items())])
+
+
+def _format_briefly(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {_format_briefly(inner)}" for key, inner in list(value.items())[:_MOST_SHOWN])
+    if not isinstance(value, list | tuple):
+        return str(value)
+    shown = ", ".join(_format_briefly(inner) for inner in value[:_MOST_SHOWN])
+    return shown if len(value) <= _MOST_SHOWN else f"{shown} and {len(value) - _MOST_SHOWN} more"
+
+
+def _edit_field(field: dict[str, Any]) -> dict[str, Any]:
+    """Open a proposal in the user's editor; what cannot be read, or is no column, changes nothing."""
+    import yaml
+
+    from understudy.schema import Schema
+    from understudy.yaml_json import read_yaml
+
+    try:
+        (edited,) = read_yaml(_open_editor(format_page([field])))
+        Schema.from_dict({"fields": [edited], "understudy": {"privacy_unit": "row"}})
+        if edited["name"] != field["name"]:
+            raise ValueError
+    except (yaml.YAMLError, InputError, TypeError, ValueError, KeyError):
+        typer.echo("  unchanged: nothing was saved, or it is not this column any more", err=True)
+        return field
+    return dict(edited)
+
+
+def _open_editor(text: str) -> str:
+    """Return a text as the user's editor (VISUAL, EDITOR) saved it.
+
+    **Privacy.** A draft shows values of rows: the file is in a folder that only this user can enter, and is removed.
+    """
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ("notepad" if os.name == "nt" else "vi")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "column.yaml"
+        file.write_text(text, encoding="utf-8")
+        try:
+            subprocess.run([*shlex.split(editor), str(file)], check=True)
+        except (OSError, subprocess.CalledProcessError):
+            typer.echo("  the editor cannot be started; name one in the environment variable EDITOR", err=True)
+        return file.read_text(encoding="utf-8")
+
+
+def _read_notes(path: Path) -> dict[str, str]:
+    """Read the notes of a draft: the comment above each column, which says why it was proposed."""
+    notes, last = {}, ""
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("- name: "):
+            notes[line.removeprefix("- name: ").strip().strip("'\"")] = last
+        last = line.removeprefix("# ") if line.startswith("# ") else ""
+    return {name: note for name, note in notes.items() if note}
 
 
 def _is_draft(field: dict[str, Any]) -> bool:
     return bool(field.get("understudy", {}).get("status") == "draft")
 
 
-def _ask_field(field: dict[str, Any], accept: list[str] | None) -> dict[str, Any]:
-    """Ask about one field and return it as answered."""
-    if not _is_draft(field):
-        return field
-    ours = field["understudy"]
-    if accept:
-        answer = "a" if field["name"] in accept else "l"
-    else:
-        facts = {key: value for key, value in field.items() if key != "understudy"}
-        facts |= {key: value for key, value in ours.items() if key not in ("status", "origin")}
-        typer.echo(format_page([facts]).rstrip(), err=True)  # the standard output is for the answer
-        question = "[a]ccept, accept as [p]ublic knowledge, [d]rop, [l]ater"
-        answer = typer.prompt(question, default="l", value_proc=_parse_letter, err=True)
+def _decide(field: dict[str, Any], answer: str) -> dict[str, Any]:
+    """Return a field as answered."""
     if answer == "d":
         return {"name": field["name"], "type": "any", "understudy": {"kind": "drop", "origin": "reviewed"}}
     if answer not in ("a", "p"):
         return field
     gone = ("status", "origin") if answer == "p" else ("status",)
-    return field | {"understudy": {key: value for key, value in ours.items() if key not in gone}}
+    return field | {"understudy": {key: value for key, value in field["understudy"].items() if key not in gone}}
 
 
 def _parse_letter(answer: str) -> str:
-    if (letter := answer.strip().lower()[:1]) not in ("a", "p", "d", "l"):
-        raise typer.BadParameter("answer a, p, d or l")
+    if (letter := answer.strip().lower()[:1]) not in tuple("apdebrl"):
+        raise typer.BadParameter("answer a, p, d, e, b, l or r")
     return letter
 
 

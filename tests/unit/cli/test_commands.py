@@ -561,3 +561,24 @@ def test_warnings_of_other_libraries_are_not_shown(folder, call, monkeypatch):
 def test_the_delta_of_a_grant_is_the_ledgers_own():
     """Written twice, so that the help needs nothing of the ledger."""
     assert inspect.signature(ledger_commands.grant).parameters["delta"].default == Grant.delta
+
+
+def test_a_review_is_a_conversation_with_a_way_back(folder, monkeypatch):
+    lines = [f"{n % 50},{('xx', 'yy')[n % 2]},{n % 3}" for n in range(200)]
+    (folder / "p.csv").write_text("\n".join(["age,city,smokes", *lines]) + "\n")
+    start = (sys.executable, "-m", "understudy", "schema")
+    draft = folder / "p.custodian-only.yaml"
+    subprocess.run([*start, "draft", folder / "p.csv", "-o", folder / "p.yaml", "-q"], check=True)
+    answers = "row\na\nb\nd\ne\na\nr\n"  # who is protected; accept, go back, drop it; edit, accept; accept the rest
+    settings = os.environ | {"VISUAL": "sed -i s/xx/Xx/"}
+    done = subprocess.run(
+        [*start, "review", draft], input=answers, capture_output=True, text=True, check=True, env=settings
+    )
+    assert "Every column is reviewed." in done.stdout
+    assert done.stderr.count("1 of 3: age") == 2
+    assert "3 of 3: smokes" in done.stderr
+    assert "why:" in done.stderr
+    reviewed = us.Schema.load(folder / "p.yaml")
+    assert reviewed.columns[0].kind == "drop"
+    assert "Xx" in str(reviewed.columns[1])
+    reviewed.require_reviewed()
