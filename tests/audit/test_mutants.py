@@ -53,7 +53,7 @@ def noise_halved(patch):
 def noise_left_out(patch):
     original = PrivateTable._noisy
     patch.setattr(
-        PrivateTable, "_noisy", lambda t, clique, counts, charge: _exact(original(t, clique, counts, charge), counts)
+        PrivateTable, "_noisy", lambda t, clique, counts, *rest: _exact(original(t, clique, counts, *rest), counts)
     )
 
 

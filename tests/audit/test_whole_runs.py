@@ -31,6 +31,11 @@ def constant_model(monkeypatch):
         monkeypatch.setattr(module, "estimate", lambda domain, measured, **_: GraphicalModel(domain, {}, total=200.0))
 
 
+def mechanisms(*, slow):
+    """Every registered mechanism; those whose audit takes minutes run in the slow suite (`mwem` runs AIM's rounds)."""
+    return [pytest.param(name, marks=[pytest.mark.slow] if name in slow else []) for name in sorted(MECHANISMS)]
+
+
 def audited(name, *, pairs=PAIRS, error=ERROR, runs=2, **given):
     bench, divergence = choose_pair(Setup(name, budget={"rho": RHO}, **given), runs=runs)
     return judge(bench, bench.pairs(pairs), divergence, error=error)
@@ -74,19 +79,13 @@ def choices_not_charged(patch):
     patch.setattr(gate, "exponential_charge", free)
 
 
-@pytest.mark.parametrize("name", sorted(MECHANISMS))
+@pytest.mark.parametrize("name", mechanisms(slow={"gem", "rap"}))
 def test_it_is_consistent_with_its_claim(name):
     found = audited(name, pairs=40, error=1e-6)
     assert found.verdict == "consistent", found.text()
 
 
-SLOW = {"adaptive", "aim"}
-"""Half their noise takes a minute to find; `mwem` runs AIM's rounds in less."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else []) for name in sorted(MECHANISMS)]
-)
+@pytest.mark.parametrize("name", mechanisms(slow={"adaptive", "aim", "gem", "rap"}))
 def test_halved_noise_is_found(name, monkeypatch):
     noise_halved(monkeypatch)
     assert audited(name).verdict != "consistent"

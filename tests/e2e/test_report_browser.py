@@ -190,7 +190,7 @@ def test_it_is_drawn_without_a_word_on_the_console(
     assert not thrown
     asked = [e["params"]["request"]["url"] for e in browser.events if e.get("method") == "Network.requestWillBeSent"]
     assert [url for url in asked if not url.startswith("data:")] == [pages[kind].as_uri()]
-    charts = 5 + (1 if kind == "public" else 2 + 11)  # columns, associations, the model, and the scores' scales
+    charts = 5 + (1 if kind == "public" else 2 + 12)  # columns, associations, the model, and the scores' scales
     assert len(found["charts"]) == found["figures"] == charts
     assert all(chart["width"] > 100 and chart["height"] > 20 and chart["marks"] >= 2 for chart in found["charts"])
     assert found["spill"] <= 0  # nothing sticks out sideways, on a phone neither

@@ -276,7 +276,7 @@ def runs(
 
 
 def mechanisms(as_json: Json = False) -> None:
-    """List the mechanisms: what each does, when to use it, where it was published, and its settings.
+    """List the mechanisms: when to use each, its paper and its settings.
 
     `auto`, the default, chooses between adaptive, mst and independent.
     """

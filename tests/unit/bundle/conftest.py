@@ -46,4 +46,4 @@ def people(rows: int = 3000) -> pd.DataFrame:
 @pytest.fixture(scope="session")
 def survey():
     with us.testing.insecure(1):
-        return us.synthesize(people(), us.Schema.from_dict(CONTENT), epsilon=4, delta=1e-6)
+        return us.synthesize(people(), us.Schema.from_dict(CONTENT), epsilon=4, delta=1e-6, mechanism="mst")

@@ -106,7 +106,7 @@ def test_settings_reach_the_mechanism_or_are_refused(folder, call):
     assert "--set takes NAME=VALUE" in call(*synthesis(folder, "--set", "rounds"))[2]
     assert "the value cannot be read" in call(*synthesis(folder, "--set", "x={["))[2]
     assert "--set x: the value cannot be read" in call(*synthesis(folder, "--set", "x=2020-99-99"))[2]
-    assert run._parse_settings(["a=1", "b=[x, 2]", "c=word", "d="]) == {"a": 1, "b": ["x", 2], "c": "word", "d": None}
+    assert run.parse_settings(["a=1", "b=[x, 2]", "c=word", "d="]) == {"a": 1, "b": ["x", 2], "c": "word", "d": None}
 
 
 def test_rows_becomes_the_default(folder, call):

@@ -82,7 +82,9 @@ def test_every_mechanism_takes_a_column_of_100_000_values(mechanism, plain):
     rows = release.sample(20_000, seed=1)
     assert len(rows) == 20_000
     common = set(CODES[:20])
-    if mechanism != "mwem":  # its rounds may never look at the column
+    if mechanism == "dpfieldgroups":  # its threshold, as published, leaves nothing of rare values
+        assert rows["code"].isin(common).mean() > 0.9
+    elif mechanism != "mwem":  # its rounds may never look at the column
         assert 0.2 < rows["code"].isin(common).mean() < 0.45
 
 

@@ -26,6 +26,7 @@ def test_a_run_does_not_ask_what_cannot_be_counted(rows, name, tmp_path):
     settings = {
         "aim": {"workload": str(tmp_path / "w.yaml")},
         "privbayes": {},
+        "privmrf": {},
         "adaptive": {"workload": str(tmp_path / "w.yaml")},
         "privsyn": {},
         "rap": {"workload": str(tmp_path / "w.yaml"), "rounds": 2},

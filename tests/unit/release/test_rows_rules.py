@@ -98,7 +98,7 @@ def made(mechanism, schema=SCHEMA, frame=None, **settings):
 def releases():
     chosen = {"mst": {}, "aim": {"workload": "all-2way", "rounds": 3}}
     chosen |= {name: {} for name in ("adaptive", "privbayes", "privmrf", "privsyn", "independent")}
-    chosen["rap"] = {"workload": "all-2way", "rounds": 2, "adaptive": 3}
+    chosen["rap"] = {"workload": "all-2way", "rounds": 2, "batch": 3}
     return {name: made(name, **settings) for name, settings in chosen.items()}
 
 
