@@ -276,7 +276,7 @@ def runs(
 
 
 def mechanisms(as_json: Json = False) -> None:
-    """List the mechanisms: when to use each, its paper and its settings.
+    """List the mechanisms, their papers and settings.
 
     `auto`, the default, chooses between adaptive, mst and independent.
     """
