@@ -47,7 +47,7 @@ def audit(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Test whether mechanisms keep their claim, by attacks on runs on made-up tables.
+    """Test by experiment whether mechanisms keep their claim.
 
     Reads no data and costs nothing; results may be published. Ctrl-C ends the runs and reports the pairs done. Exit
     code 10: a mechanism leaks more than it claims. Example:

@@ -132,7 +132,7 @@ def attack(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Attack a release: who was in the table, and what are their values? For the custodian only.
+    """Attack a release as a test; for the custodian only.
 
     Runs the mechanism again on parts of the real table, in memory, and attacks these runs; nothing is charged because
     nothing of them leaves. Example:

@@ -252,7 +252,7 @@ def infer(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Estimate a statistic, with standard errors and intervals that account for the noise.
+    """Estimate a statistic with a confidence interval.
 
     Uses the measurements and the model, no synthetic rows, and costs no privacy. Put a column's name between backticks
     if it has spaces or other marks, and the statistic between single quotes. Example:
